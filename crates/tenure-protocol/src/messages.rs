@@ -1,0 +1,219 @@
+//! What goes into the machine and what comes out of it.
+
+use std::time::Duration;
+
+use crate::{Leader, Moment, Reading, Record, Seat, Token, Version};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Begin.
+    Start,
+    /// The moment asked for with [`Action::WakeAt`] has come.
+    Wake,
+    /// The answer to [`Action::Read`].
+    Read(Result<Reading, Fault>),
+    /// The answer to [`Action::Swap`] or [`Action::Renew`].
+    Written(Result<Swap, Fault>),
+    /// The store has news about the seat that [`Action::Watch`] asked for.
+    Changed(Change),
+    /// The answer to [`Action::ReadBoard`]: the requests that lay there, none if it failed.
+    Requests(Vec<Request>),
+    /// The user asks for one bid now, answered by [`Action::BidSettled`].
+    Bid,
+    /// The user lets go of the seat, and may ask for it again at any time.
+    Release,
+    /// The user hands over: another shall lead.
+    StepDown,
+    /// All work of this term has returned.
+    Drained(Token),
+    /// The user wants no part in the election any more.
+    Stop,
+}
+
+/// What is to be done.
+///
+/// At most one of `Read`, `Swap` and `Renew` is under way at a time, and each is answered exactly
+/// once; a call that took longer than [`Timing::attempt`](crate::Timing::attempt) is answered with
+/// [`Fault::Unknown`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Read the seat.
+    Read,
+    /// Write the seat if its version is still the expected one.
+    Swap {
+        /// The version it must have; `None`: there must be no seat.
+        expected: Option<Version>,
+        /// What to write.
+        record: Record,
+    },
+    /// Keep the seat that we hold.
+    Renew {
+        /// The version it was last seen to have.
+        held: Version,
+        /// What to write.
+        record: Record,
+    },
+    /// From now on, tell of changes since this sight of the seat. Replaces an earlier watch.
+    Watch {
+        /// The seat as last seen; `None`: there was none.
+        seat: Option<Seat>,
+        /// Whether requests on the board are news, too.
+        requests: bool,
+    },
+    /// Read the requests on the board, and clear it of them.
+    ReadBoard,
+    /// Step with [`Input::Wake`] at this moment. Replaces an earlier one.
+    WakeAt(Moment),
+    /// A term began, and may be counted on until this moment.
+    Began {
+        /// Its number.
+        token: Token,
+        /// When it ends unless extended.
+        until: Moment,
+    },
+    /// The term may be counted on until this moment.
+    Extended {
+        /// Its number.
+        token: Token,
+        /// When it ends unless extended.
+        until: Moment,
+    },
+    /// The term is about to end: work shall wrap up. It does not lead any more.
+    Ending {
+        /// Its number.
+        token: Token,
+        /// Why it ends.
+        why: Why,
+        /// When it ends, whether the work has returned or not.
+        by: Moment,
+    },
+    /// The term is over.
+    Ended {
+        /// Its number.
+        token: Token,
+        /// Why it ended.
+        why: Why,
+    },
+    /// Work of a term is still running though the term is over.
+    Overran {
+        /// The number of the term that is over.
+        token: Token,
+    },
+    /// Who leads has changed, as far as can be seen from here.
+    Leader(Option<Leader>),
+    /// What came of [`Input::Bid`].
+    BidSettled(Bid),
+    /// The store fails, or fails in another way than before.
+    Failing(Fault),
+    /// The store works again.
+    Recovered,
+    /// Nothing more will come. The seat does not name us, as far as could be made sure.
+    Stopped(Stopped),
+}
+
+/// The answer to a conditional write: a refused condition is a value, not an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Written.
+    Done {
+        /// The version of what was written.
+        version: Version,
+        /// When the heartbeat was sent that proves the session alive which this write counts on;
+        /// `None` where the write itself is the proof.
+        since: Option<Moment>,
+        /// The lease that the server granted, where that can be less than was asked for.
+        granted: Option<Duration>,
+    },
+    /// Not written: the seat has another version, or a living session holds it.
+    Lost,
+}
+
+/// How a call to a store failed: did it happen?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It did not happen; it may the next time.
+    Refused,
+    /// It may have happened.
+    Unknown,
+    /// It did not happen and never will as things are: no permission, a bad configuration.
+    Denied,
+}
+
+/// News from a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The holder may have changed, or a request lies on the board.
+    Look,
+    /// Our own session is over.
+    SessionOver,
+}
+
+/// What someone asks of the leader, by way of the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// To hand over the term with this number.
+    StepDown {
+        /// The term that is meant; a request outlives no term.
+        token: Token,
+    },
+}
+
+/// What came of one bid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bid {
+    /// It leads, with this term.
+    Won(Token),
+    /// Another leads, or this candidate may not stand now.
+    Taken,
+    /// The store failed.
+    Failed(Fault),
+}
+
+/// Why a term ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The lease could not be renewed in time.
+    NotRenewed,
+    /// The seat was found to name another holder or term.
+    SeatLost,
+    /// The session that the seat was held on is over.
+    SessionOver,
+    /// Asked to hand over.
+    SteppedDown,
+    /// Let go by its user.
+    Released,
+    /// The election was stopped here.
+    Stopped,
+}
+
+impl Why {
+    /// Whether the seat is still ours while the work wraps up.
+    pub const fn is_voluntary(self) -> bool {
+        matches!(self, Self::SteppedDown | Self::Released | Self::Stopped)
+    }
+
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotRenewed => "the lease could not be renewed in time",
+            Self::SeatLost => "the seat names another holder",
+            Self::SessionOver => "the session with the store is over",
+            Self::SteppedDown => "asked to step down",
+            Self::Released => "released",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Why a machine has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It was asked to.
+    Asked,
+    /// The store failed too many times in a row.
+    GaveUp {
+        /// How many times.
+        errors: u32,
+    },
+}

@@ -1,0 +1,77 @@
+//! What may differ from store to store and from election to election.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Timing;
+
+/// How one candidate behaves in one election.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How long everything takes.
+    pub timing: Timing,
+    /// How much the store's clock is believed ([`Life::Clock`](crate::Life::Clock)).
+    pub judge: Judge,
+    /// How soon a seat may be taken whose session is over ([`Life::Over`](crate::Life::Over)).
+    pub takeover: Takeover,
+    /// How much the store's push can be counted on.
+    pub push: Push,
+    /// Whether it stands by itself, or only when asked for a bid.
+    pub stands: bool,
+    /// Whether the seat is given up when it stops; otherwise it is left to lapse.
+    pub release_on_stop: bool,
+    /// After how many store errors in a row it gives up; `None`: never.
+    pub give_up_after: Option<u32>,
+    /// What it says about itself while it leads.
+    pub metadata: Arc<BTreeMap<String, String>>,
+}
+
+impl Rules {
+    /// The usual ones: stands, releases when it stops, never gives up.
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            judge: Judge::default(),
+            takeover: Takeover::default(),
+            push: Push::default(),
+            stands: true,
+            release_on_stop: true,
+            give_up_after: None,
+            metadata: Arc::default(),
+        }
+    }
+}
+
+/// How much the store's clock is believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Judge {
+    /// Where our own clock vouches for it.
+    #[default]
+    Vouched,
+    /// Never: a seat has lapsed once it was seen unchanged for its lease.
+    Observe,
+    /// Always: for a clock that cannot step, such as one shared by all on a machine.
+    Store,
+}
+
+/// How soon a seat may be taken whose session is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Takeover {
+    /// At once: the session's end is taken for the leader's end.
+    Instant,
+    /// A lease after the session was first seen to be over.
+    #[default]
+    Safe,
+}
+
+/// How much a store's push can be counted on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Push {
+    /// It has none.
+    #[default]
+    None,
+    /// It may be lost without a word.
+    Hint,
+    /// A watch that is no longer served resolves.
+    Proven,
+}

@@ -1,0 +1,210 @@
+//! What has been seen of the seat, and when it may be taken.
+//!
+//! Every rule on *whose turn it is* stands here; what to do about it is the machine's business.
+
+use std::time::Duration;
+
+use crate::{Identity, Incarnation, Judge, Life, Moment, Reading, Rules, Seat, StoreTime, Takeover, Timing, Token};
+
+/// What one candidate has seen of the seat.
+#[derive(Clone, Debug)]
+pub(crate) struct Sight {
+    /// The seat as last read, or as last written by us.
+    seat: Option<Seat>,
+    /// When the last reading was sent and received.
+    sent: Moment,
+    received: Moment,
+    /// When this very version was first received.
+    unchanged_since: Moment,
+    /// When the holder's session was first seen to be over.
+    over_since: Option<Moment>,
+    /// The last reading of the store's clock.
+    glance: Option<Glance>,
+    /// A reading of the store's clock from before this version was written.
+    earlier: Option<Glance>,
+    /// The highest token ever seen or bid, and what the store says that tokens must exceed.
+    highest: Token,
+    floor: Token,
+    /// Which life of the store's data this is. `None` before the first reading.
+    identity: Option<Option<Identity>>,
+    /// Until when nobody may bid, as something was lost that may have named a leader.
+    wait_out: Moment,
+}
+
+/// A reading of the store's clock.
+#[derive(Clone, Copy, Debug)]
+struct Glance {
+    received: Moment,
+    store: StoreTime,
+}
+
+/// When the seat may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Free {
+    /// Now, by what the last reading says.
+    Now,
+    /// Not before this moment, and then only if another reading agrees.
+    At(Moment),
+    /// Not before the store says otherwise.
+    WhenTold,
+}
+
+impl Sight {
+    pub(crate) fn new() -> Self {
+        Self {
+            seat: None,
+            sent: Moment::ORIGIN,
+            received: Moment::ORIGIN,
+            unchanged_since: Moment::ORIGIN,
+            over_since: None,
+            glance: None,
+            earlier: None,
+            highest: Token::ZERO,
+            floor: Token::ZERO,
+            identity: None,
+            wait_out: Moment::ORIGIN,
+        }
+    }
+
+    pub(crate) fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
+    }
+
+    /// Whether the seat was ever read.
+    pub(crate) fn has_looked(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// When everything that was lost has been waited out.
+    pub(crate) fn waited_out_at(&self) -> Moment {
+        self.wait_out
+    }
+
+    /// The token for the next bid: above everything ever seen, tried or demanded by the store, so
+    /// that no number is used twice even if the seat was deleted.
+    pub(crate) fn next_token(&mut self) -> Option<Token> {
+        let next = self.highest.max(self.floor).next()?;
+        self.highest = next;
+        Some(next)
+    }
+
+    /// Takes in a reading that was sent and received at these moments.
+    pub(crate) fn read(&mut self, sent: Moment, received: Moment, reading: Reading, timing: &Timing) {
+        let Reading { seat, floor, identity } = reading;
+        let another_life = self.identity.as_ref().is_some_and(|known| *known != identity);
+        if another_life || self.seat.as_ref().is_some_and(|before| is_step_back(before, seat.as_ref())) {
+            // A leader may be at work whose term this store has forgotten. Its hold ends within
+            // its lease from its last renewal, which was before now.
+            let known = self.seat.as_ref().map_or(Duration::ZERO, |before| before.record.lease);
+            self.wait_out = self.wait_out.max(received + known.max(timing.lease()));
+        }
+        if another_life {
+            self.glance = None;
+        }
+
+        let before = self.seat.take();
+        let unchanged =
+            !another_life && before.as_ref().map(|before| &before.version) == seat.as_ref().map(|seat| &seat.version);
+        if !unchanged {
+            self.unchanged_since = received;
+            self.earlier = self.glance;
+        }
+        let is_over = seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
+        let was_over = before.is_some_and(|before| before.life == Life::Over) && unchanged;
+        self.over_since = is_over.then(|| self.over_since.filter(|_| was_over).unwrap_or(received));
+        self.glance = match seat.as_ref().map(|seat| seat.life) {
+            Some(Life::Clock { now, .. }) => Some(Glance { received, store: now }),
+            _ => None,
+        };
+        self.sent = sent;
+        self.received = received;
+        self.floor = floor;
+        self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
+        self.identity = Some(identity);
+        self.seat = seat;
+    }
+
+    /// Takes in what we have written ourselves.
+    pub(crate) fn wrote(&mut self, now: Moment, seat: Seat) {
+        self.highest = self.highest.max(seat.record.token);
+        self.unchanged_since = now;
+        self.over_since = None;
+        self.earlier = None;
+        self.seat = Some(seat);
+    }
+
+    /// When a seat that is not our own may be taken.
+    pub(crate) fn free(&self, rules: &Rules) -> Free {
+        let Some(seat) = self.seat.as_ref().filter(|seat| !seat.record.is_vacant()) else {
+            return Free::Now;
+        };
+        // The holder's own lease counts, not ours.
+        let lease = seat.record.lease;
+        match seat.life {
+            Life::Held => Free::WhenTold,
+            Life::Over => match rules.takeover {
+                Takeover::Instant => Free::Now,
+                Takeover::Safe => self.once(self.over_since.unwrap_or(self.received) + lease),
+            },
+            Life::Observe => self.once(self.unchanged_since + lease),
+            Life::Clock { now, renewed } => match rules.judge {
+                Judge::Observe => self.once(self.unchanged_since + lease),
+                Judge::Store => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
+                Judge::Vouched => self.once_vouched(now, renewed, lease, &rules.timing),
+            },
+        }
+    }
+
+    /// Free if the last reading was sent at this moment or later.
+    fn once(&self, moment: Moment) -> Free {
+        if self.sent >= moment { Free::Now } else { Free::At(moment) }
+    }
+
+    /// Free once a lease has passed on the store's clock, and not before `own` on ours.
+    fn once_store_says(
+        &self,
+        now: StoreTime,
+        renewed: StoreTime,
+        lease: Duration,
+        timing: &Timing,
+        own: Moment,
+    ) -> Free {
+        let left = lease.saturating_sub(now.checked_since(renewed).unwrap_or_default());
+        if left.is_zero() { self.once(own) } else { Free::At(own.max(self.received + timing.stretched(left))) }
+    }
+
+    /// The store's clock steps, so its word counts only where our own clock vouches for it.
+    ///
+    /// With an earlier reading (received r, store time S <= renewed), the seat was renewed at most
+    /// `(renewed - S) / (1 - drift)` of true time after r, unless the store's clock was set back in
+    /// between. So from `r + lease + (renewed - S)(1 + drift)/(1 - drift)` on our clock, a true
+    /// lease has passed since the renewal; and if the clock was set back, the store itself still
+    /// counts a lease from then on. Without such a reading we count from our first sight of this
+    /// version, which is always sound.
+    fn once_vouched(&self, now: StoreTime, renewed: StoreTime, lease: Duration, timing: &Timing) -> Free {
+        let observed = self.unchanged_since + lease;
+        if self.sent >= observed {
+            return Free::Now;
+        }
+        let vouched = self.earlier.and_then(|earlier| {
+            let after = renewed.checked_since(earlier.store)?;
+            Some(earlier.received + lease + timing.stretched(after))
+        });
+        match vouched.map(|own| self.once_store_says(now, renewed, lease, timing, own)) {
+            None => Free::At(observed),
+            Some(Free::At(moment)) => Free::At(moment.min(observed)),
+            Some(free) => free,
+        }
+    }
+}
+
+/// Whether the seat has vanished, or says less than it did before: a lower token, a term that was
+/// over and runs again, or one term with two holders.
+fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
+    let Some(after) = after else { return true };
+    if after.record.token != before.record.token {
+        return after.record.token < before.record.token;
+    }
+    let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
+    holder(after).is_some() && holder(after) != holder(before)
+}

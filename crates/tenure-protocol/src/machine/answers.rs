@@ -1,0 +1,202 @@
+//! What the store's answers mean.
+
+use super::{Call, Hold, Kind, Machine, Ours, Stage};
+use crate::sight::Free;
+use crate::{Action, Bid, Fault, Life, Moment, Push, Reading, Record, Seat, Swap, Version, Why};
+
+impl Machine {
+    pub(super) fn on_read(&mut self, now: Moment, answer: Result<Reading, Fault>, out: &mut Vec<Action>) -> bool {
+        let Some(Call { kind: Kind::Read, sent }) = self.call.take() else {
+            unreachable!("a reading came in that was not asked for");
+        };
+        let reading = match answer {
+            Ok(reading) => reading,
+            Err(fault) => {
+                self.on_fault(now, fault, true, out);
+                self.settle_bid(Bid::Failed(fault), out);
+                if let Stage::Leading(hold) | Stage::Ending(hold, _) = &self.stage
+                    && hold.renewing
+                {
+                    // The next renewal asks the same question.
+                    self.doubt = false;
+                    self.look_at = None;
+                } else {
+                    self.look_at = Some(now);
+                }
+                return false;
+            }
+        };
+        self.on_answer(out);
+        self.doubt = false;
+        self.look_at = None;
+        self.sight.read(sent, now, reading, &self.rules.timing);
+
+        let seat = self.sight.seat();
+        if self.held_back.is_some_and(|held| seat.is_some_and(|seat| seat.record.token > held.after)) {
+            self.held_back = None;
+        }
+        match &mut self.stage {
+            Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {
+                Some(seat) if seat.record.is_held_by(self.me.incarnation) && seat.record.token == hold.token => {
+                    // A reading never extends the hold: it only tells which version to renew.
+                    hold.version = seat.version.clone();
+                    if seat.life == Life::Over {
+                        self.end_at_once(now, Why::SessionOver, out);
+                    }
+                }
+                Some(_) => self.end_at_once(now, Why::SeatLost, out),
+                None => hold.renewing = false,
+            },
+            Stage::Following => {
+                self.ours = seat.filter(|seat| seat.record.is_held_by(self.me.incarnation)).map(|seat| Ours {
+                    token: seat.record.token,
+                    version: seat.version.clone(),
+                    over: seat.life == Life::Over,
+                });
+            }
+            Stage::Idle | Stage::Stopped => {}
+        }
+        true
+    }
+
+    pub(super) fn on_written(&mut self, now: Moment, answer: Result<Swap, Fault>, out: &mut Vec<Action>) {
+        let Some(Call { kind, sent }) = self.call.take() else {
+            unreachable!("an answer came in to a write that was not asked for");
+        };
+        match answer {
+            Ok(Swap::Done { version, since, granted }) => {
+                self.on_answer(out);
+                self.setbacks = 0;
+                let lease = granted.map_or(self.rules.timing.lease(), |granted| granted.min(self.rules.timing.lease()));
+                // Counted from the send, or from the send of the heartbeat that the seat stands on.
+                let since = since.map_or(sent, |since| since.min(sent));
+                let deadline = since + self.rules.timing.hold_of(lease);
+                match kind {
+                    Kind::Bid(record) | Kind::Renew(record) => {
+                        self.on_kept(now, record, version, since, deadline, out);
+                    }
+                    Kind::Vacate(record) => {
+                        self.ours = None;
+                        self.look_at = None;
+                        self.sight.wrote(now, Seat { record, version, life: Life::Observe });
+                    }
+                    Kind::Read => unreachable!("a read was answered as a write"),
+                }
+            }
+            Ok(Swap::Lost) => {
+                self.on_answer(out);
+                self.on_setback(now);
+                if matches!(kind, Kind::Bid(_)) {
+                    self.settle_bid(Bid::Taken, out);
+                }
+            }
+            Err(Fault::Unknown) => {
+                self.on_setback(now);
+                self.on_fault(now, Fault::Unknown, false, out);
+            }
+            Err(fault) => {
+                self.on_fault(now, fault, true, out);
+                self.settle_bid(Bid::Failed(fault), out);
+                if matches!(kind, Kind::Bid(_)) {
+                    self.look_at = Some(now);
+                }
+            }
+        }
+    }
+
+    /// A write of ours was lost or may have been: look before anything else.
+    pub(super) fn on_setback(&mut self, now: Moment) {
+        self.doubt = true;
+        self.ours = None;
+        self.look_at = Some(now);
+        self.setbacks += 1;
+        if self.setbacks > 1 {
+            self.pause(now);
+        }
+    }
+
+    /// The seat names us and this term, counted from `since`.
+    pub(super) fn on_kept(
+        &mut self,
+        now: Moment,
+        record: Record,
+        version: Version,
+        since: Moment,
+        deadline: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        let token = record.token;
+        self.sight.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
+        match &mut self.stage {
+            Stage::Leading(hold) if hold.token == token => {
+                *hold = Hold { token, version, since, deadline, renewing: true };
+                out.push(Action::Extended { token, until: deadline });
+                if self.rules.push != Push::Proven {
+                    self.want_board();
+                }
+            }
+            Stage::Ending(hold, end) if hold.token == token => {
+                hold.version = version;
+                // A late renewal never revives a term, nor does it prolong one that time is ending.
+                if end.why.is_voluntary() {
+                    (hold.since, hold.deadline) = (since, deadline);
+                    out.push(Action::Extended { token, until: deadline.min(end.by) });
+                }
+            }
+            _ => {
+                self.ours = None;
+                if token > self.led && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
+                    self.begin(Hold { token, version, since, deadline, renewing: true }, out);
+                } else {
+                    // Won on a session that is about to end, or no longer wanted, or won a second
+                    // time after its term was over: `proceed` knows what to do with it.
+                    if token > self.led {
+                        self.pause(now);
+                    }
+                    self.ours = Some(Ours { token, version, over: false });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_fault(&mut self, now: Moment, fault: Fault, pause: bool, out: &mut Vec<Action>) {
+        self.faults = self.faults.saturating_add(1);
+        if self.failing != Some(fault) {
+            self.failing = Some(fault);
+            out.push(Action::Failing(fault));
+        }
+        if pause {
+            self.pause(now);
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, out: &mut Vec<Action>) {
+        self.faults = 0;
+        if self.failing.take().is_some() {
+            out.push(Action::Recovered);
+        }
+    }
+
+    /// Waits before the next call: a holder never longer than its budget allows for, a follower
+    /// longer and longer while the store fails, but not past the moment the seat may be free.
+    pub(super) fn pause(&mut self, now: Moment) {
+        let timing = &self.rules.timing;
+        let follows = matches!(self.stage, Stage::Following) && self.ours.is_none() && !self.doubt;
+        let longest = if !follows {
+            timing.retry_every()
+        } else if self.failing == Some(Fault::Denied) {
+            timing.retry_max()
+        } else {
+            let doublings = self.faults.saturating_sub(1).min(16);
+            timing.retry_every().saturating_mul(1 << doublings).min(timing.retry_max())
+        };
+        let mut until = now + self.dice.jitter(longest);
+        if follows
+            && let Free::At(free) = self.sight.free(&self.rules)
+            && free > now
+        {
+            until = until.min(free);
+        }
+        self.paused_until = until;
+    }
+}

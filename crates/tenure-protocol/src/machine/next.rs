@@ -1,0 +1,170 @@
+//! What to do next, decided from what is known alone.
+
+use super::{Call, Hold, Kind, Machine, Ours, Stage};
+use crate::sight::Free;
+use crate::{Action, Bid, Fault, Moment, Push, Record, Stopped, Token, Version};
+
+impl Machine {
+    pub(super) fn proceed(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
+        match &self.stage {
+            Stage::Following => self.proceed_following(now, looked, out),
+            Stage::Leading(hold) | Stage::Ending(hold, _) if self.call.is_none() && now >= self.paused_until => {
+                let renews = self.is_kept();
+                if renews && !self.doubt && now >= self.renewal_due(hold) {
+                    let (token, version) = (hold.token, hold.version.clone());
+                    self.renew(now, token, version, out);
+                } else if (renews || !self.is_ending()) && (self.doubt || self.look_at.is_some_and(|at| now >= at)) {
+                    self.read(now, out);
+                }
+            }
+            Stage::Idle if self.stopping.is_some() => self.stop(out),
+            _ => {}
+        }
+    }
+
+    pub(super) fn proceed_following(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
+        if self.rules.give_up_after.is_some_and(|most| self.faults >= most) && self.stopping.is_none() {
+            self.stopping = Some(Stopped::GaveUp { errors: self.faults });
+        }
+        if self.may_stop(now) {
+            return self.stop(out);
+        }
+        if self.call.is_some() || now < self.paused_until {
+            return;
+        }
+        if let Some(ours) = self.ours.clone().filter(|_| self.undrained.is_none()) {
+            if !self.wants_to_stand() {
+                return self.vacate(now, &ours, out);
+            }
+            if now >= self.sight.waited_out_at() {
+                if ours.token > self.led && !ours.over {
+                    return self.renew(now, ours.token, ours.version, out);
+                }
+                return self.bid(now, out);
+            }
+        } else if looked
+            && self.wants_to_stand()
+            && now >= self.sight.waited_out_at()
+            && self.sight.free(&self.rules) == Free::Now
+        {
+            return self.bid(now, out);
+        }
+        if looked {
+            self.settle_bid(Bid::Taken, out);
+        }
+        let look_at = match self.look_at {
+            Some(at) => at,
+            None => self.next_look(now),
+        };
+        self.look_at = Some(look_at);
+        if self.doubt || now >= look_at {
+            self.read(now, out);
+        }
+    }
+
+    /// When a follower looks again: when the seat may be free, and every so often regardless, as
+    /// pushes can be lost.
+    pub(super) fn next_look(&mut self, now: Moment) -> Moment {
+        let timing = &self.rules.timing;
+        let every = if self.rules.push == Push::Proven { timing.lease() } else { timing.lease() / 3 };
+        // A little sooner each time, so that a fleet does not look in step.
+        let mut at = now + every - self.dice.jitter(every / 10);
+        if let Free::At(free) = self.sight.free(&self.rules) {
+            at = at.min(free);
+        }
+        for obstacle in [Some(self.sight.waited_out_at()), self.held_back.map(|held| held.until)].into_iter().flatten()
+        {
+            if obstacle > now {
+                at = at.min(obstacle);
+            }
+        }
+        at
+    }
+
+    /// Whether it would take the seat if it could.
+    pub(super) fn wants_to_stand(&self) -> bool {
+        (self.rules.stands || self.bidding)
+            && self.stopping.is_none()
+            && self.undrained.is_none()
+            && self.held_back.is_none()
+    }
+
+    /// Whether nothing of ours is left, or nothing can be done about it any more.
+    pub(super) fn may_stop(&self, now: Moment) -> bool {
+        match self.stopping {
+            None => false,
+            Some(_) if self.undrained.is_some() => false,
+            Some(Stopped::GaveUp { .. }) => true,
+            Some(Stopped::Asked) => {
+                let writing = self.call.as_ref().is_some_and(|call| !matches!(call.kind, Kind::Read));
+                let settled = self.ours.is_none() && !self.doubt && !writing;
+                // By then what we may have written has lapsed.
+                let lapsed = now >= self.wrote_at + self.rules.timing.lease();
+                settled || lapsed || (!self.rules.release_on_stop && !writing)
+            }
+        }
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.stage, Stage::Ending(..))
+    }
+
+    /// Whether the seat is to be renewed: also while work wraps up, if the end is voluntary.
+    pub(super) fn is_kept(&self) -> bool {
+        match &self.stage {
+            Stage::Leading(hold) => hold.renewing,
+            Stage::Ending(hold, end) => hold.renewing && end.why.is_voluntary(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn renewal_due(&self, hold: &Hold) -> Moment {
+        (hold.since + self.rules.timing.renew_every()).max(self.paused_until)
+    }
+
+    pub(super) fn read(&mut self, now: Moment, out: &mut Vec<Action>) {
+        self.call = Some(Call { kind: Kind::Read, sent: now });
+        out.push(Action::Read);
+    }
+
+    pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let Some(token) = self.sight.next_token() else {
+            // Somebody has written the highest number there is. Nobody can lead after that.
+            self.on_fault(now, Fault::Denied, true, out);
+            self.look_at = Some(now);
+            return self.settle_bid(Bid::Failed(Fault::Denied), out);
+        };
+        let record = self.record(token, true);
+        self.ours = None;
+        self.wrote_at = now;
+        self.call = Some(Call { kind: Kind::Bid(record.clone()), sent: now });
+        let expected = self.sight.seat().map(|seat| seat.version.clone());
+        out.push(Action::Swap { expected, record });
+    }
+
+    pub(super) fn renew(&mut self, now: Moment, token: Token, held: Version, out: &mut Vec<Action>) {
+        let record = self.record(token, true);
+        self.wrote_at = now;
+        self.call = Some(Call { kind: Kind::Renew(record.clone()), sent: now });
+        out.push(Action::Renew { held, record });
+    }
+
+    pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
+        let record = self.record(ours.token, false);
+        self.call = Some(Call { kind: Kind::Vacate(record.clone()), sent: now });
+        out.push(Action::Swap { expected: Some(ours.version.clone()), record });
+    }
+
+    pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
+        Record {
+            holder: held.then(|| self.me.clone()),
+            token,
+            lease: self.rules.timing.lease(),
+            since_ms: None,
+            heir: None,
+            metadata: if held { self.rules.metadata.clone() } else { Default::default() },
+            nonce: self.dice.roll(),
+            unknown: self.sight.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),
+        }
+    }
+}

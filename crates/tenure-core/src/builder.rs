@@ -1,0 +1,223 @@
+//! A candidacy being configured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_protocol::{Judge, Leader, Rules, Takeover, Timing, Token, Why};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::Start;
+use crate::election::Shared;
+use crate::elections::Engine;
+use crate::handlers::Handlers;
+use crate::options::{JudgeOption, TakeoverOption};
+use crate::{Election, ElectionOptions, Error, Event, Observer, Promises, SeatName, Term, span};
+
+/// A candidacy being configured. Nothing happens before [`start`](Self::start).
+#[must_use = "nothing happens before `start()`"]
+pub struct Builder {
+    engine: Arc<Engine>,
+    name: String,
+    options: ElectionOptions,
+    handlers: Handlers,
+    stop_on: Option<CancellationToken>,
+    manual: bool,
+}
+
+impl Builder {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
+        Self {
+            engine,
+            name: name.to_owned(),
+            options: ElectionOptions::default(),
+            handlers: Handlers::default(),
+            stop_on: None,
+            manual: false,
+        }
+    }
+
+    /// Takes over all options that these have; those set before stay where these have none.
+    pub fn options(mut self, options: ElectionOptions) -> Self {
+        self.options = self.options.overlaid(options);
+        self
+    }
+
+    /// See [`ElectionOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = Some(lease);
+        self
+    }
+
+    /// See [`ElectionOptions::renew_every`].
+    pub fn renew_every(mut self, span: Duration) -> Self {
+        self.options.renew_every = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::attempt`].
+    pub fn attempt(mut self, span: Duration) -> Self {
+        self.options.attempt = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::retry_every`].
+    pub fn retry_every(mut self, span: Duration) -> Self {
+        self.options.retry_every = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::retry_max`].
+    pub fn retry_max(mut self, span: Duration) -> Self {
+        self.options.retry_max = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::drain`].
+    pub fn drain(mut self, span: Duration) -> Self {
+        self.options.drain = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::stop_grace`].
+    pub fn stop_grace(mut self, span: Duration) -> Self {
+        self.options.stop_grace = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::judge`].
+    pub fn judge(mut self, judge: JudgeOption) -> Self {
+        self.options.judge = Some(judge);
+        self
+    }
+
+    /// See [`ElectionOptions::takeover`].
+    pub fn takeover(mut self, takeover: TakeoverOption) -> Self {
+        self.options.takeover = Some(takeover);
+        self
+    }
+
+    /// See [`ElectionOptions::candidate`].
+    pub fn candidate(mut self, id: impl Into<String>) -> Self {
+        self.options.candidate = Some(id.into());
+        self
+    }
+
+    /// Adds to [`ElectionOptions::metadata`].
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// See [`ElectionOptions::release_on_stop`].
+    pub fn release_on_stop(mut self, release: bool) -> Self {
+        self.options.release_on_stop = Some(release);
+        self
+    }
+
+    /// See [`ElectionOptions::give_up_after`].
+    pub fn give_up_after(mut self, errors: u32) -> Self {
+        self.options.give_up_after = Some(errors);
+        self
+    }
+
+    /// Calls this for everything that happens. Handlers run in order on one thread of their own
+    /// per `Elections`, so a slow one holds up the others, but never the election.
+    pub fn on_event(mut self, handler: impl FnMut(Event) + Send + 'static) -> Self {
+        self.handlers.on_event.push(Box::new(handler));
+        self
+    }
+
+    /// Calls this when this candidate leads.
+    pub fn on_started_leading(mut self, handler: impl FnMut(Term) + Send + 'static) -> Self {
+        self.handlers.on_started_leading.push(Box::new(handler));
+        self
+    }
+
+    /// Calls this when this candidate's term is about to end. The seat is not given up before it
+    /// has returned, so it is the place to stop whatever `on_started_leading` has started.
+    pub fn on_stopped_leading(mut self, handler: impl FnMut(Token, Why) + Send + 'static) -> Self {
+        self.handlers.on_stopped_leading.push(Box::new(handler));
+        self
+    }
+
+    /// Calls this when another leads, or nobody.
+    pub fn on_new_leader(mut self, handler: impl FnMut(Option<Leader>) + Send + 'static) -> Self {
+        self.handlers.on_new_leader.push(Box::new(handler));
+        self
+    }
+
+    /// Stops the election when this token is cancelled.
+    pub fn stop_on(mut self, token: CancellationToken) -> Self {
+        self.stop_on = Some(token);
+        self
+    }
+
+    /// Does not stand by itself, but only when asked to ([`Election::try_acquire`]).
+    pub fn manual(mut self) -> Self {
+        self.manual = true;
+        self
+    }
+
+    /// Starts: checks everything, hands the election to the engine, and returns without waiting.
+    ///
+    /// # Errors
+    /// If a name, a duration or an option makes no sense, if the store cannot keep such a lease,
+    /// if an election of this name runs here already, or if the engine cannot start.
+    pub fn start(self) -> Result<Election, Error> {
+        self.launch(true)
+    }
+
+    pub(crate) fn observe(mut self) -> Result<Observer, Error> {
+        self.manual = true;
+        self.launch(false).map(Observer::new)
+    }
+
+    fn launch(self, named: bool) -> Result<Election, Error> {
+        let name = SeatName::new(&self.name)?;
+        let candidate = self.engine.candidate(self.options.candidate.as_deref())?;
+        let timing = self.options.durations()?.check()?;
+        let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
+        let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
+        let start = Start {
+            shared: Arc::new(shared),
+            rules,
+            seed: rand::random(),
+            handlers: self.handlers,
+            stop_on: self.stop_on,
+            on_overrun: self.options.on_overrun.unwrap_or_default(),
+        };
+        self.engine.start(start, named)
+    }
+}
+
+/// What the options and the store's promises come to.
+fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands: bool) -> Result<Rules, Error> {
+    let lease = timing.lease();
+    let unsupported = |problem| Error::Unsupported { store: promises.store, problem };
+    if lease < promises.min_lease {
+        let (lease, least) = (span::show(lease), span::show(promises.min_lease));
+        return Err(unsupported(format!("cannot keep a lease of {lease}: ask for {least} or more")));
+    }
+    if lease.as_nanos() % promises.lease_step.as_nanos().max(1) != 0 {
+        let (lease, step) = (span::show(lease), span::show(promises.lease_step));
+        return Err(unsupported(format!("counts in steps of {step}: a lease of {lease} would be cut short")));
+    }
+    if options.give_up_after == Some(0) {
+        return Err(Error::Option("give_up_after = 0 would never begin: leave it out to never give up".to_owned()));
+    }
+    let takeover = if promises.over_is_proof {
+        Takeover::Instant
+    } else {
+        options.takeover.map_or(promises.takeover, Takeover::from)
+    };
+    Ok(Rules {
+        judge: options.judge.map_or(promises.judge, Judge::from),
+        takeover,
+        push: promises.push,
+        stands,
+        release_on_stop: options.release_on_stop.unwrap_or(true),
+        give_up_after: options.give_up_after,
+        metadata: Arc::new(options.metadata.clone()),
+        ..Rules::new(timing)
+    })
+}

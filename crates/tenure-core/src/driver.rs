@@ -1,0 +1,440 @@
+//! The engine's thread: the only loop that awaits.
+//!
+//! ```text
+//!  commands from users ─┐                        ┌▶ calls to the store, each under a time-out
+//!  answers, news ───────┼─▶ Machine::step(now) ──┼▶ one alarm for the earliest wake
+//!  the alarm ───────────┘                        └▶ publish.rs: terms, events, handlers
+//! ```
+//!
+//! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
+//! share one thread, one alarm and one set of pending calls.
+
+mod calls;
+mod publish;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Rules, Token};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use self::calls::{Answer, Pending, Underway};
+use crate::clock::Alarm;
+use crate::election::Shared;
+use crate::handlers::{HandlerLine, HandlerThread, Handlers};
+use crate::options::OnOverrun;
+use crate::{Clock, DynStore, Ended, Error, Event, StoreError, Term};
+
+/// Tells one election of an engine from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ElectionId(pub(crate) u64);
+
+/// What users ask of the engine.
+pub(crate) enum Command {
+    Start(Box<Start>),
+    Bid {
+        election: ElectionId,
+        reply: oneshot::Sender<Result<Option<Term>, Error>>,
+    },
+    Release {
+        election: ElectionId,
+        token: Token,
+    },
+    StepDown {
+        election: ElectionId,
+    },
+    RequestStepDown {
+        election: ElectionId,
+        reply: oneshot::Sender<Result<Option<Leader>, Error>>,
+    },
+    Drained {
+        election: ElectionId,
+        token: Token,
+    },
+    Stop {
+        election: ElectionId,
+    },
+    Sleep {
+        until: Moment,
+        reply: oneshot::Sender<()>,
+    },
+    OnSignal {
+        reply: oneshot::Sender<()>,
+    },
+    /// All handles are gone: stop everything, then end.
+    Shutdown,
+}
+
+/// An election to be run.
+pub(crate) struct Start {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) rules: Rules,
+    pub(crate) seed: u64,
+    pub(crate) handlers: Handlers,
+    pub(crate) stop_on: Option<CancellationToken>,
+    pub(crate) on_overrun: OnOverrun,
+}
+
+/// The way to the engine. Never blocks; what is sent after the engine's end is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    commands: mpsc::UnboundedSender<Command>,
+    clock: Clock,
+}
+
+impl Line {
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+        self.clock.nudge();
+    }
+
+    pub(crate) fn drained(&self, election: ElectionId, token: Token) {
+        self.send(Command::Drained { election, token });
+    }
+
+    pub(crate) fn release(&self, election: ElectionId, token: Token) {
+        self.send(Command::Release { election, token });
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        Self { commands: mpsc::unbounded_channel().0, clock: Clock::system() }
+    }
+}
+
+/// Starts the engine's thread.
+pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock) -> Result<Line, Error> {
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let line = Line { commands, clock: clock.clone() };
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let own_line = line.clone();
+    std::thread::Builder::new()
+        .name("tenure".to_owned())
+        .spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            runtime.block_on(async {
+                let alarm = match Alarm::new(&clock) {
+                    Ok(alarm) => alarm,
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                store.attach(&clock);
+                let _ = ready.send(Ok(()));
+                Driver::new(store, clock, own_line).run(inbox, alarm).await;
+            });
+        })
+        .map_err(|error| Error::Engine(error.to_string()))?;
+    match is_ready.recv() {
+        Ok(Ok(())) => Ok(line),
+        Ok(Err(error)) => Err(Error::Engine(error.to_string())),
+        Err(_) => Err(Error::Engine("its thread ended before it was ready".to_owned())),
+    }
+}
+
+/// One election, on the engine's side.
+struct Entry {
+    machine: Machine,
+    shared: Arc<Shared>,
+    rules: Rules,
+    handlers: Option<HandlerLine>,
+    on_overrun: OnOverrun,
+    call: Option<Underway>,
+    watch: Option<Underway>,
+    board: Option<Underway>,
+    /// Only to be dropped with the election.
+    _stop_on: Option<Underway>,
+    wake: Option<Timer>,
+    bids: Vec<oneshot::Sender<Result<Option<Term>, Error>>>,
+    /// The last thing that the store complained of, for whoever is told that it fails.
+    complaint: Option<Arc<StoreError>>,
+    /// When the last bid was sent, by the wall clock.
+    since_ms: Option<u64>,
+}
+
+/// The moment that something is due, and a number that tells it from others due then.
+type Timer = (Moment, u64);
+
+enum Due {
+    Wake(ElectionId),
+    TimeOut(ElectionId),
+    Sleeper(oneshot::Sender<()>),
+}
+
+struct Driver {
+    store: Arc<dyn DynStore>,
+    clock: Clock,
+    line: Line,
+    entries: BTreeMap<ElectionId, Entry>,
+    due: BTreeMap<Timer, Due>,
+    pending: FuturesUnordered<Pending>,
+    handlers: Option<HandlerThread>,
+    numbers: u64,
+    shutting_down: bool,
+}
+
+impl Driver {
+    fn new(store: Arc<dyn DynStore>, clock: Clock, line: Line) -> Self {
+        Self {
+            store,
+            clock,
+            line,
+            entries: BTreeMap::new(),
+            due: BTreeMap::new(),
+            pending: FuturesUnordered::new(),
+            handlers: None,
+            numbers: 0,
+            shutting_down: false,
+        }
+    }
+
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
+        while !(self.shutting_down && self.entries.is_empty()) {
+            let generation = alarm.generation();
+            // Time first: nothing that comes in may hold up a deadline.
+            self.on_time();
+            let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
+            tokio::select! {
+                biased;
+                Some(command) = inbox.recv() => self.guarded(|driver| driver.on_command(command)),
+                Some(answer) = self.pending.next() => {
+                    if let Ok(answer) = answer {
+                        self.guarded(|driver| driver.on_answer(answer));
+                    }
+                }
+                () = alarm.wait(next, generation) => {}
+            }
+        }
+    }
+
+    /// A bug in here must not leave anybody believing or waiting for ever.
+    fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) {
+            for entry in self.entries.values() {
+                entry.abandon();
+            }
+            self.entries.clear();
+            self.shutting_down = true;
+            tracing::error!(message = crate::handlers::panic_message(&*panic), "the engine panicked: this is a bug");
+        }
+    }
+
+    fn on_time(&mut self) {
+        loop {
+            let now = self.clock.now();
+            let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) else { return };
+            match first.remove() {
+                Due::Wake(election) => {
+                    if let Some(entry) = self.entries.get_mut(&election) {
+                        entry.wake = None;
+                    }
+                    self.guarded(|driver| driver.step(election, Input::Wake));
+                }
+                Due::TimeOut(election) => self.guarded(|driver| driver.on_time_out(election)),
+                Due::Sleeper(reply) => drop(reply.send(())),
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Start(start) => self.on_start(*start),
+            Command::Bid { election, reply } => {
+                if let Some(entry) = self.entries.get_mut(&election) {
+                    entry.bids.push(reply);
+                    if entry.bids.len() == 1 {
+                        self.step(election, Input::Bid);
+                    }
+                }
+            }
+            Command::Release { election, token } => {
+                let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(|term| term.token() == token);
+                if self.entries.get(&election).is_some_and(runs) {
+                    self.step(election, Input::Release);
+                }
+            }
+            Command::StepDown { election } => self.step(election, Input::StepDown),
+            Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
+            Command::Drained { election, token } => self.step(election, Input::Drained(token)),
+            Command::Stop { election } => self.step(election, Input::Stop),
+            Command::Sleep { until, reply } => {
+                self.at(until, Due::Sleeper(reply));
+            }
+            Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
+            Command::Shutdown => {
+                self.shutting_down = true;
+                let running: Vec<_> = self.entries.keys().copied().collect();
+                for election in running {
+                    self.step(election, Input::Stop);
+                }
+            }
+        }
+    }
+
+    fn on_start(&mut self, start: Start) {
+        let Start { shared, rules, seed, handlers, stop_on, on_overrun } = start;
+        let election = shared.id;
+        let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
+        let machine = Machine::new(shared.candidate.clone(), rules.clone(), seed);
+        let stop_on = stop_on.map(|token| {
+            self.call(election, None, async move {
+                token.cancelled().await;
+                Answer::StopAsked
+            })
+        });
+        let entry = Entry {
+            machine,
+            shared,
+            rules,
+            handlers,
+            on_overrun,
+            call: None,
+            watch: None,
+            board: None,
+            _stop_on: stop_on,
+            wake: None,
+            bids: Vec::new(),
+            complaint: None,
+            since_ms: None,
+        };
+        self.entries.insert(election, entry);
+        self.step(election, Input::Start);
+    }
+
+    fn handler_line(&mut self, shared: &Shared, handlers: Handlers) -> Option<HandlerLine> {
+        if self.handlers.is_none() {
+            match HandlerThread::start() {
+                Ok(thread) => self.handlers = Some(thread),
+                Err(error) => tracing::error!(%error, "no thread for handlers: they will not be called"),
+            }
+        }
+        self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers))
+    }
+
+    fn on_answer(&mut self, (election, number, answer): (ElectionId, u64, Answer)) {
+        let Some(entry) = self.entries.get_mut(&election) else { return };
+        let is = |underway: &Option<Underway>| underway.as_ref().is_some_and(|underway| underway.number == number);
+        let input = match answer {
+            Answer::Read(answer) if is(&entry.call) => {
+                let answer = answer.map_err(|error| entry.complain(error));
+                self.end_call(election);
+                Input::Read(answer)
+            }
+            Answer::Written(answer) if is(&entry.call) => {
+                let answer = answer.map_err(|error| entry.complain(error));
+                self.end_call(election);
+                Input::Written(answer)
+            }
+            Answer::Changed(change) if is(&entry.watch) => {
+                entry.watch = None;
+                Input::Changed(change)
+            }
+            Answer::Requests(requests) if is(&entry.board) => {
+                entry.board = None;
+                Input::Requests(requests)
+            }
+            Answer::StopAsked => Input::Stop,
+            // Too late: it was answered as unknown, or replaced.
+            Answer::Read(_) | Answer::Written(_) | Answer::Changed(_) | Answer::Requests(_) => return,
+        };
+        self.step(election, input);
+    }
+
+    /// Answers a call that has taken too long.
+    fn on_time_out(&mut self, election: ElectionId) {
+        let Some(entry) = self.entries.get_mut(&election) else { return };
+        let Some(call) = entry.call.take() else { return };
+        entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.rules.timing.attempt())));
+        let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
+        self.step(election, input);
+    }
+
+    fn end_call(&mut self, election: ElectionId) {
+        let call = self.entries.get_mut(&election).and_then(|entry| entry.call.take());
+        if let Some(time_out) = call.and_then(|call| call.time_out) {
+            self.due.remove(&time_out);
+        }
+    }
+
+    /// Steps the machine and does what it says, until there is nothing left to do at once.
+    fn step(&mut self, election: ElectionId, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        let mut actions = Vec::new();
+        while let Some(input) = inputs.pop_front() {
+            let Some(entry) = self.entries.get_mut(&election) else { return };
+            entry.machine.step(self.clock.now(), input, &mut actions);
+            for action in actions.drain(..) {
+                self.perform(election, action, &mut inputs);
+            }
+        }
+    }
+
+    fn perform(&mut self, election: ElectionId, action: Action, inputs: &mut VecDeque<Input>) {
+        match action {
+            Action::Read => self.read(election),
+            Action::Swap { expected, record } => self.swap(election, expected, record),
+            Action::Renew { held, record } => self.renew(election, held, record),
+            Action::Watch { seat, requests } => self.watch(election, seat, requests),
+            Action::ReadBoard => self.read_board(election, inputs),
+            Action::WakeAt(moment) => {
+                let timer = self.at(moment, Due::Wake(election));
+                let entry = self.entries.get_mut(&election).expect("it is being stepped");
+                if let Some(earlier) = entry.wake.replace(timer) {
+                    self.due.remove(&earlier);
+                }
+            }
+            Action::Stopped(stopped) => {
+                if let Some(entry) = self.entries.remove(&election) {
+                    for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten()
+                    {
+                        self.due.remove(&timer);
+                    }
+                    entry.publish_stopped(Ended::from(stopped));
+                }
+            }
+            told => {
+                let entry = self.entries.get_mut(&election).expect("it is being stepped");
+                entry.publish(told, &self.line, inputs);
+            }
+        }
+    }
+
+    fn at(&mut self, moment: Moment, due: Due) -> Timer {
+        self.numbers += 1;
+        let timer = (moment, self.numbers);
+        self.due.insert(timer, due);
+        timer
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Only after a panic are there any left.
+        for entry in self.entries.values() {
+            entry.abandon();
+        }
+    }
+}
+
+impl Entry {
+    fn complain(&mut self, error: StoreError) -> Fault {
+        let fault = error.fault();
+        self.complaint = Some(Arc::new(error));
+        fault
+    }
+
+    /// Nobody steps this machine any more.
+    fn abandon(&self) {
+        self.shared.set_leads_until(None);
+        if let Some(term) = self.shared.state().term.take() {
+            term.finish();
+        }
+        let why = Ended::EngineGone;
+        self.shared.publish(&Event::Stopped { why: why.clone() }, |state| state.ended = Some(why));
+    }
+}

@@ -1,0 +1,187 @@
+//! What the machine says, told to the users of an election: in its handles, to listeners and
+//! handlers, and one line of log per change of state.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tenure_protocol::{Action, Bid, Fault, Input, Leader, Moment, Token, Why};
+use tracing::{error, info, warn};
+
+use super::{Entry, Line};
+use crate::events;
+use crate::options::OnOverrun;
+use crate::term::{TermState, WorkGuard};
+use crate::{Ended, Error, Event, StoreError, Term};
+
+impl Entry {
+    pub(super) fn publish(&mut self, action: Action, line: &Line, inputs: &mut VecDeque<Input>) {
+        match action {
+            Action::Began { token, until } => self.on_began(token, until, line),
+            Action::Extended { token, until } => self.on_extended(token, until),
+            Action::Ending { token, why, by } => {
+                if self.on_ending(token, why, by) {
+                    inputs.push_back(Input::Drained(token));
+                }
+            }
+            Action::Ended { token, why } => self.on_ended(token, why),
+            Action::Overran { token } => self.on_overran(token),
+            Action::Leader(leader) => self.on_leader(leader),
+            Action::BidSettled(bid) => self.on_bid_settled(bid),
+            Action::Failing(fault) => self.on_failing(fault),
+            Action::Recovered => {
+                info!(election = %self.shared.name, candidate = %self.shared.candidate, "the store works again");
+                self.tell(Event::Recovered);
+            }
+            Action::Read
+            | Action::Swap { .. }
+            | Action::Renew { .. }
+            | Action::Watch { .. }
+            | Action::ReadBoard
+            | Action::WakeAt(_)
+            | Action::Stopped(_) => unreachable!("done by the driver"),
+        }
+    }
+
+    fn on_began(&self, token: Token, until: Moment, line: &Line) {
+        let shared = &self.shared;
+        info!(election = %shared.name, candidate = %shared.candidate, %token, "leads");
+        let state = TermState::new(token, until, shared.clock.clone(), line.clone(), shared.id);
+        let term = Arc::new(state);
+        self.tell_and(Event::BecameLeader { term: Term::new(term.clone()) }, |state| {
+            state.term = Some(term);
+            state.last_renewal = Some(SystemTime::now());
+            shared.set_leads_until(Some(until));
+        });
+    }
+
+    fn on_extended(&self, token: Token, until: Moment) {
+        let mut state = self.shared.state();
+        state.last_renewal = Some(SystemTime::now());
+        if let Some(term) = state.term.as_ref().filter(|term| term.token() == token) {
+            term.extend(until);
+            if !term.is_ending() {
+                self.shared.set_leads_until(Some(until));
+            }
+        }
+    }
+
+    /// Returns whether there is no work to wait for.
+    fn on_ending(&self, token: Token, why: Why, by: Moment) -> bool {
+        let shared = &self.shared;
+        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "stops leading");
+        let Some(term) = shared.state().term.clone() else { return true };
+        // Whoever hears of it must not find us leading.
+        shared.set_leads_until(None);
+        // The end waits for `on_stopped_leading` as it does for work.
+        let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_stopped).map(|_| term.hold_open());
+        let drained = term.end(why, by);
+        self.tell_with(Event::Ending { token, why }, handler, |_| {});
+        drained
+    }
+
+    fn on_ended(&self, token: Token, why: Why) {
+        let shared = &self.shared;
+        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "the term is over");
+        shared.set_leads_until(None);
+        let term = shared.state().term.clone();
+        if let Some(term) = term {
+            term.finish();
+        }
+        self.tell_and(Event::LostLeadership { token, why }, |state| {
+            state.term = None;
+            state.last_renewal = None;
+        });
+    }
+
+    fn on_overran(&self, token: Token) {
+        let shared = &self.shared;
+        error!(election = %shared.name, candidate = %shared.candidate, %token, "work is still running though its term is over");
+        self.tell(Event::Overran { token });
+        if self.on_overrun == OnOverrun::Abort {
+            eprintln!(
+                "tenure: work of term {token} of {:?} overran: ending the process, as asked",
+                shared.name.as_str()
+            );
+            std::process::abort();
+        }
+    }
+
+    fn on_leader(&self, mut leader: Option<Leader>) {
+        if let Some(leader) = &mut leader
+            && leader.candidate.incarnation == self.shared.candidate.incarnation
+        {
+            leader.since_ms = self.since_ms;
+        }
+        match &leader {
+            Some(leader) => {
+                info!(election = %self.shared.name, leader = %leader.candidate, token = %leader.token, "has a leader");
+            }
+            None => info!(election = %self.shared.name, "has no leader"),
+        }
+        self.tell_and(Event::LeaderChanged { leader: leader.clone() }, |state| state.leader = leader);
+    }
+
+    fn on_bid_settled(&mut self, bid: Bid) {
+        let bids = std::mem::take(&mut self.bids).into_iter();
+        match bid {
+            Bid::Won(token) => {
+                let term = self.shared.state().term.clone().filter(|term| term.token() == token);
+                // One releasing term, shared by all who asked at the same time.
+                let term = term.map(|term| if self.rules.stands { Term::new(term) } else { Term::releasing(term) });
+                bids.for_each(|reply| drop(reply.send(Ok(term.clone()))));
+            }
+            Bid::Taken => bids.for_each(|reply| drop(reply.send(Ok(None)))),
+            Bid::Failed(fault) => {
+                let error = self.complaint(fault);
+                bids.for_each(|reply| drop(reply.send(Err(Error::Store(error.clone())))));
+            }
+        }
+    }
+
+    fn on_failing(&self, fault: Fault) {
+        let error = self.complaint(fault);
+        let shared = &self.shared;
+        let cause = std::error::Error::source(&*error).map(ToString::to_string);
+        if fault == Fault::Denied {
+            error!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store denies us");
+        } else {
+            warn!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store fails");
+        }
+        self.tell(Event::Error { error });
+    }
+
+    pub(super) fn publish_stopped(mut self, why: Ended) {
+        let shared = self.shared.clone();
+        info!(election = %shared.name, candidate = %shared.candidate, %why, "has ended here");
+        for reply in self.bids.drain(..) {
+            let _ = reply.send(Err(Error::Ended(why.clone())));
+        }
+        self.tell_and(Event::Stopped { why: why.clone() }, |state| {
+            state.leader = None;
+            state.ended = Some(why);
+        });
+    }
+
+    fn complaint(&self, fault: Fault) -> Arc<StoreError> {
+        self.complaint.clone().filter(|error| error.fault() == fault).unwrap_or_else(|| {
+            // The machine itself refuses: there is no higher token.
+            Arc::new(StoreError::denied("the seat has the highest token there is: remove it, or use another name"))
+        })
+    }
+
+    fn tell(&self, event: Event) {
+        self.tell_and(event, |_| {});
+    }
+
+    fn tell_and(&self, event: Event, change: impl FnOnce(&mut crate::election::State)) {
+        self.tell_with(event, None, change);
+    }
+
+    fn tell_with(&self, event: Event, guard: Option<WorkGuard>, change: impl FnOnce(&mut crate::election::State)) {
+        self.shared.publish(&event, change);
+        if let Some(handlers) = &self.handlers {
+            handlers.push(events::Entry { event, guard });
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! One election, as its user holds it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime};
+
+use tenure_protocol::{Candidate, Leader, Moment, Rules};
+use tokio::sync::{Notify, oneshot};
+
+use crate::driver::{Command, ElectionId};
+use crate::elections::Engine;
+use crate::events::{Entry, Queue};
+use crate::term::TermState;
+use crate::{Clock, Ended, Error, Event, Events, SeatName, Term};
+
+/// A candidate's part in one election. Cheap to clone; clones are the same candidate.
+///
+/// Dropping it changes nothing; the election runs until [`stop`](Self::stop), or until this and
+/// every other handle of its [`Elections`](crate::Elections) are gone: then all that runs there is
+/// stopped in good order, in the background.
+///
+/// None of its futures needs a particular runtime, and all are safe to drop.
+#[derive(Clone, Debug)]
+pub struct Election {
+    shared: Arc<Shared>,
+    engine: Arc<Engine>,
+}
+
+impl Election {
+    pub(crate) fn new(shared: Arc<Shared>, engine: Arc<Engine>) -> Self {
+        Self { shared, engine }
+    }
+
+    /// The election's name.
+    pub fn name(&self) -> &str {
+        self.shared.name.as_str()
+    }
+
+    /// This candidate.
+    pub fn candidate(&self) -> &Candidate {
+        &self.shared.candidate
+    }
+
+    /// Whether this candidate leads now. Reads the clock at the call: false after the hold even if
+    /// the process was paused, the runtime is stuck or the machine slept; and false from the moment
+    /// that the end of the term is told.
+    #[inline]
+    pub fn is_leader(&self) -> bool {
+        self.shared.is_leader()
+    }
+
+    /// The term of this candidate, if it leads now.
+    pub fn term(&self) -> Option<Term> {
+        self.shared.term()
+    }
+
+    /// Who leads, as far as can be seen from here.
+    pub fn leader(&self) -> Option<Leader> {
+        self.shared.state().leader.clone()
+    }
+
+    /// When this candidate's lease was last renewed, by the wall clock, while it leads.
+    pub fn last_renewal(&self) -> Option<SystemTime> {
+        self.shared.state().last_renewal
+    }
+
+    /// What happens, from now on.
+    pub fn events(&self) -> Events {
+        self.shared.subscribe()
+    }
+
+    /// Waits until this candidate leads, and returns its term: at once, if it leads already.
+    ///
+    /// # Errors
+    /// Why there will be no term: the election was stopped here, or has given up.
+    pub async fn elected(&self) -> Result<Term, Ended> {
+        loop {
+            let changed = self.shared.changed.notified();
+            if let Some(term) = self.term() {
+                return Ok(term);
+            }
+            if let Some(ended) = self.shared.state().ended.clone() {
+                return Err(ended);
+            }
+            changed.await;
+        }
+    }
+
+    /// Bids for the seat once, now. Returns the term if this candidate leads, `None` if another
+    /// does, or if this one may not stand now (it has just stepped down, or its work overran).
+    ///
+    /// On a `.manual()` election this is the only way to lead, and the term is given up when the
+    /// last clone of what this returns is dropped.
+    ///
+    /// If the future is dropped, the bid goes on; should it win, then a manual election gives the
+    /// seat up again.
+    ///
+    /// # Errors
+    /// The store's error, if it failed. Should the bid have been won all the same, then a manual
+    /// election gives the seat up as soon as it finds out.
+    pub async fn try_acquire(&self) -> Result<Option<Term>, Error> {
+        self.ask(|election, reply| Command::Bid { election, reply }).await
+    }
+
+    /// Asks whoever leads to step down, by way of the store's board, and returns whom it asked;
+    /// `None` if nobody leads.
+    ///
+    /// # Errors
+    /// If the store has no board, or fails.
+    pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
+        self.ask(|election, reply| Command::RequestStepDown { election, reply }).await
+    }
+
+    /// Hands over, if this candidate leads: its work wraps up, the seat is given up, and it does
+    /// not stand again until another has led or two leases have passed. A request: it may be made
+    /// from anywhere, from work and handlers too, and does not wait.
+    pub fn step_down(&self) {
+        self.engine.line().send(Command::StepDown { election: self.shared.id });
+    }
+
+    /// Ends this candidate's part in the election: its work wraps up, and the seat is given up
+    /// (unless `release_on_stop` is off). A request: it may be made from anywhere, from work and
+    /// handlers too, and does not wait; see [`stopped`](Self::stopped).
+    pub fn stop(&self) {
+        self.engine.line().send(Command::Stop { election: self.shared.id });
+    }
+
+    /// Waits until the election has ended here, with all work returned, and returns why.
+    ///
+    /// Not to be awaited by that work itself.
+    pub async fn stopped(&self) -> Ended {
+        self.shared.stopped().await
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.shared.lease
+    }
+
+    /// Sleeps on the engine's clock, or until the term is ending.
+    pub(crate) async fn sleep(&self, span: Duration, term: &Term) {
+        let (reply, slept) = oneshot::channel();
+        self.engine.line().send(Command::Sleep { until: self.shared.clock.now() + span, reply });
+        let ending = std::pin::pin!(term.ending());
+        futures_util::future::select(slept, ending).await;
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(ElectionId, oneshot::Sender<Result<T, Error>>) -> Command,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.engine.line().send(command(self.shared.id, reply));
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.shared.state().ended.clone().unwrap_or(Ended::EngineGone).into()),
+        }
+    }
+}
+
+/// A look at an election without a part in it.
+///
+/// Dropping the last clone ends it.
+#[derive(Clone, Debug)]
+pub struct Observer(Arc<StopOnDrop>);
+
+#[derive(Debug)]
+struct StopOnDrop(Election);
+
+impl Observer {
+    pub(crate) fn new(election: Election) -> Self {
+        Self(Arc::new(StopOnDrop(election)))
+    }
+
+    /// The election's name.
+    pub fn name(&self) -> &str {
+        self.0.0.name()
+    }
+
+    /// Who leads, as far as can be seen from here; `None` also before the first look.
+    pub fn leader(&self) -> Option<Leader> {
+        self.0.0.leader()
+    }
+
+    /// What happens, from now on.
+    pub fn events(&self) -> Events {
+        self.0.0.events()
+    }
+
+    /// See [`Election::request_step_down`].
+    ///
+    /// # Errors
+    /// If the store has no board, or fails.
+    pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
+        self.0.0.request_step_down().await
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// What the engine and the handles of an election share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: ElectionId,
+    pub(crate) name: SeatName,
+    pub(crate) candidate: Candidate,
+    pub(crate) clock: Clock,
+    pub(crate) lease: Duration,
+    /// Until when it leads, in nanoseconds of the clock; zero: it does not.
+    leads_until: AtomicU64,
+    state: Mutex<State>,
+    /// Told at every change of what a waiter could wait for.
+    pub(crate) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) term: Option<Arc<TermState>>,
+    pub(crate) leader: Option<Leader>,
+    pub(crate) last_renewal: Option<SystemTime>,
+    pub(crate) ended: Option<Ended>,
+    listeners: Vec<Weak<Queue>>,
+}
+
+impl Shared {
+    pub(crate) fn new(id: ElectionId, name: SeatName, candidate: Candidate, clock: Clock, rules: &Rules) -> Self {
+        Self {
+            id,
+            name,
+            candidate,
+            clock,
+            lease: rules.timing.lease(),
+            leads_until: AtomicU64::new(0),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_leader(&self) -> bool {
+        let until = self.leads_until.load(Ordering::Acquire);
+        until != 0 && self.clock.now().as_nanos() < until
+    }
+
+    pub(crate) fn term(&self) -> Option<Term> {
+        let state = self.state();
+        self.is_leader().then(|| state.term.clone().map(Term::new)).flatten()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) async fn stopped(&self) -> Ended {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(ended) = self.state().ended.clone() {
+                return ended;
+            }
+            changed.await;
+        }
+    }
+
+    /// Sets until when this candidate leads; `None`: it does not.
+    pub(crate) fn set_leads_until(&self, until: Option<Moment>) {
+        self.leads_until.store(until.map_or(0, Moment::as_nanos), Ordering::Release);
+    }
+
+    /// Changes what is known and tells all listeners, in one: a new listener has either seen the
+    /// change already or is told of it.
+    pub(crate) fn publish(&self, event: &Event, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.listeners.retain(|listener| match listener.upgrade() {
+            None => false,
+            Some(queue) => {
+                queue.push(Entry { event: event.clone(), guard: None });
+                true
+            }
+        });
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn subscribe(&self) -> Events {
+        let queue = Arc::new(Queue::default());
+        let mut state = self.state();
+        let already = [
+            self.is_leader()
+                .then(|| state.term.clone())
+                .flatten()
+                .map(|term| Event::BecameLeader { term: Term::new(term) }),
+            state.leader.clone().map(|leader| Event::LeaderChanged { leader: Some(leader) }),
+            state.ended.clone().map(|why| Event::Stopped { why }),
+        ];
+        for event in already.into_iter().flatten() {
+            queue.push(Entry { event, guard: None });
+        }
+        state.listeners.push(Arc::downgrade(&queue));
+        Events(queue)
+    }
+}

@@ -1,0 +1,198 @@
+//! All elections of a process over one store.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use tenure_protocol::{Candidate, Incarnation};
+use tokio::sync::oneshot;
+
+use crate::builder::Builder;
+use crate::driver::{self, Command, ElectionId, Line, Start};
+use crate::election::Shared;
+use crate::{Clock, DynStore, Election, Ended, Error, Observer, Promises, SeatName, Store, os};
+
+/// All elections of a process over one store: one thread, one connection, one incarnation.
+///
+/// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
+/// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
+/// process ends.
+#[derive(Clone, Debug)]
+pub struct Elections {
+    engine: Arc<Engine>,
+}
+
+impl Elections {
+    /// Elections over this store. Nothing is connected and no thread is started before the first
+    /// election is.
+    pub fn new(store: impl Store) -> Self {
+        Self::with_clock(store, Clock::system())
+    }
+
+    /// Elections on a clock of your own, for tests.
+    pub fn with_clock(store: impl Store, clock: impl Into<Clock>) -> Self {
+        let store: Arc<dyn DynStore> = Arc::new(store);
+        let engine = Engine {
+            promises: store.promises(),
+            store,
+            clock: clock.into(),
+            incarnation: Incarnation::from_bits(rand::random()),
+            default_id: format!("{}-{}", os::host_name(), std::process::id()).into(),
+            line: OnceLock::new(),
+            starting: Mutex::default(),
+            running: Mutex::default(),
+            next_id: AtomicU64::new(0),
+        };
+        Self { engine: Arc::new(engine) }
+    }
+
+    /// A candidacy in the election with this name, to be configured and started.
+    pub fn election(&self, name: impl AsRef<str>) -> Builder {
+        Builder::new(self.engine.clone(), name.as_ref())
+    }
+
+    /// Looks at the election with this name without taking part in it.
+    ///
+    /// # Errors
+    /// If the name cannot be used, or the engine cannot start.
+    pub fn observe(&self, name: impl AsRef<str>) -> Result<Observer, Error> {
+        self.election(name).observe()
+    }
+
+    /// What the store promises.
+    pub fn promises(&self) -> &Promises {
+        &self.engine.promises
+    }
+
+    /// Stops all elections that run here, see [`Election::stop`]. More can be started afterwards.
+    pub fn stop(&self) {
+        for shared in self.engine.running().values() {
+            self.engine.line().send(Command::Stop { election: shared.id });
+        }
+    }
+
+    /// Waits until no election runs here any more.
+    pub async fn stopped(&self) {
+        loop {
+            let next = self.engine.running().values().next().cloned();
+            match next {
+                None => return,
+                Some(shared) => {
+                    shared.stopped().await;
+                    self.engine.forget(&shared);
+                }
+            }
+        }
+    }
+
+    /// Waits until the process is asked to end (SIGTERM or SIGINT; Ctrl-C on Windows), then stops
+    /// all elections in good order. From the first call on, these signals no longer end the
+    /// process by themselves.
+    ///
+    /// # Errors
+    /// If the engine cannot start.
+    pub async fn run_until_signal(&self) -> Result<(), Error> {
+        let (reply, signalled) = oneshot::channel();
+        self.engine.start_thread()?.send(Command::OnSignal { reply });
+        let _ = signalled.await;
+        self.stop();
+        self.stopped().await;
+        Ok(())
+    }
+}
+
+/// What all elections of a process share.
+pub(crate) struct Engine {
+    store: Arc<dyn DynStore>,
+    pub(crate) promises: Promises,
+    pub(crate) clock: Clock,
+    incarnation: Incarnation,
+    default_id: Arc<str>,
+    /// Set once the thread runs.
+    line: OnceLock<Line>,
+    starting: Mutex<()>,
+    running: Mutex<BTreeMap<SeatName, Arc<Shared>>>,
+    next_id: AtomicU64,
+}
+
+impl Engine {
+    /// The way to the engine. Only once an election was started.
+    pub(crate) fn line(&self) -> &Line {
+        self.line.get().expect("there is no election before the engine has started")
+    }
+
+    fn start_thread(&self) -> Result<&Line, Error> {
+        let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if self.line.get().is_none() {
+            let line = driver::start(self.store.clone(), self.clock.clone())?;
+            let _ = self.line.set(line);
+        }
+        Ok(self.line())
+    }
+
+    pub(crate) fn candidate(&self, id: Option<&str>) -> Result<Candidate, Error> {
+        let id = id.map_or_else(|| self.default_id.clone(), Arc::from);
+        let problem = if id.is_empty() {
+            "is empty: leave it out, or give it a name"
+        } else if id.len() > SeatName::LONGEST {
+            "is too long: use at most 512 bytes"
+        } else if id.chars().any(char::is_control) {
+            "has a control character in it: use printable text"
+        } else {
+            return Ok(Candidate { id, incarnation: self.incarnation });
+        };
+        Err(Error::BadCandidate { id: id.chars().take(40).collect(), problem })
+    }
+
+    pub(crate) fn next_id(&self) -> ElectionId {
+        ElectionId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Hands an election to the engine's thread. `named`: only one of its name may run.
+    pub(crate) fn start(self: &Arc<Self>, start: Start, named: bool) -> Result<Election, Error> {
+        let line = self.start_thread()?;
+        let shared = start.shared.clone();
+        if named {
+            let mut running = self.running();
+            running.retain(|_, shared| shared.state().ended.is_none());
+            if running.contains_key(&shared.name) {
+                return Err(Error::AlreadyRunning { name: shared.name.to_string() });
+            }
+            running.insert(shared.name.clone(), shared.clone());
+        }
+        line.send(Command::Start(Box::new(start)));
+        Ok(Election::new(shared, self.clone()))
+    }
+
+    fn forget(&self, ended: &Arc<Shared>) {
+        let mut running = self.running();
+        if running.get(&ended.name).is_some_and(|shared| Arc::ptr_eq(shared, ended)) {
+            running.remove(&ended.name);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<SeatName, Arc<Shared>>> {
+        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.get() {
+            line.send(Command::Shutdown);
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("store", &self.promises.store).finish_non_exhaustive()
+    }
+}
+
+/// Why there is nothing more to come from an engine that is gone.
+impl From<oneshot::error::RecvError> for Error {
+    fn from(_: oneshot::error::RecvError) -> Self {
+        Self::Ended(Ended::EngineGone)
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong, in words that say what to do.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use tenure_protocol::{Fault, Stopped, TimingError, Token, Why};
+
+/// Why an election could not be started or asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The name of the election cannot be used.
+    #[error("the election name {name:?} {problem}")]
+    BadName {
+        /// The name, or the beginning of it.
+        name: String,
+        /// What is wrong with it, and what to do.
+        problem: &'static str,
+    },
+    /// The candidate's id cannot be used.
+    #[error("the candidate id {id:?} {problem}")]
+    BadCandidate {
+        /// The id, or the beginning of it.
+        id: String,
+        /// What is wrong with it, and what to do.
+        problem: &'static str,
+    },
+    /// The durations do not fit together.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// The store cannot do what was asked of it.
+    #[error("the {store} store {problem}")]
+    Unsupported {
+        /// The store's name.
+        store: &'static str,
+        /// What it cannot do, and what to do instead.
+        problem: String,
+    },
+    /// An option is unknown or has a value that makes no sense.
+    #[error("{0}")]
+    Option(String),
+    /// This election already runs here.
+    #[error("the election {name:?} already runs in this `Elections`: clone its handle, or stop it first")]
+    AlreadyRunning {
+        /// Its name.
+        name: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+    /// The election has ended here.
+    #[error("the election has ended here: {0}")]
+    Ended(#[from] Ended),
+    /// The operating system did not let the engine start.
+    #[error("the engine could not start: {0}")]
+    Engine(String),
+}
+
+/// Why there will be no term, or none any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The election was stopped here.
+    #[error("it was stopped")]
+    Stopped,
+    /// The store failed too many times in a row (`give_up_after`).
+    #[error("gave up after {errors} store errors in a row")]
+    GaveUp {
+        /// How many.
+        errors: u32,
+    },
+    /// The term ended before the work was done.
+    #[error("term {token} ended: {}", why.as_str())]
+    TermEnded {
+        /// The term's number.
+        token: Token,
+        /// Why it ended.
+        why: Why,
+    },
+    /// The engine is gone: its thread has panicked, which is a bug.
+    #[error("the engine is gone; please report this as a bug")]
+    EngineGone,
+}
+
+impl From<Stopped> for Ended {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Asked => Self::Stopped,
+            Stopped::GaveUp { errors } => Self::GaveUp { errors },
+        }
+    }
+}
+
+/// How a call to a store failed. The [`Fault`] answers the one question that matters: did it
+/// happen?
+#[derive(Debug)]
+pub struct StoreError {
+    fault: Fault,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl StoreError {
+    /// It did not happen; it may the next time.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self { fault: Fault::Refused, message: message.into(), source: None }
+    }
+
+    /// It may have happened: a time-out, a connection lost in between.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self { fault: Fault::Unknown, message: message.into(), source: None }
+    }
+
+    /// It did not happen and never will as things are: no permission, a bad configuration.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self { fault: Fault::Denied, message: message.into(), source: None }
+    }
+
+    /// With the error that caused it. The message should not repeat its words.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Did it happen?
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for StoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,140 @@
+//! Handlers: user code that is called when something happens.
+//!
+//! They run in order on one thread of their own per `Elections`, never on the engine's: a slow one
+//! holds up other handlers, and the end of a term that waits for its `on_stopped_leading`, but no
+//! renewal; a panicking one is caught and logged.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use tenure_protocol::{Leader, Token, Why};
+
+use crate::events::{Entry, Queue};
+use crate::{Error, Event, SeatName, Term};
+
+type Handler<A> = Box<dyn FnMut(A) + Send>;
+
+/// The handlers of one election.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    pub(crate) on_event: Vec<Handler<Event>>,
+    pub(crate) on_started_leading: Vec<Handler<Term>>,
+    pub(crate) on_stopped_leading: Vec<Box<dyn FnMut(Token, Why) + Send>>,
+    pub(crate) on_new_leader: Vec<Handler<Option<Leader>>>,
+}
+
+impl Handlers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.on_event.is_empty()
+            && self.on_started_leading.is_empty()
+            && self.on_stopped_leading.is_empty()
+            && self.on_new_leader.is_empty()
+    }
+
+    fn handle(&mut self, election: &SeatName, event: Event) {
+        for handler in &mut self.on_event {
+            guarded(election, || handler(event.clone()));
+        }
+        match event {
+            Event::BecameLeader { term } => {
+                for handler in &mut self.on_started_leading {
+                    guarded(election, || handler(term.clone()));
+                }
+            }
+            Event::Ending { token, why } => {
+                for handler in &mut self.on_stopped_leading {
+                    guarded(election, || handler(token, why));
+                }
+            }
+            Event::LeaderChanged { leader } => {
+                for handler in &mut self.on_new_leader {
+                    guarded(election, || handler(leader.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn guarded(election: &SeatName, call: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+        let message = panic_message(&*panic);
+        tracing::error!(%election, message, "a handler panicked; the election goes on");
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// The line from an election to its handlers.
+pub(crate) struct HandlerLine {
+    desk: Arc<Desk>,
+    thread: mpsc::Sender<Arc<Desk>>,
+    /// Whether the end of a term waits for a handler.
+    pub(crate) has_on_stopped: bool,
+}
+
+/// What waits for the handlers of one election.
+struct Desk {
+    election: SeatName,
+    queue: Queue,
+    /// On the thread's list already.
+    listed: AtomicBool,
+    handlers: Mutex<Handlers>,
+}
+
+impl HandlerLine {
+    /// Adds an event. Never blocks.
+    pub(crate) fn push(&self, entry: Entry) {
+        self.desk.queue.push(entry);
+        list(&self.desk, &self.thread);
+    }
+}
+
+fn list(desk: &Arc<Desk>, thread: &mpsc::Sender<Arc<Desk>>) {
+    if !desk.listed.swap(true, Ordering::AcqRel) {
+        // Fails only if the thread is gone, and nobody listens.
+        let _ = thread.send(desk.clone());
+    }
+}
+
+/// The thread that handlers run on.
+pub(crate) struct HandlerThread(mpsc::Sender<Arc<Desk>>);
+
+impl HandlerThread {
+    /// Starts the thread. It ends when the engine and all lines to it are gone.
+    pub(crate) fn start() -> Result<Self, Error> {
+        let (thread, desks) = mpsc::channel::<Arc<Desk>>();
+        std::thread::Builder::new()
+            .name("tenure-handlers".to_owned())
+            .spawn(move || {
+                for desk in desks {
+                    // Cleared first: what comes in from here on lists the desk again.
+                    desk.listed.store(false, Ordering::Release);
+                    while let Some(Entry { event, guard }) = desk.queue.pop() {
+                        desk.handlers
+                            .lock()
+                            .unwrap_or_else(|poisoned| poisoned.into_inner())
+                            .handle(&desk.election, event);
+                        drop(guard);
+                    }
+                }
+            })
+            .map_err(|error| Error::Engine(error.to_string()))?;
+        Ok(Self(thread))
+    }
+
+    pub(crate) fn line(&self, election: SeatName, handlers: Handlers) -> HandlerLine {
+        let has_on_stopped = !handlers.on_stopped_leading.is_empty();
+        let desk =
+            Desk { election, queue: Queue::default(), listed: AtomicBool::new(false), handlers: Mutex::new(handlers) };
+        HandlerLine { desk: Arc::new(desk), thread: self.0.clone(), has_on_stopped }
+    }
+}

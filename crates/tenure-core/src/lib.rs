@@ -1,0 +1,39 @@
+//! The engine of Tenure: leader election over a store you already have.
+//!
+//! Most users want the crate `tenure`, which re-exports this one. Store authors want [`Store`],
+//! [`Board`] and [`Promises`], and the crate `tenure-testkit`.
+
+mod builder;
+mod clock;
+mod driver;
+mod election;
+mod elections;
+mod error;
+mod events;
+mod handlers;
+pub mod layers;
+pub mod memory;
+mod name;
+mod options;
+mod os;
+pub mod record;
+mod run;
+pub mod span;
+mod store;
+mod term;
+
+pub use builder::Builder;
+pub use clock::{Clock, ManualClock};
+pub use election::{Election, Observer};
+pub use elections::Elections;
+pub use error::{Ended, Error, StoreError};
+pub use events::{Event, Events};
+pub use name::SeatName;
+pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
+pub use store::{Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
+pub use tenure_protocol::{
+    Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment, Push, Reading,
+    Record, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,
+};
+pub use term::Term;
+pub use tokio_util::sync::CancellationToken;

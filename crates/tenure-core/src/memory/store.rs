@@ -1,0 +1,277 @@
+//! One connection to a memory.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::select;
+
+use super::Memory;
+use super::world::{Failure, Session, SessionId, State, World};
+use crate::{
+    Board, Change, DynBoard, Judge, LifeKind, Moment, Note, NoteKind, Promises, Push, Reading, Record, SeatName, Seen,
+    Store, StoreError, Swap, Takeover, Version,
+};
+
+/// A connection to a [`Memory`].
+#[derive(Debug)]
+pub struct MemoryStore {
+    world: Arc<World>,
+    /// Our sessions, one for each lease.
+    sessions: Mutex<Vec<(Duration, SessionId)>>,
+}
+
+impl MemoryStore {
+    /// A connection to a memory of its own.
+    pub fn new() -> Self {
+        Memory::new().store()
+    }
+
+    pub(super) fn connect(world: Arc<World>) -> Self {
+        Self { world, sessions: Mutex::default() }
+    }
+
+    /// Lets a call fail, if it is to.
+    async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let failure = self.world.next_failure();
+        match failure {
+            Some(Failure::Hang) => return std::future::pending().await,
+            Some(Failure::Fault(fault)) => return Err(error(fault)),
+            Some(Failure::AnswerLost) | None => {}
+        }
+        let answer = act(&mut self.world.lock());
+        if failure.is_some() { Err(error(crate::Fault::Unknown)) } else { answer }
+    }
+
+    /// The session to hold a seat on, with a heartbeat that is not older than a quarter of the lease.
+    fn session(&self, state: &mut State, lease: Duration) -> SessionId {
+        let now = self.world.clock.now();
+        let mut sessions = self.sessions();
+        let ttl = (self.world.kind == LifeKind::Session).then_some(lease);
+        let known = sessions.iter().find(|(of, _)| ttl.is_none() || *of == lease).map(|(_, id)| *id);
+        if let Some(id) = known
+            && let Some(session) = state.sessions.get_mut(&id)
+            && session.lives(now)
+        {
+            if now.since(session.heartbeat) >= lease / 4 {
+                session.heartbeat = now;
+            }
+            return id;
+        }
+        let id = state.next_number();
+        state.sessions.insert(id, Session { ttl, heartbeat: now, ended: false });
+        sessions.retain(|(of, _)| *of != lease);
+        sessions.push((lease, id));
+        id
+    }
+
+    fn is_ours(&self, session: SessionId) -> bool {
+        self.sessions().iter().any(|(_, id)| *id == session)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<(Duration, SessionId)>> {
+        self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The condition and the write are one, under the world's lock: nothing can come in between.
+    fn write(
+        &self,
+        state: &mut State,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        record: &Record,
+    ) -> (Swap, Option<Arc<tokio::sync::Notify>>) {
+        let now = self.world.clock.now();
+        let slot = state.slots.entry(seat.clone()).or_default();
+        let news = slot.news.clone();
+        let written = slot.written.as_ref();
+        if written.map(|written| &written.version) != expected {
+            return (Swap::Lost, None);
+        }
+        let holder = written.map_or(0, |written| written.session);
+        let sessions = self.world.kind == LifeKind::Session;
+        if sessions && !self.is_ours(holder) && state.sessions.get(&holder).is_some_and(|session| session.lives(now)) {
+            return (Swap::Lost, None);
+        }
+        let has_sessions = matches!(self.world.kind, LifeKind::Session | LifeKind::Lock);
+        let session = if has_sessions && !record.is_vacant() { self.session(state, record.lease) } else { 0 };
+        let since = state.sessions.get(&session).filter(|_| sessions).map(|session| session.heartbeat);
+        let version = self.world.write(state, seat, record, session);
+        (Swap::Done { version, since, granted: sessions.then_some(record.lease) }, Some(news))
+    }
+
+    /// Answers from the heartbeat that all seats share.
+    fn keep(&self, state: &mut State, seat: &SeatName, held: &Version, record: &Record) -> Swap {
+        let now = self.world.clock.now();
+        let written = state.slots.get(seat).and_then(|slot| slot.written.as_ref());
+        let Some(session) = written.filter(|written| written.version == *held).map(|written| written.session) else {
+            return Swap::Lost;
+        };
+        let is_ours = self.is_ours(session);
+        match state.sessions.get_mut(&session) {
+            Some(alive) if is_ours && alive.lives(now) => {
+                if now.since(alive.heartbeat) >= record.lease / 4 {
+                    alive.heartbeat = now;
+                }
+                let since = Some(alive.heartbeat);
+                Swap::Done { version: held.clone(), since, granted: Some(record.lease) }
+            }
+            _ => Swap::Lost,
+        }
+    }
+
+    /// What there is to tell a watcher now, or when to look again at the latest.
+    fn news(&self, seat: &SeatName, seen: &Seen) -> Result<Change, Option<Moment>> {
+        let mut state = self.world.lock();
+        let now = self.world.clock.now();
+        let slot = state.slots.entry(seat.clone()).or_default();
+        if seen.requests && slot.notes(NoteKind::Request, now).next().is_some() {
+            return Ok(Change::Look);
+        }
+        let holder = slot.written.as_ref().map_or(0, |written| written.session);
+        let expires = match state.sessions.get(&holder) {
+            Some(session) if !session.lives(now) && self.is_ours(holder) => return Ok(Change::SessionOver),
+            Some(session) => session.expires(),
+            None => None,
+        };
+        let current = self.world.reading(&state, seat).ok().and_then(|reading| reading.seat);
+        let is_over = |seat: Option<&crate::Seat>| seat.is_some_and(|seat| seat.life == crate::Life::Over);
+        if seen.differs_from(current.as_ref()) || is_over(seen.seat.as_ref()) != is_over(current.as_ref()) {
+            return Ok(Change::Look);
+        }
+        Err(expires.filter(|expires| now < *expires))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        // A session with a time to live is left to lapse, as after a crash; a lock is freed.
+        if self.world.kind == LifeKind::Lock {
+            let mut state = self.world.lock();
+            for (_, id) in self.sessions().iter() {
+                if let Some(session) = state.sessions.get_mut(id) {
+                    session.ended = true;
+                }
+            }
+            drop(state);
+            self.world.announce_all();
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn promises(&self) -> Promises {
+        let kind = self.world.kind;
+        Promises {
+            life: kind,
+            // One clock for all, which cannot step but by a test's own hand.
+            judge: if kind == LifeKind::Lock { Judge::Store } else { Judge::Vouched },
+            over_is_proof: kind == LifeKind::Lock,
+            takeover: Takeover::Instant,
+            push: Push::Proven,
+            shared_heartbeat: kind == LifeKind::Session,
+            durability: "none: it ends with the process",
+            broken_by: &["It is seen by this process alone."],
+            ..Promises::of("memory")
+        }
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.call(|state| {
+            state.calls.reads += 1;
+            self.world.reading(state, seat)
+        })
+        .await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        let mut news = None;
+        let answer = self
+            .call(|state| {
+                state.calls.swaps += 1;
+                let (swap, told) = self.write(state, seat, expected, next);
+                news = told;
+                Ok(swap)
+            })
+            .await;
+        if let Some(news) = news {
+            self.world.announce(&news);
+        }
+        answer
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.call(|state| {
+            state.calls.renewals += 1;
+            Ok(match self.world.kind {
+                LifeKind::Session => self.keep(state, seat, held, record),
+                _ => self.write(state, seat, Some(held), record).0,
+            })
+        })
+        .await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let news = self.world.lock().slots.entry(seat.clone()).or_default().news.clone();
+        loop {
+            let told = news.notified();
+            let again = match self.news(seat, seen) {
+                Ok(change) => return change,
+                Err(again) => again,
+            };
+            let expiry = async {
+                match again {
+                    Some(moment) => self.world.clock.sleep_until(moment).await,
+                    None => std::future::pending().await,
+                }
+            };
+            select(std::pin::pin!(told), std::pin::pin!(expiry)).await;
+        }
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+}
+
+impl Board for MemoryStore {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        let mut state = self.world.lock();
+        let slot = state.slots.entry(seat.clone()).or_default();
+        slot.put(note.clone(), self.world.clock.now());
+        let news = slot.news.clone();
+        drop(state);
+        if note.kind == NoteKind::Request {
+            self.world.announce(&news);
+        }
+        Ok(())
+    }
+
+    fn list(&self, seat: &SeatName, kind: NoteKind) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
+        let now = self.world.clock.now();
+        let state = self.world.lock();
+        let notes = state.slots.get(seat).map(|slot| slot.notes(kind, now).cloned().collect());
+        std::future::ready(Ok(notes.unwrap_or_default()))
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        if let Some(slot) = self.world.lock().slots.get_mut(seat) {
+            slot.remove(kind, key);
+        }
+        Ok(())
+    }
+}
+
+fn error(fault: crate::Fault) -> StoreError {
+    match fault {
+        crate::Fault::Refused => StoreError::refused("the memory was told to refuse this"),
+        crate::Fault::Unknown => StoreError::unknown("the memory was told to lose this"),
+        crate::Fault::Denied => StoreError::denied("the memory was told to deny this"),
+    }
+}

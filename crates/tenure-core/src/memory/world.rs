@@ -1,0 +1,229 @@
+//! What the memory holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Calls;
+use crate::{
+    Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteKind, Reading, Record, Seat, SeatName, StoreTime, Token,
+    Version, record,
+};
+
+/// All seats, and the connections that hold them.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) kind: LifeKind,
+    pub(super) clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) slots: BTreeMap<SeatName, Slot>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    failures: VecDeque<Failure>,
+    identity: Option<Identity>,
+    /// How far the store's clock is off.
+    stepped: i128,
+    /// For versions and sessions.
+    numbers: u64,
+    pub(super) calls: Calls,
+}
+
+/// One seat and its board.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) written: Option<Written>,
+    /// The highest token ever written, also if the record was deleted.
+    floor: Token,
+    notes: Vec<(Note, Moment)>,
+    pub(super) news: Arc<Notify>,
+}
+
+#[derive(Debug)]
+pub(super) struct Written {
+    json: String,
+    pub(super) version: Version,
+    at: StoreTime,
+    /// The session that it is held on; zero: none.
+    pub(super) session: SessionId,
+}
+
+pub(super) type SessionId = u64;
+
+/// A session with a time to live, or a connection that lives until it is dropped.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) ttl: Option<Duration>,
+    pub(super) heartbeat: Moment,
+    pub(super) ended: bool,
+}
+
+impl Session {
+    pub(super) fn expires(&self) -> Option<Moment> {
+        self.ttl.map(|ttl| self.heartbeat + ttl)
+    }
+
+    pub(super) fn lives(&self, now: Moment) -> bool {
+        !self.ended && self.expires().is_none_or(|expires| now < expires)
+    }
+}
+
+/// How a call is to fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    Fault(Fault),
+    AnswerLost,
+    Hang,
+}
+
+impl World {
+    pub(super) fn new(kind: LifeKind, clock: Clock) -> Self {
+        Self { kind, clock, state: Mutex::default() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Wakes whoever watches this seat. Not while the state is locked.
+    pub(super) fn announce(&self, news: &Notify) {
+        news.notify_waiters();
+        self.clock.nudge();
+    }
+
+    pub(super) fn store_time(&self, state: &State) -> StoreTime {
+        StoreTime::from_nanos(i128::from(self.clock.now().as_nanos()) + state.stepped)
+    }
+
+    pub(super) fn reading(&self, state: &State, seat: &SeatName) -> Result<Reading, crate::StoreError> {
+        let slot = state.slots.get(seat);
+        let floor = slot.map_or(Token::ZERO, |slot| slot.floor);
+        let seat = match slot.and_then(|slot| slot.written.as_ref()) {
+            None => None,
+            Some(written) => {
+                let record = record::from_json(&written.json)?;
+                let life = self.life(state, &record, written);
+                Some(Seat { record, version: written.version.clone(), life })
+            }
+        };
+        Ok(Reading { seat, floor, identity: state.identity.clone() })
+    }
+
+    fn life(&self, state: &State, record: &Record, written: &Written) -> Life {
+        let lives = state.sessions.get(&written.session).is_some_and(|session| session.lives(self.clock.now()));
+        let by_clock = Life::Clock { now: self.store_time(state), renewed: written.at };
+        match self.kind {
+            LifeKind::Observe => Life::Observe,
+            LifeKind::Clock => by_clock,
+            LifeKind::Session if record.is_vacant() => Life::Over,
+            LifeKind::Session if lives => Life::Held,
+            LifeKind::Lock if lives || written.session == 0 => by_clock,
+            LifeKind::Session | LifeKind::Lock => Life::Over,
+        }
+    }
+
+    pub(super) fn write(&self, state: &mut State, seat: &SeatName, record: &Record, session: SessionId) -> Version {
+        state.numbers += 1;
+        let version = Version::new(state.numbers.to_string());
+        let at = self.store_time(state);
+        let written = Written { json: record::to_json(record), version: version.clone(), at, session };
+        let slot = state.slots.entry(seat.clone()).or_default();
+        slot.written = Some(written);
+        slot.floor = slot.floor.max(record.token);
+        version
+    }
+
+    /// Changes a record behind everybody's back.
+    pub(super) fn rewrite(&self, seat: &SeatName, change: impl FnOnce(Record) -> Record) -> Token {
+        let mut state = self.lock();
+        let known = self.reading(&state, seat).ok().and_then(|reading| reading.seat);
+        let record = known.map_or_else(blank, |seat| seat.record);
+        let next = Record { nonce: rand::random(), ..change(record) };
+        self.write(&mut state, seat, &next, 0);
+        let news = state.slots.entry(seat.clone()).or_default().news.clone();
+        drop(state);
+        self.announce(&news);
+        next.token
+    }
+
+    pub(super) fn delete(&self, seat: &SeatName) {
+        let mut state = self.lock();
+        let slot = state.slots.entry(seat.clone()).or_default();
+        slot.written = None;
+        let news = slot.news.clone();
+        drop(state);
+        self.announce(&news);
+    }
+
+    pub(super) fn end_sessions(&self) {
+        self.lock().sessions.values_mut().for_each(|session| session.ended = true);
+        self.announce_all();
+    }
+
+    pub(super) fn announce_all(&self) {
+        let news: Vec<_> = self.lock().slots.values().map(|slot| slot.news.clone()).collect();
+        news.iter().for_each(|news| self.announce(news));
+    }
+
+    pub(super) fn step_clock(&self, nanos: i64) {
+        self.lock().stepped += i128::from(nanos);
+    }
+
+    pub(super) fn change_identity(&self, identity: Identity) {
+        self.lock().identity = Some(identity);
+    }
+
+    pub(super) fn fail_next(&self, failure: Failure) {
+        self.lock().failures.push_back(failure);
+    }
+
+    pub(super) fn next_failure(&self) -> Option<Failure> {
+        self.lock().failures.pop_front()
+    }
+
+    pub(super) fn calls(&self) -> Calls {
+        self.lock().calls
+    }
+}
+
+impl State {
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+impl Slot {
+    pub(super) fn put(&mut self, note: Note, now: Moment) {
+        self.remove(note.kind, &note.key);
+        self.notes.push((note, now));
+    }
+
+    pub(super) fn remove(&mut self, kind: NoteKind, key: &str) {
+        self.notes.retain(|(note, _)| note.kind != kind || note.key != key);
+    }
+
+    pub(super) fn notes(&self, kind: NoteKind, now: Moment) -> impl Iterator<Item = &Note> {
+        self.notes
+            .iter()
+            .filter(move |(note, put)| note.kind == kind && now < *put + note.lifetime)
+            .map(|(note, _)| note)
+    }
+}
+
+fn blank() -> Record {
+    Record {
+        holder: None,
+        token: Token::ZERO,
+        lease: Duration::from_secs(15),
+        since_ms: None,
+        heir: None,
+        metadata: Arc::default(),
+        nonce: 0,
+        unknown: Arc::default(),
+    }
+}

@@ -1,0 +1,165 @@
+//! The one JSON form of a record, the same in every store.
+//!
+//! ```json
+//! {"v":1,"holder":{"id":"web-1-4711","incarnation":"5f0c…"},"token":7,"lease_ms":15000,
+//!  "since_ms":1794650000000,"metadata":{"zone":"a"},"nonce":"9e3779b97f4a7c15"}
+//! ```
+//!
+//! A vacant record has no holder. Fields that this version does not know are kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure_protocol::{Candidate, Incarnation, Record, Token};
+
+use crate::StoreError;
+
+/// The version of the form. A record with a higher one is left alone.
+const FORM: u32 = 1;
+
+/// Writes a record as JSON.
+pub fn to_json(record: &Record) -> String {
+    let unknown = record.unknown.iter().filter_map(|(name, value)| {
+        let value = serde_json::from_str(value).ok()?;
+        Some((name.clone(), value))
+    });
+    let form = Form {
+        v: FORM,
+        holder: record
+            .holder
+            .as_ref()
+            .map(|holder| HolderForm { id: holder.id.to_string(), incarnation: holder.incarnation.to_string() }),
+        token: record.token.get(),
+        // Rounded up: a follower that waits a little longer does no harm.
+        lease_ms: record.lease.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX),
+        since_ms: record.since_ms,
+        heir: record.heir.as_ref().map(ToString::to_string),
+        metadata: (*record.metadata).clone(),
+        nonce: format!("{:016x}", record.nonce),
+        unknown: unknown.collect(),
+    };
+    serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
+}
+
+/// Reads a record from JSON. What is not a record of ours is denied: the seat belongs to somebody
+/// else, and must not be touched.
+pub fn from_json(text: &str) -> Result<Record, StoreError> {
+    let foreign = |why: &str| {
+        StoreError::denied(format!(
+            "the seat holds something that Tenure did not write ({why}): use another name, or remove it"
+        ))
+    };
+    let form: Form = serde_json::from_str(text).map_err(|error| foreign("not a record").because(error))?;
+    if form.v > FORM {
+        return Err(StoreError::denied(format!(
+            "the seat was written by a newer version of Tenure (form {}, known up to {FORM}): upgrade this program",
+            form.v
+        )));
+    }
+    let holder = match form.holder {
+        None => None,
+        Some(holder) => Some(Candidate {
+            id: holder.id.into(),
+            incarnation: u128::from_str_radix(&holder.incarnation, 16)
+                .map(Incarnation::from_bits)
+                .map_err(|_| foreign("a bad incarnation"))?,
+        }),
+    };
+    if form.token > Token::MAX.get() {
+        return Err(foreign("a token out of range"));
+    }
+    Ok(Record {
+        holder,
+        token: Token::new(form.token),
+        lease: Duration::from_millis(form.lease_ms),
+        since_ms: form.since_ms,
+        heir: form.heir.map(Into::into),
+        metadata: Arc::new(form.metadata),
+        nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
+        unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
+    })
+}
+
+#[derive(Serialize, Deserialize)]
+struct Form {
+    v: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<HolderForm>,
+    token: u64,
+    lease_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heir: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+    nonce: String,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HolderForm {
+    id: String,
+    incarnation: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            holder: Some(Candidate { id: "web-1".into(), incarnation: Incarnation::from_bits(0xabc) }),
+            token: Token::new(7),
+            lease: Duration::from_secs(15),
+            since_ms: Some(1),
+            heir: None,
+            metadata: Arc::new(BTreeMap::from([("zone".into(), "a \"quoted\" one".into())])),
+            nonce: 0xffff_ffff_ffff_ffff,
+            unknown: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let held = record();
+        assert_eq!(from_json(&to_json(&held)).unwrap(), held);
+        let vacant = Record { holder: None, metadata: Arc::default(), since_ms: None, ..record() };
+        assert_eq!(from_json(&to_json(&vacant)).unwrap(), vacant);
+    }
+
+    #[test]
+    fn fields_of_a_newer_version_survive() {
+        let text = to_json(&record()).replace("{\"v\":1,", "{\"v\":1,\"colour\":{\"r\":[1,2]},");
+        let read = from_json(&text).unwrap();
+        assert_eq!(read.unknown["colour"], "{\"r\":[1,2]}");
+        assert!(to_json(&read).contains("\"colour\":{\"r\":[1,2]}"));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_denied_and_never_a_panic() {
+        let good = to_json(&record());
+        let cases = [
+            "",
+            "null",
+            "42",
+            "{}",
+            "\"web-1\"",
+            "[1]",
+            &good.replace("abc", "xyz"),
+            &good.replace("\"token\":7", "\"token\":18446744073709551615"),
+            &good.replace("\"token\":7", "\"token\":-7"),
+            &good.replace("\"lease_ms\":15000", "\"lease_ms\":-1"),
+            &good.replace("\"v\":1", "\"v\":2"),
+            &good[..good.len() - 3],
+        ];
+        for text in cases {
+            let error = from_json(text).unwrap_err();
+            assert_eq!(error.fault(), tenure_protocol::Fault::Denied, "{text}");
+        }
+    }
+}

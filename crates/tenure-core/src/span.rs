@@ -1,0 +1,92 @@
+//! Durations as people write them: `15s`, `500ms`, `1m30s`.
+
+use std::time::Duration;
+
+const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// Reads a duration: numbers with units (`h`, `m`, `s`, `ms`, `us`, `ns`), largest first.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration: write it like \"15s\", \"500ms\" or \"1m30s\"");
+    let mut rest = text.trim();
+    if rest.starts_with('-') {
+        return Err(format!("{text:?} is negative: durations count forward"));
+    }
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    let mut seconds = 0.0;
+    let mut last = f64::INFINITY;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = rest[digits..].trim_start();
+        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let scale = UNITS.iter().find(|(unit, _)| *unit == &rest[..letters]).ok_or_else(wrong)?.1;
+        if scale >= last {
+            return Err(wrong());
+        }
+        last = scale;
+        seconds += number * scale;
+        rest = rest[letters..].trim_start();
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text:?} is longer than can be counted"))
+}
+
+/// Writes a duration so that [`parse`] reads it back.
+pub fn show(span: Duration) -> String {
+    format!("{span:?}").replace('µ', "u")
+}
+
+/// For serde: `#[serde(with = "span::option")]`.
+pub(crate) mod option {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match span {
+            None => to.serialize_none(),
+            Some(span) => to.serialize_some(&super::show(*span)),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| super::parse(&text).map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, millis) in [
+            ("15s", 15_000),
+            ("500ms", 500),
+            ("1m30s", 90_000),
+            ("1.5s", 1_500),
+            (" 2h ", 7_200_000),
+            ("1s 5ms", 1_005),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_duration_is_refused_with_an_example() {
+        for text in ["", "15", "s", "15 parsecs", "1s1s", "1s1m", "1..5s", "1e5s"] {
+            assert!(parse(text).unwrap_err().contains("\"15s\""), "{text}");
+        }
+        assert!(parse("-5s").unwrap_err().contains("negative"));
+        assert!(parse("99999999999999999999999h").unwrap_err().contains("longer"));
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for span in [Duration::from_millis(1500), Duration::from_micros(7), Duration::from_secs(15)] {
+            assert_eq!(parse(&show(span)), Ok(span));
+        }
+    }
+}

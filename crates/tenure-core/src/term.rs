@@ -1,0 +1,240 @@
+//! A term: the right to act as the leader, for as long as it lasts.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+
+use tenure_protocol::{Moment, Token, Why};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{ElectionId, Line};
+use crate::{Clock, Ended};
+
+/// One stretch of leadership. Only the engine makes one.
+///
+/// A cheap view: cloning it costs little, and dropping it releases nothing, except for the last
+/// one that `try_acquire()` has returned on a `.manual()` election. The engine waits for the work
+/// of the `run_…` calls before it gives up the seat, but not for whoever holds a bare `Term`.
+#[derive(Clone)]
+pub struct Term {
+    state: Arc<TermState>,
+    /// Gives up the seat with the last clone.
+    _release: Option<Arc<ReleaseOnDrop>>,
+}
+
+impl Term {
+    /// The number of this term, which only ever rises: hand it to whatever you write to, and have
+    /// it refuse lower ones.
+    pub fn token(&self) -> Token {
+        self.state.token
+    }
+
+    /// Whether this term may be counted on now. Reads the clock at the call, so it is false after
+    /// the hold even if the process was paused. True while work wraps up, though the election's
+    /// `is_leader()` is false by then.
+    pub fn is_current(&self) -> bool {
+        self.state.is_current()
+    }
+
+    /// How long this term can be counted on, unless it is extended, which it usually is.
+    pub fn remaining(&self) -> Duration {
+        self.state.until().since(self.state.clock.now())
+    }
+
+    /// Resolves when work shall wrap up. Safe to drop.
+    pub async fn ending(&self) {
+        self.state.ending.cancelled().await;
+    }
+
+    /// Resolves when the term is over. Safe to drop.
+    ///
+    /// Work that runs in a `run_…` call must not wait for this, but for [`Term::ending`]: the term
+    /// is not over before the work has returned, or its time is up.
+    pub async fn ended(&self) {
+        self.state.ended.cancelled().await;
+    }
+
+    /// A token that is cancelled when work shall wrap up ([`Term::ending`]), for code that takes
+    /// one. Cancelling it ends nothing.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.state.ending.child_token()
+    }
+
+    pub(crate) fn new(state: Arc<TermState>) -> Self {
+        Self { state, _release: None }
+    }
+
+    /// The same term, given up with the last clone of what this returns.
+    pub(crate) fn releasing(state: Arc<TermState>) -> Self {
+        let mut known = state.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let release = known.upgrade().unwrap_or_else(|| {
+            let (line, election, token) = (state.line.clone(), state.election, state.token);
+            Arc::new(ReleaseOnDrop { line, election, token })
+        });
+        *known = Arc::downgrade(&release);
+        drop(known);
+        Self { state, _release: Some(release) }
+    }
+
+    /// Counts as work of this term until the guard is dropped; `None` if it is ending.
+    pub(crate) fn enter(&self) -> Option<WorkGuard> {
+        self.state.enter()
+    }
+
+    /// What to tell work that was cut short.
+    pub(crate) fn loss(&self) -> Ended {
+        let why = self.state.why.get().copied().unwrap_or(Why::NotRenewed);
+        Ended::TermEnded { token: self.token(), why }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("token", &self.token()).field("is_current", &self.is_current()).finish()
+    }
+}
+
+/// What all views of a term share.
+pub(crate) struct TermState {
+    token: Token,
+    clock: Clock,
+    /// Until when it may be counted on, in nanoseconds of the clock.
+    until: AtomicU64,
+    ending: CancellationToken,
+    ended: CancellationToken,
+    why: OnceLock<Why>,
+    work: Mutex<Work>,
+    release: Mutex<Weak<ReleaseOnDrop>>,
+    line: Line,
+    election: ElectionId,
+}
+
+#[derive(Default)]
+struct Work {
+    running: usize,
+    /// No more work may begin.
+    closed: bool,
+}
+
+impl fmt::Debug for TermState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TermState").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl TermState {
+    pub(crate) fn new(token: Token, until: Moment, clock: Clock, line: Line, election: ElectionId) -> Self {
+        Self {
+            token,
+            clock,
+            until: AtomicU64::new(until.as_nanos()),
+            ending: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            why: OnceLock::new(),
+            work: Mutex::default(),
+            release: Mutex::default(),
+            line,
+            election,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.clock.now() < self.until()
+    }
+
+    pub(crate) fn extend(&self, until: Moment) {
+        self.until.store(until.as_nanos(), Ordering::Release);
+    }
+
+    /// Tells work to wrap up; no more may begin. Returns whether none is running.
+    pub(crate) fn end(&self, why: Why, by: Moment) -> bool {
+        self.extend(by);
+        let _ = self.why.set(why);
+        let mut work = self.work();
+        work.closed = true;
+        let drained = work.running == 0;
+        drop(work);
+        self.ending.cancel();
+        drained
+    }
+
+    /// Tells that the term is over.
+    pub(crate) fn finish(&self) {
+        self.extend(Moment::ORIGIN);
+        self.ending.cancel();
+        self.ended.cancel();
+    }
+
+    /// Counts as work whether the term is current or not: for what its end itself brings about.
+    pub(crate) fn hold_open(self: &Arc<Self>) -> WorkGuard {
+        self.work().running += 1;
+        WorkGuard(self.clone())
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_cancelled()
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<WorkGuard> {
+        let mut work = self.work();
+        if work.closed || !self.is_current() {
+            return None;
+        }
+        work.running += 1;
+        Some(WorkGuard(self.clone()))
+    }
+
+    fn until(&self) -> Moment {
+        Moment::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Work that the end of a term waits for.
+pub(crate) struct WorkGuard(Arc<TermState>);
+
+impl Drop for WorkGuard {
+    fn drop(&mut self) {
+        let mut work = self.0.work();
+        work.running -= 1;
+        let drained = work.closed && work.running == 0;
+        drop(work);
+        if drained {
+            self.0.line.drained(self.0.election, self.0.token);
+        }
+    }
+}
+
+impl fmt::Debug for WorkGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkGuard").field(&self.0.token).finish()
+    }
+}
+
+struct ReleaseOnDrop {
+    line: Line,
+    election: ElectionId,
+    token: Token,
+}
+
+impl Drop for ReleaseOnDrop {
+    fn drop(&mut self) {
+        self.line.release(self.election, self.token);
+    }
+}
+
+#[cfg(test)]
+impl Term {
+    pub(crate) fn for_tests(token: Token) -> Self {
+        let state = TermState::new(token, Moment::ORIGIN, Clock::system(), Line::for_tests(), ElectionId(0));
+        Self::new(Arc::new(state))
+    }
+}

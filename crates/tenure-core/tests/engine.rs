@@ -1,0 +1,91 @@
+//! The engine over a memory, on a clock moved by hand: exact, and in no time at all.
+
+use std::time::Duration;
+
+use tenure_core::memory::Memory;
+use tenure_core::{Elections, Ended, Event, LifeKind, ManualClock, Why};
+
+const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
+const LEASE: Duration = Duration::from_secs(15);
+
+fn each_kind(test: impl Fn(ManualClock, Memory)) {
+    for kind in KINDS {
+        let clock = ManualClock::new();
+        test(clock.clone(), Memory::of_kind(kind, clock));
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[test]
+fn one_leads_and_the_other_takes_over_when_it_stops() {
+    each_kind(|clock, memory| {
+        let (one, other) = (
+            Elections::with_clock(memory.store(), clock.clone()),
+            Elections::with_clock(memory.store(), clock.clone()),
+        );
+        let a = one.election("jobs").candidate("a").start().unwrap();
+        clock.settle();
+        assert!(a.is_leader());
+        let b = other.election("jobs").candidate("b").start().unwrap();
+        clock.advance(LEASE * 4);
+        assert!(a.is_leader() && !b.is_leader());
+        assert_eq!(b.leader().unwrap().candidate.id.as_ref(), "a");
+        let first = a.term().unwrap().token();
+        a.stop();
+        clock.settle();
+        assert!(!a.is_leader() && b.is_leader());
+        assert!(b.term().unwrap().token() > first);
+        assert_eq!(block_on(a.stopped()), Ended::Stopped);
+    });
+}
+
+#[test]
+fn a_paused_leader_stops_believing_before_it_is_told() {
+    each_kind(|clock, memory| {
+        let one = Elections::with_clock(memory.store(), clock.clone());
+        let a = one.election("jobs").start().unwrap();
+        clock.settle();
+        let term = a.term().unwrap();
+        let mut events = a.events();
+        clock.jump(LEASE);
+        assert!(!term.is_current());
+        let told: Vec<Event> = block_on(async {
+            let mut told = Vec::new();
+            while told.len() < 4 {
+                told.push(events.next().await.unwrap());
+            }
+            told
+        });
+        assert!(
+            told.iter()
+                .any(|event| matches!(event, Event::LostLeadership { why: Why::NotRenewed | Why::SessionOver, .. })),
+            "{told:?}"
+        );
+    });
+}
+
+#[test]
+fn work_is_cut_when_the_seat_is_taken() {
+    each_kind(|clock, memory| {
+        let one = Elections::with_clock(memory.store(), clock.clone());
+        let a = one.election("jobs").start().unwrap();
+        let (began, begins) = std::sync::mpsc::channel();
+        let handle = std::thread::spawn({
+            let a = a.clone();
+            move || {
+                block_on(a.run_while_leader(async |term| {
+                    began.send(term.token()).unwrap();
+                    std::future::pending::<()>().await
+                }))
+            }
+        });
+        let token = begins.recv().unwrap();
+        memory.usurp("jobs");
+        clock.settle();
+        let ended = handle.join().unwrap().unwrap_err();
+        assert!(matches!(ended, Ended::TermEnded { token: t, why: Why::SeatLost } if t == token), "{ended:?}");
+    });
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Judge, Leader, Rules, Takeover, Timing, Token, Why};
+use tenure_protocol::{Incarnation, Judge, Leader, Rules, Takeover, Timing, Token, Why};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Start;
@@ -174,7 +174,11 @@ impl Builder {
 
     fn launch(self, named: bool) -> Result<Election, Error> {
         let name = SeatName::new(&self.name)?;
-        let candidate = self.engine.candidate(self.options.candidate.as_deref())?;
+        let mut candidate = self.engine.candidate(self.options.candidate.as_deref())?;
+        if !named {
+            // An observer must never take a seat for its own that a candidate of this process holds.
+            candidate.incarnation = Incarnation::from_bits(rand::random());
+        }
         let timing = self.options.durations()?.check()?;
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
         let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
@@ -198,7 +202,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         let (lease, least) = (span::show(lease), span::show(promises.min_lease));
         return Err(unsupported(format!("cannot keep a lease of {lease}: ask for {least} or more")));
     }
-    if lease.as_nanos() % promises.lease_step.as_nanos().max(1) != 0 {
+    if !lease.as_nanos().is_multiple_of(promises.lease_step.as_nanos().max(1)) {
         let (lease, step) = (span::show(lease), span::show(promises.lease_step));
         return Err(unsupported(format!("counts in steps of {step}: a lease of {lease} would be cut short")));
     }

@@ -226,7 +226,10 @@ impl Settings {
 
     /// Reads the text of a `tenure.toml`.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        let bad = |error: toml::de::Error| Error::Option(error.to_string().trim_end().to_owned());
+        let bad = |error: toml::de::Error| {
+            let line = error.span().map(|span| format!("line {}: ", 1 + text[..span.start].matches('\n').count()));
+            Error::Option(line.unwrap_or_default() + error.message())
+        };
         let mut table: toml::Table = toml::from_str(text).map_err(bad)?;
         let store = table.remove("store").map(toml::Value::try_into).transpose().map_err(bad)?;
         let elections = table.remove("elections").map(toml::Value::try_into).transpose().map_err(bad)?;

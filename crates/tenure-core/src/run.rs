@@ -53,19 +53,14 @@ impl Election {
                 Err(ended) => return ended,
             };
             let mut failures = 0;
-            loop {
-                match supervise(&term, guard, work(term.clone())).await {
-                    Ok(Err(error)) => {
-                        let pause = dice.jitter(pause_after(failures, self.lease()));
-                        failures += 1;
-                        tracing::warn!(election = %self.name(), token = %term.token(), %error, ?pause, "the work failed; trying again");
-                        self.sleep(pause, &term).await;
-                        match term.enter() {
-                            Some(again) => guard = again,
-                            None => break,
-                        }
-                    }
-                    Ok(Ok(())) | Err(_) => break,
+            while let Ok(Err(error)) = supervise(&term, guard, work(term.clone())).await {
+                let pause = dice.jitter(pause_after(failures, self.lease()));
+                failures += 1;
+                tracing::warn!(election = %self.name(), token = %term.token(), %error, ?pause, "the work failed; trying again");
+                self.sleep(pause, &term).await;
+                match term.enter() {
+                    Some(again) => guard = again,
+                    None => break,
                 }
             }
             term.ended().await;

@@ -180,6 +180,8 @@ impl Entry {
 
     fn tell_with(&self, event: Event, guard: Option<WorkGuard>, change: impl FnOnce(&mut crate::election::State)) {
         self.shared.publish(&event, change);
+        #[cfg(feature = "metrics")]
+        crate::layers::metrics::count(&self.shared.name, &event);
         if let Some(handlers) = &self.handlers {
             handlers.push(events::Entry { event, guard });
         }

@@ -1,0 +1,85 @@
+//! Tells every call to a store, with `tracing`, at the level of debug.
+
+use std::future::Future;
+use std::time::Instant;
+
+use super::Outcome;
+use crate::{Change, Clock, DynBoard, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version};
+
+/// A store that tells every call to it: which seat, how it ended, how long it took. Calls that are
+/// given up before they are answered are told, too.
+///
+/// Changes of state are told by the engine itself, at the level of info, with or without this.
+#[derive(Clone, Debug)]
+pub struct Traced<S> {
+    store: S,
+}
+
+impl<S> Traced<S> {
+    /// This store, traced.
+    pub const fn new(store: S) -> Self {
+        Self { store }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Traced<S> {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        told("read", seat, self.store.read(seat)).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        told("swap", seat, self.store.swap(seat, expected, next)).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        told("renew", seat, self.store.renew(seat, held, record)).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let change = self.store.changed(seat, seen).await;
+        tracing::debug!(%seat, ?change, "news from the store");
+        change
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        self.store.board()
+    }
+}
+
+async fn told<T: Outcome>(
+    call: &'static str,
+    seat: &SeatName,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut told = Told { call, seat, began: Instant::now(), answered: false };
+    let answer = answer.await;
+    told.answered = true;
+    let error = answer.as_ref().err().map(tracing::field::display);
+    tracing::debug!(call, %seat, outcome = answer.outcome(), took = ?told.began.elapsed(), error, "store call");
+    answer
+}
+
+struct Told<'a> {
+    call: &'static str,
+    seat: &'a SeatName,
+    began: Instant,
+    answered: bool,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let Self { call, seat, began, .. } = self;
+            tracing::debug!(call, %seat, outcome = "given up", took = ?began.elapsed(), "store call");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What makes no sense is refused before anything starts, with one line that says what to do.
+
+use std::time::Duration;
+
+use tenure_core::memory::MemoryStore;
+use tenure_core::{
+    Builder, Change, Clock, DynBoard, ElectionOptions, Elections, Error, Promises, Reading, Record, SeatName, Seen,
+    Store, StoreError, Swap, Version,
+};
+
+fn refused(configure: impl FnOnce(Builder) -> Builder) -> String {
+    let elections = Elections::new(Coarse(MemoryStore::new()));
+    let error = configure(elections.election("jobs").lease(Duration::from_secs(15))).start().unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    error
+}
+
+#[test]
+fn names_that_cannot_be_used() {
+    let elections = Elections::new(MemoryStore::new());
+    for (name, advice) in
+        [("", "give the election a name"), (&*"x".repeat(513), "at most 512 bytes"), ("a\0b", "printable")]
+    {
+        let error = elections.election(name).start().unwrap_err().to_string();
+        assert!(error.contains(advice), "{error}");
+        let error = elections.observe(name).unwrap_err().to_string();
+        assert!(error.contains(advice), "{error}");
+    }
+    assert!(refused(|builder| builder.candidate("")).contains("the candidate id \"\" is empty"));
+    assert!(refused(|builder| builder.candidate("x".repeat(513))).contains("at most 512 bytes"));
+}
+
+#[test]
+fn durations_that_contradict_each_other() {
+    let error = refused(|builder| builder.renew_every(Duration::from_secs(10)));
+    assert!(error.contains("= 17s, but a lease of 15s leaves 12.70"), "{error}");
+    assert!(refused(|builder| builder.drain(Duration::from_secs(15))).contains("less drain 15s"));
+    assert!(refused(|builder| builder.attempt(Duration::ZERO)).contains("attempt is zero"));
+    assert!(refused(|builder| builder.lease(Duration::ZERO)).contains("too short"));
+    assert!(refused(|builder| builder.lease(Duration::MAX)).contains("too long"));
+    assert!(refused(|builder| builder.retry_max(Duration::from_millis(1))).contains("retry_max"));
+    for drift in [-0.1, 1.0, f64::NAN, f64::INFINITY] {
+        let options = ElectionOptions { drift: Some(drift), ..ElectionOptions::default() };
+        assert!(refused(|builder| builder.options(options)).contains("it is a fraction"));
+    }
+    assert!(refused(|builder| builder.give_up_after(0)).contains("give_up_after = 0"));
+}
+
+#[test]
+fn a_lease_that_the_store_cannot_keep() {
+    let error = refused(|builder| builder.lease(Duration::from_secs(5)));
+    assert_eq!(error, "the coarse store cannot keep a lease of 5s: ask for 10s or more");
+    let error = refused(|builder| builder.lease(Duration::from_millis(12_500)));
+    assert_eq!(error, "the coarse store counts in steps of 1s: a lease of 12.5s would be cut short");
+}
+
+#[test]
+fn an_election_that_runs_here_already() {
+    let elections = Elections::new(MemoryStore::new());
+    let _runs = elections.election("jobs").start().unwrap();
+    let error = elections.election("jobs").start().unwrap_err();
+    assert!(matches!(&error, Error::AlreadyRunning { name } if name == "jobs"), "{error}");
+}
+
+/// A store that counts in seconds, ten at the least.
+struct Coarse(MemoryStore);
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Coarse {
+    fn promises(&self) -> Promises {
+        let (min_lease, lease_step) = (Duration::from_secs(10), Duration::from_secs(1));
+        Promises { store: "coarse", min_lease, lease_step, ..self.0.promises() }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.0.attach(clock);
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.0.read(seat).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.0.swap(seat, expected, next).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.0.renew(seat, held, record).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.0.changed(seat, seen).await
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        self.0.board()
+    }
+}

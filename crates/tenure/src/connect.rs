@@ -1,0 +1,94 @@
+//! From a URL to a store.
+
+use std::fmt;
+
+use crate::memory::Memory;
+use crate::{DynStore, LifeKind};
+
+/// Makes a store from its URL. Nothing is connected yet: what may be wrong with a server shows when
+/// the first election asks for it.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
+///
+/// ```
+/// let elections = tenure::Elections::new(tenure::connect("memory:")?);
+/// # Ok::<(), tenure::ConnectError>(())
+/// ```
+///
+/// # Errors
+/// If the URL cannot be read, or names a store that this program was built without. The error never
+/// shows more of the URL than its scheme, as there may be a password in it.
+pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "memory" => memory(url),
+        _ => Err(ConnectError::unknown(scheme)),
+    }
+}
+
+/// The schemes that [`connect`] knows in this build.
+pub fn schemes() -> &'static [&'static str] {
+    &["memory"]
+}
+
+fn memory(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
+    let kind = match url.split_once('?').map(|(_, query)| query) {
+        None | Some("kind=clock") => LifeKind::Clock,
+        Some("kind=observe") => LifeKind::Observe,
+        Some("kind=session") => LifeKind::Session,
+        Some("kind=lock") => LifeKind::Lock,
+        Some(_) => return Err(ConnectError("memory: takes ?kind=clock, observe, session or lock".to_owned())),
+    };
+    Ok(Box::new(Memory::of_kind(kind, crate::Clock::system()).store()))
+}
+
+/// Why a URL was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectError(String);
+
+impl ConnectError {
+    fn unknown(scheme: &str) -> Self {
+        let known = schemes().join(", ");
+        if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+            Self(format!("that is not the URL of a store: write it like memory: (known here: {known})"))
+        } else {
+            Self(format!("unknown store {scheme:?}: known here are {known}; other stores are features of the crate"))
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_of_every_kind_can_be_had_by_url() {
+        for (url, kind) in [
+            ("memory:", LifeKind::Clock),
+            ("memory:?kind=observe", LifeKind::Observe),
+            ("memory:?kind=session", LifeKind::Session),
+            ("memory:?kind=lock", LifeKind::Lock),
+        ] {
+            assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused_without_showing_a_password() {
+        for url in ["", "hunter2", "nosuch://user:hunter2@host", "://hunter2", "memory:?kind=hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+            assert!(error.contains("known here") || error.contains("kind="), "{error}");
+        }
+    }
+}

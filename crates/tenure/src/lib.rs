@@ -1,0 +1,56 @@
+//! Leader election over the store you already have.
+//!
+//! One of many processes leads. When it dies, hangs, is cut off or steps down, another takes over
+//! at once; and the old one has stopped before the new one starts.
+//!
+//! ```
+//! use tenure::{Elections, MemoryStore};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let elections = Elections::new(MemoryStore::new());
+//! let election = elections.election("nightly-jobs").start()?;
+//!
+//! election
+//!     .run_while_leader(async |term| {
+//!         // Hand the token to whatever you write to: it only ever rises.
+//!         println!("leading with token {}", term.token());
+//!     })
+//!     .await?;
+//!
+//! election.stop();
+//! election.stopped().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is not promised
+//!
+//! Each store says what its promise of one leader at a time rests on, and what breaks it
+//! ([`Promises`]). No store promises anything about clocks that run apart by more than the `drift`,
+//! a virtual machine whose guest clock was stopped and resumed, or a store restored from a backup.
+//! For what must never happen twice, check [`Term::token`] where it happens.
+//!
+//! # Where to go from here
+//!
+//! - [`Election`]: `is_leader()`, `elected()`, `run_while_leader()`, `events()`, `step_down()`, …
+//! - [`ElectionOptions`]: the lease, and what scales with it; [`Settings`]: from files and variables
+//! - [`testing`]: a clock moved by hand and a store that fails on demand, for your own tests
+//! - [`Store`]: to bring a store of your own
+
+mod connect;
+pub mod testing;
+
+pub use connect::{ConnectError, connect, schemes};
+#[doc(inline)]
+pub use tenure_core::memory::MemoryStore;
+#[doc(inline)]
+pub use tenure_core::*;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+mod docs_testing {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -199,12 +199,16 @@ impl Sight {
 }
 
 /// Whether the seat has vanished, or says less than it did before: a lower token, a term that was
-/// over and runs again, or one term with two holders.
+/// over and runs again, one term with two holders, or a renewal older than one that was seen.
 fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
     let Some(after) = after else { return true };
     if after.record.token != before.record.token {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    holder(after).is_some() && holder(after) != holder(before)
+    if holder(after).is_some() && holder(after) != holder(before) {
+        return true;
+    }
+    // Or the store's clock was set back, which costs nothing: we count from our sight of it anyway.
+    matches!((before.life, after.life), (Life::Clock { renewed: was, .. }, Life::Clock { renewed, .. }) if renewed < was)
 }

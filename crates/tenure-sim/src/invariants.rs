@@ -27,7 +27,7 @@ pub(crate) enum What<'a> {
     /// A machine has taken a step.
     Stepped(NodeNr),
     /// A process goes on after a pause, and has not taken anything in yet.
-    Resumed(NodeNr),
+    Resumed,
     /// A process is about to be gone.
     Gone(NodeNr),
     /// Something has happened.

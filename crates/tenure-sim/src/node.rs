@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tenure_protocol::{Candidate, Incarnation, Input, Moment, Rules, Seat, Token, Why};
+use tenure_protocol::{Candidate, Incarnation, Input, Moment, Rules, Seat, Token, Version, Why};
 
 use crate::clock::{LocalClock, Time};
 use crate::driven::Driven;
@@ -13,7 +13,6 @@ pub(crate) type NodeNr = usize;
 
 /// One process that stands for election.
 pub(crate) struct Node {
-    pub(crate) nr: NodeNr,
     /// Counts the starts; what was meant for an earlier one is ignored.
     pub(crate) life: u32,
     pub(crate) me: Candidate,
@@ -35,9 +34,11 @@ pub(crate) struct Node {
     pub(crate) session: Option<OwnSession>,
     /// The holder and term that it last saw; `None` before its first look.
     pub(crate) seen: Option<Option<(Option<Incarnation>, Token)>>,
+    /// The version of the seat that it last saw.
+    pub(crate) seen_version: Option<Version>,
     /// The life of the store's data that it last saw.
     pub(crate) identity: u32,
-    /// Failed calls in a row.
+    /// Failed calls since the last success that matters: a write of a leader, any answer to a follower.
     pub(crate) failures: u32,
     /// Cut off from the store until then.
     pub(crate) cut_off_until: Time,

@@ -178,8 +178,12 @@ impl World {
                 if self.now < self.plan.quiet_at {
                     if fault.strike(self) {
                         self.count(fault);
+                        self.plan_strike(fault);
+                    } else {
+                        // Held back by its guard: the moment may come soon.
+                        let soon = self.dice.below(nanos(self.plan.longest_lease()) / 5);
+                        self.after(soon, Event::Strike(fault));
                     }
-                    self.plan_strike(fault);
                 }
             }
             Event::Quiet => self.fall_quiet(),
@@ -257,12 +261,17 @@ impl World {
     }
 
     /// Whether every running candidate has seen the holder and term that the seat names now, so that
-    /// it would notice their loss.
+    /// it would notice their loss. Where a lapse is told by versions or by the store's clock, they
+    /// must have seen the last renewal, too: nobody can miss what it never saw.
     pub(crate) fn everyone_knows_the_seat(&self) -> bool {
-        let names = self.store.shelf().names();
+        let shelf = self.store.shelf();
+        let names = shelf.names();
+        let version = shelf.seat.as_ref().map(|kept| &kept.version);
+        let has_sessions = self.plan.kind.has_sessions();
+        let knows = |node: &Node| node.seen == Some(names) && (has_sessions || node.seen_version.as_ref() == version);
         self.lost.is_none()
             && names.is_some()
-            && self.nodes.iter().all(|node| !node.runs() || node.seen == Some(names))
+            && self.nodes.iter().all(|node| !node.runs() || knows(node))
             && self.nodes.iter().any(|node| node.runs() && node.asked_to_stop.is_none() && node.rules.stands)
     }
 

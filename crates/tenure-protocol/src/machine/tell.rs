@@ -112,7 +112,7 @@ impl Machine {
                     self.look_at.map(|at| at.max(self.paused_until))
                 };
                 wakes[0] = at.filter(|_| may_call);
-                wakes[1] = self.stopping.map(|_| self.wrote_at + self.rules.timing.lease());
+                wakes[1] = self.stopping.filter(|_| self.undrained.is_none()).map(|_| self.leaves_by());
             }
             Stage::Idle | Stage::Stopped => return None,
         }

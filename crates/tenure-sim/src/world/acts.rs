@@ -81,7 +81,7 @@ impl World {
 
     fn begin_work(&mut self, nr: NodeNr, token: Token) {
         if self.dice.chance(800) {
-            let cuttable = self.plan.weather != Weather::Rough || self.dice.chance(800);
+            let cuttable = matches!(self.plan.weather, Weather::Calm | Weather::Gentle) || self.dice.chance(800);
             self.nodes[nr].work.push(Work { token, cuttable });
         }
     }

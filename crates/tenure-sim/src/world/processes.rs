@@ -15,7 +15,6 @@ use crate::store::session_in;
 pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
     let clock = LocalClock::new(dice.below(1 << 50), plan.parts[nr].ppm);
     Node {
-        nr,
         life: 0,
         me: Candidate { id: format!("node-{nr}").into(), incarnation: Incarnation::from_bits(0) },
         clock,
@@ -31,6 +30,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         asked_to_stop: None,
         session: None,
         seen: None,
+        seen_version: None,
         identity: 0,
         failures: 0,
         cut_off_until: 0,
@@ -92,7 +92,7 @@ impl World {
         self.nodes[nr].paused = false;
         self.say(Some(nr), || "goes on".into());
         // What it believes before it has taken anything in.
-        self.check(&What::Resumed(nr));
+        self.check(&What::Resumed);
         let mut waiting: Vec<Arrival> = self.nodes[nr].inbox.drain(..).collect();
         // An answer that came in time and its time-out are both there: either may be seen first.
         if self.dice.chance(500) {
@@ -126,7 +126,6 @@ impl World {
             Arrival::Answer { call, input } => {
                 if node.call == Some(call) {
                     node.call = None;
-                    node.failures = 0;
                     self.answered(nr, call, input);
                 }
             }
@@ -163,6 +162,8 @@ impl World {
             Input::Read(Ok(reading)) => self.nodes[nr].sees(reading),
             Input::Written(Ok(Swap::Done { version, since, granted })) => {
                 let Some(call) = self.calls.get(&call) else { return };
+                self.nodes[nr].failures = 0;
+                self.nodes[nr].seen_version = Some(version.clone());
                 if let Some(record) = call.record() {
                     let holder = record.holder.as_ref().map(|_| own);
                     self.nodes[nr].seen = Some(Some((holder, record.token)));
@@ -215,6 +216,10 @@ impl Node {
             .as_ref()
             .map(|seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token));
         self.seen = Some(names);
+        self.seen_version = reading.seat.as_ref().map(|seat| seat.version.clone());
+        if self.term.is_none() {
+            self.failures = 0;
+        }
         if let Some(identity) = &reading.identity {
             self.identity = identity.as_str().trim_start_matches("life ").parse().unwrap_or(0);
         }

@@ -36,11 +36,16 @@ impl World {
             return self.after(lease / 30, Event::BeatDue(nr, life));
         }
         let (session, sent) = (node.session.as_ref().map(|own| own.id), node.clock.read(self.now));
+        // Due every quarter of a lease; what is not answered within an attempt is sent again.
+        let due = node.session.as_ref().is_none_or(|own| sent >= own.proved + self.plan.parts[nr].lease / 4);
+        self.after(lease / 15, Event::BeatDue(nr, life));
+        if !due {
+            return;
+        }
         let fate = fate::of_call(self, nr, true);
         if !fate.request_lost && fate.refused.is_none() {
             self.after(fate.there, Event::Beat(Heartbeat { node: nr, life, session, sent, fate }));
         }
-        self.after(lease / if session.is_some() { 4 } else { 15 }, Event::BeatDue(nr, life));
     }
 
     pub(super) fn beat_arrives(&mut self, beat: Heartbeat) {
@@ -79,9 +84,7 @@ impl World {
                 let concerned = watched.is_some_and(|seat| {
                     seat.record.is_held_by(node.me.incarnation) && session_in(&seat.version) == Some(session)
                 });
-                let life = node.life;
                 self.say(Some(nr), || format!("learns by its heartbeat that session {session} is over"));
-                self.send_beat(nr, life);
                 if concerned {
                     self.tell(nr, Input::Changed(Change::SessionOver));
                 }

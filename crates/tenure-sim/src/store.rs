@@ -112,6 +112,8 @@ pub(crate) struct Shelf {
     pub(crate) identity: u32,
     /// Requests to step down from a term.
     pub(crate) board: Vec<Token>,
+    /// Who was ever written into the seat, and with which term; also what was lost again.
+    pub(crate) ever_held: Vec<(Incarnation, Token)>,
     /// Counts every write there ever was, also those that were lost again.
     pub(crate) writes: u64,
     own_versions: bool,
@@ -125,6 +127,7 @@ impl Shelf {
         Self {
             seat: None,
             past: Vec::new(),
+            ever_held: Vec::new(),
             identity: 1,
             board: Vec::new(),
             writes: 0,
@@ -181,6 +184,7 @@ impl Shelf {
             None => format!("v{own:x}"),
         };
         let kept = Kept { record: write.record.clone(), version: Version::new(text), written };
+        self.ever_held.extend(kept.holder().map(|holder| (holder, kept.record.token)));
         self.past.extend(self.seat.take());
         self.seat = Some(kept.clone());
         Swap::Done { version: kept.version, since: None, granted: None }

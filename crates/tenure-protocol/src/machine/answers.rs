@@ -16,6 +16,7 @@ impl Machine {
                 self.settle_bid(Bid::Failed(fault), out);
                 if let Stage::Leading(hold) | Stage::Ending(hold, _) = &self.stage
                     && hold.renewing
+                    && !self.outdated
                 {
                     // The next renewal asks the same question.
                     self.doubt = false;
@@ -28,6 +29,7 @@ impl Machine {
         };
         self.on_answer(out);
         self.doubt = false;
+        self.outdated = false;
         self.look_at = None;
         self.sight.read(sent, now, reading, &self.rules.timing);
 
@@ -92,6 +94,7 @@ impl Machine {
             }
             Ok(Swap::Lost) => {
                 self.on_answer(out);
+                self.outdated = true;
                 self.on_setback(now);
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);

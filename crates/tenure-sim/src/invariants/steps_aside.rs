@@ -1,22 +1,20 @@
-//! Who steps down lets another go first: it does not lead again before another has led or two of its
-//! leases have passed.
+//! Who steps down lets another go first: it does not lead again before another has held the seat or two
+//! of its leases have passed.
 
 use tenure_protocol::{Action, Moment, Token, Why};
 
 use super::{Invariant, What};
-use crate::node::NodeNr;
+use crate::node::Node;
 use crate::world::World;
 
 pub(super) struct StepsAside {
     /// Until when each node stands aside, and from which term it stepped down.
     aside: Vec<Option<(Moment, Token)>>,
-    /// The latest term, and whose it was.
-    latest: (Token, NodeNr),
 }
 
 impl StepsAside {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { aside: vec![None; nodes], latest: (Token::ZERO, 0) }
+        Self { aside: vec![None; nodes] }
     }
 }
 
@@ -35,15 +33,20 @@ impl Invariant for StepsAside {
                 let node = &world.nodes[nr];
                 if let Some((until, from)) = self.aside[nr].take()
                     && node.clock.read(world.now) < until
-                    && (self.latest.0 <= from || self.latest.1 == nr)
+                    && !another_held(world, node, from)
                 {
                     return Err(format!("{} began term {token} right after it had stepped down", node.me));
                 }
-                self.latest = (*token, nr);
             }
             What::Gone(nr) => self.aside[nr] = None,
             _ => {}
         }
         Ok(())
     }
+}
+
+/// Whether another than this node was ever in the seat after this term.
+fn another_held(world: &World, node: &Node, after: Token) -> bool {
+    let me = node.me.incarnation;
+    world.store.shelf().ever_held.iter().any(|&(holder, token)| token > after && holder != me)
 }

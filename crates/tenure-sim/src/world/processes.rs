@@ -105,6 +105,10 @@ impl World {
 
     /// Tells the machine something, as soon as its process runs.
     pub(crate) fn tell(&mut self, nr: NodeNr, input: Input) {
+        let node = &mut self.nodes[nr];
+        if input == Input::Stop && node.runs() {
+            node.asked_to_stop = Some(self.now);
+        }
         self.arrive(nr, self.nodes[nr].life, Arrival::Told(input));
     }
 
@@ -140,9 +144,6 @@ impl World {
                 }
             }
             Arrival::Told(input) => {
-                if input == Input::Stop {
-                    node.asked_to_stop = Some(self.now);
-                }
                 if input == Input::Changed(Change::SessionOver)
                     && let Some(term) = &mut node.term
                 {

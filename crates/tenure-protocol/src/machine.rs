@@ -166,11 +166,11 @@ impl Machine {
     /// share one, as it tells their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
+            sight: Sight::new(me.incarnation),
             me,
             rules,
             dice: Dice::new(seed),
             stage: Stage::Idle,
-            sight: Sight::new(),
             call: None,
             ours: None,
             doubt: false,

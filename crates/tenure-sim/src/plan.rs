@@ -158,7 +158,7 @@ impl Plan {
             has_floor: dice.chance(300),
             has_identity,
             has_board: dice.chance(800),
-            renewal_beats: dice.chance(500),
+            renewal_beats: dice.chance(500) || weather == Weather::Gentle,
             granted_percent,
             quiet_at,
             ends_at: quiet_at + crate::invariants::progress_bound(longest) + nanos(longest),

@@ -46,10 +46,14 @@ pub struct Machine {
     ours: Option<Ours>,
     /// The outcome of a write of ours is not known before the seat was read.
     doubt: bool,
+    /// A write of ours was lost, so the version that we know is not the seat's.
+    outdated: bool,
     /// When a write that may name us was last sent.
     wrote_at: Moment,
-    /// The highest token that a term of ours has begun with.
-    led: Token,
+    /// Since when nothing has kept us from leaving the seat: a stop tries for a lease from then on.
+    leaving_since: Moment,
+    /// The highest token that a term of ours has begun with, or that was seen in another's record.
+    used: Token,
 
     /// Work of a term that is over has not returned: until it has, we neither stand nor give up
     /// the seat.
@@ -95,6 +99,8 @@ struct Hold {
     /// The moment that the deadline counts from.
     since: Moment,
     deadline: Moment,
+    /// When this was last answered: a renewal that proves nothing newer is not asked again at once.
+    kept_at: Moment,
     /// False once the seat was found missing.
     renewing: bool,
 }
@@ -160,16 +166,18 @@ impl Machine {
     /// share one, as it tells their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
+            sight: Sight::new(me.incarnation),
             me,
             rules,
             dice: Dice::new(seed),
             stage: Stage::Idle,
-            sight: Sight::new(),
             call: None,
             ours: None,
             doubt: false,
+            outdated: false,
             wrote_at: Moment::ORIGIN,
-            led: Token::ZERO,
+            leaving_since: Moment::ORIGIN,
+            used: Token::ZERO,
             undrained: None,
             bidding: false,
             held_back: None,
@@ -276,6 +284,7 @@ impl Machine {
                 _ => {
                     if self.undrained.is_some_and(|undrained| undrained.token == token) {
                         self.undrained = None;
+                        self.leaving_since = now;
                         self.look_at = Some(now);
                     }
                 }
@@ -283,6 +292,7 @@ impl Machine {
             Input::Stop => {
                 if self.stopping.is_none() {
                     self.stopping = Some(Stopped::Asked);
+                    self.leaving_since = now;
                     self.settle_bid(Bid::Taken, out);
                     self.end_on_request(now, Why::Stopped, out);
                 }
@@ -304,7 +314,7 @@ impl Machine {
 
     fn begin(&mut self, hold: Hold, out: &mut Vec<Action>) {
         let (token, until) = (hold.token, hold.deadline);
-        self.led = token;
+        self.used = self.used.max(token);
         self.look_at = None;
         self.board = Board::Unread;
         self.stage = Stage::Leading(hold);

@@ -4,11 +4,14 @@
 
 use std::time::Duration;
 
-use crate::{Identity, Incarnation, Judge, Life, Moment, Reading, Rules, Seat, StoreTime, Takeover, Timing, Token};
+use crate::{
+    Identity, Incarnation, Judge, Life, Moment, Reading, Rules, Seat, StoreTime, Takeover, Timing, Token, Version,
+};
 
 /// What one candidate has seen of the seat.
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
+    me: Incarnation,
     /// The seat as last read, or as last written by us.
     seat: Option<Seat>,
     /// When the last reading was sent and received.
@@ -22,6 +25,8 @@ pub(crate) struct Sight {
     glance: Option<Glance>,
     /// A reading of the store's clock from before this version was written.
     earlier: Option<Glance>,
+    /// What our last bid was to replace; `None`: nothing.
+    bid_over: Option<Version>,
     /// The highest token ever seen or bid, and what the store says that tokens must exceed.
     highest: Token,
     floor: Token,
@@ -50,8 +55,9 @@ pub(crate) enum Free {
 }
 
 impl Sight {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(me: Incarnation) -> Self {
         Self {
+            me,
             seat: None,
             sent: Moment::ORIGIN,
             received: Moment::ORIGIN,
@@ -59,6 +65,7 @@ impl Sight {
             over_since: None,
             glance: None,
             earlier: None,
+            bid_over: None,
             highest: Token::ZERO,
             floor: Token::ZERO,
             identity: None,
@@ -80,11 +87,12 @@ impl Sight {
         self.wait_out
     }
 
-    /// The token for the next bid: above everything ever seen, tried or demanded by the store, so
-    /// that no number is used twice even if the seat was deleted.
+    /// The token for a bid that replaces the seat as last seen: above everything ever seen, tried or
+    /// demanded by the store, so that no number is used twice even if the seat was deleted.
     pub(crate) fn next_token(&mut self) -> Option<Token> {
         let next = self.highest.max(self.floor).next()?;
         self.highest = next;
+        self.bid_over = self.seat.as_ref().map(|seat| seat.version.clone());
         Some(next)
     }
 
@@ -92,7 +100,8 @@ impl Sight {
     pub(crate) fn read(&mut self, sent: Moment, received: Moment, reading: Reading, timing: &Timing) {
         let Reading { seat, floor, identity } = reading;
         let another_life = self.identity.as_ref().is_some_and(|known| *known != identity);
-        if another_life || self.seat.as_ref().is_some_and(|before| is_step_back(before, seat.as_ref())) {
+        let stepped_back = self.seat.as_ref().is_some_and(|before| is_step_back(before, seat.as_ref()));
+        if another_life || stepped_back || self.is_misplaced(seat.as_ref()) {
             // A leader may be at work whose term this store has forgotten. Its hold ends within
             // its lease from its last renewal, which was before now.
             let known = self.seat.as_ref().map_or(Duration::ZERO, |before| before.record.lease);
@@ -122,6 +131,14 @@ impl Sight {
         self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
         self.identity = Some(identity);
         self.seat = seat;
+    }
+
+    /// Whether a bid of ours has landed after we had already seen another seat in its place: the seat
+    /// went backwards in between, and what we saw may have named a leader.
+    fn is_misplaced(&self, after: Option<&Seat>) -> bool {
+        let ours = |seat: Option<&Seat>| seat.is_some_and(|seat| seat.record.is_held_by(self.me));
+        let before = self.seat.as_ref();
+        ours(after) && !ours(before) && before.map(|before| &before.version) != self.bid_over.as_ref()
     }
 
     /// Takes in what we have written ourselves.
@@ -199,12 +216,16 @@ impl Sight {
 }
 
 /// Whether the seat has vanished, or says less than it did before: a lower token, a term that was
-/// over and runs again, or one term with two holders.
+/// over and runs again, one term with two holders, or a renewal older than one that was seen.
 fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
     let Some(after) = after else { return true };
     if after.record.token != before.record.token {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    holder(after).is_some() && holder(after) != holder(before)
+    if holder(after).is_some() && holder(after) != holder(before) {
+        return true;
+    }
+    // Or the store's clock was set back, which costs nothing: we count from our sight of it anyway.
+    matches!((before.life, after.life), (Life::Clock { renewed: was, .. }, Life::Clock { renewed, .. }) if renewed < was)
 }

@@ -16,6 +16,7 @@ impl Machine {
                 self.settle_bid(Bid::Failed(fault), out);
                 if let Stage::Leading(hold) | Stage::Ending(hold, _) = &self.stage
                     && hold.renewing
+                    && !self.outdated
                 {
                     // The next renewal asks the same question.
                     self.doubt = false;
@@ -28,12 +29,20 @@ impl Machine {
         };
         self.on_answer(out);
         self.doubt = false;
+        self.outdated = false;
         self.look_at = None;
         self.sight.read(sent, now, reading, &self.rules.timing);
 
+        if self.setbacks > 1 && self.holds() {
+            self.pause(now);
+        }
         let seat = self.sight.seat();
         if self.held_back.is_some_and(|held| seat.is_some_and(|seat| seat.record.token > held.after)) {
             self.held_back = None;
+        }
+        if let Some(seat) = seat.filter(|seat| !seat.record.is_held_by(self.me.incarnation)) {
+            // An older bid of ours may yet land, in a seat that went backwards: its number is gone.
+            self.used = self.used.max(seat.record.token);
         }
         match &mut self.stage {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {
@@ -85,6 +94,7 @@ impl Machine {
             }
             Ok(Swap::Lost) => {
                 self.on_answer(out);
+                self.outdated = true;
                 self.on_setback(now);
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);
@@ -110,7 +120,9 @@ impl Machine {
         self.ours = None;
         self.look_at = Some(now);
         self.setbacks += 1;
-        if self.setbacks > 1 {
+        // A holder reads back at once, and pauses only then: its budget has room for one pause for
+        // each failed renewal.
+        if self.setbacks > 1 && !self.holds() {
             self.pause(now);
         }
     }
@@ -129,7 +141,7 @@ impl Machine {
         self.sight.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
         match &mut self.stage {
             Stage::Leading(hold) if hold.token == token => {
-                *hold = Hold { token, version, since, deadline, renewing: true };
+                *hold = Hold { token, version, since, deadline, kept_at: now, renewing: true };
                 out.push(Action::Extended { token, until: deadline });
                 if self.rules.push != Push::Proven {
                     self.want_board();
@@ -139,18 +151,18 @@ impl Machine {
                 hold.version = version;
                 // A late renewal never revives a term, nor does it prolong one that time is ending.
                 if end.why.is_voluntary() {
-                    (hold.since, hold.deadline) = (since, deadline);
+                    (hold.since, hold.deadline, hold.kept_at) = (since, deadline, now);
                     out.push(Action::Extended { token, until: deadline.min(end.by) });
                 }
             }
             _ => {
                 self.ours = None;
-                if token > self.led && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
-                    self.begin(Hold { token, version, since, deadline, renewing: true }, out);
+                if token > self.used && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
+                    self.begin(Hold { token, version, since, deadline, kept_at: now, renewing: true }, out);
                 } else {
                     // Won on a session that is about to end, or no longer wanted, or won a second
                     // time after its term was over: `proceed` knows what to do with it.
-                    if token > self.led {
+                    if token > self.used {
                         self.pause(now);
                     }
                     self.ours = Some(Ours { token, version, over: false });

@@ -37,7 +37,7 @@ impl Machine {
                 return self.vacate(now, &ours, out);
             }
             if now >= self.sight.waited_out_at() {
-                if ours.token > self.led && !ours.over {
+                if ours.token > self.used && !ours.over {
                     return self.renew(now, ours.token, ours.version, out);
                 }
                 return self.bid(now, out);
@@ -98,11 +98,19 @@ impl Machine {
             Some(Stopped::Asked) => {
                 let writing = self.call.as_ref().is_some_and(|call| !matches!(call.kind, Kind::Read));
                 let settled = self.ours.is_none() && !self.doubt && !writing;
-                // By then what we may have written has lapsed.
-                let lapsed = now >= self.wrote_at + self.rules.timing.lease();
-                settled || lapsed || (!self.rules.release_on_stop && !writing)
+                settled || now >= self.leaves_by() || (!self.rules.release_on_stop && !writing)
             }
         }
+    }
+
+    /// When a stop gives up trying to leave the seat: what we may have written has lapsed by then.
+    pub(super) fn leaves_by(&self) -> Moment {
+        self.wrote_at.max(self.leaving_since) + self.rules.timing.lease()
+    }
+
+    /// Whether a term of ours runs, be it on its way out.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.stage, Stage::Leading(_) | Stage::Ending(..))
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -119,7 +127,8 @@ impl Machine {
     }
 
     pub(super) fn renewal_due(&self, hold: &Hold) -> Moment {
-        (hold.since + self.rules.timing.renew_every()).max(self.paused_until)
+        let timing = &self.rules.timing;
+        (hold.since + timing.renew_every()).max(hold.kept_at + timing.retry_every()).max(self.paused_until)
     }
 
     pub(super) fn read(&mut self, now: Moment, out: &mut Vec<Action>) {

@@ -106,13 +106,12 @@ impl Machine {
                 wakes[1] = (may_call && self.is_kept()).then(|| self.renewal_due(hold));
             }
             Stage::Following => {
-                let at = if self.ours.is_some() && self.undrained.is_none() && now >= self.sight.waited_out_at() {
-                    Some(self.paused_until)
-                } else {
-                    self.look_at.map(|at| at.max(self.paused_until))
-                };
-                wakes[0] = at.filter(|_| may_call);
-                wakes[1] = self.stopping.map(|_| self.wrote_at + self.rules.timing.lease());
+                // What is not decided yet, or can be done about the seat, is due when the pause is over.
+                let may_act = !self.wants_to_stand() || now >= self.sight.waited_out_at();
+                let can_act = self.ours.is_some() && self.undrained.is_none() && may_act;
+                let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
+                wakes[0] = may_call.then(|| at.max(self.paused_until));
+                wakes[1] = self.stopping.filter(|_| self.undrained.is_none()).map(|_| self.leaves_by());
             }
             Stage::Idle | Stage::Stopped => return None,
         }

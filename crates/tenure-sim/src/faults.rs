@@ -1,0 +1,185 @@
+//! What goes wrong: one file each.
+//!
+//! A fault either shapes the fate of calls or strikes now and then; each is on or off per seed. A
+//! fault that would break what is *not* promised holds back by itself: its guard says why.
+
+pub(crate) mod clock_steps;
+pub(crate) mod deletion;
+pub(crate) mod fate;
+pub(crate) mod kills;
+pub(crate) mod partition;
+pub(crate) mod pauses;
+pub(crate) mod roll_back;
+pub(crate) mod sessions_ended;
+pub(crate) mod step_downs;
+pub(crate) mod stops;
+pub(crate) mod store_restart;
+pub(crate) mod whims;
+
+use tenure_protocol::Dice;
+
+use crate::plan::{Kind, Weather};
+use crate::world::World;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// Requests and replies are lost.
+    Loss,
+    /// Messages are slow.
+    Delay,
+    /// A write lands long after its sender has stopped waiting.
+    LateEffects,
+    /// The store refuses or denies calls for no reason.
+    Refusals,
+    /// A node is cut off from the store.
+    Partition,
+    /// A process stands still.
+    Pauses,
+    /// The store's clock is set.
+    ClockSteps,
+    /// The store ends a session before its time.
+    SessionsEnded,
+    /// The seat is deleted.
+    Deletion,
+    /// The seat is set back to what it was.
+    RollBack,
+    /// The store restarts with another identity, maybe without its last writes.
+    StoreRestart,
+    /// Someone asks the leader to step down.
+    StepDowns,
+    /// A candidate is stopped, and started again later.
+    Stops,
+    /// A process is killed, and starts again under the same id.
+    Kills,
+    /// Candidates give up after some errors in a row.
+    GiveUp,
+    /// Users of manual elections bid and let go.
+    Whims,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Loss,
+        Self::Delay,
+        Self::LateEffects,
+        Self::Refusals,
+        Self::Partition,
+        Self::Pauses,
+        Self::ClockSteps,
+        Self::SessionsEnded,
+        Self::Deletion,
+        Self::RollBack,
+        Self::StoreRestart,
+        Self::StepDowns,
+        Self::Stops,
+        Self::Kills,
+        Self::GiveUp,
+        Self::Whims,
+    ];
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "messages lost",
+            Self::Delay => "messages slow",
+            Self::LateEffects => "writes landing late",
+            Self::Refusals => "calls refused",
+            Self::Partition => "nodes cut off",
+            Self::Pauses => "processes paused",
+            Self::ClockSteps => "store clock set",
+            Self::SessionsEnded => "sessions ended early",
+            Self::Deletion => "seat deleted",
+            Self::RollBack => "seat rolled back",
+            Self::StoreRestart => "store restarted",
+            Self::StepDowns => "step-downs",
+            Self::Stops => "stops",
+            Self::Kills => "kills",
+            Self::GiveUp => "candidates gave up",
+            Self::Whims => "manual bids and releases",
+        }
+    }
+
+    /// Lets the fault happen; false if its guard holds it back or there is nothing to do.
+    pub(crate) fn strike(self, world: &mut World) -> bool {
+        match self {
+            Self::Partition => partition::strike(world),
+            Self::Pauses => pauses::strike(world),
+            Self::ClockSteps => clock_steps::strike(world),
+            Self::SessionsEnded => sessions_ended::strike(world),
+            Self::Deletion => deletion::strike(world),
+            Self::RollBack => roll_back::strike(world),
+            Self::StoreRestart => store_restart::strike(world),
+            Self::StepDowns => step_downs::strike(world),
+            Self::Stops => stops::strike(world),
+            Self::Kills => kills::strike(world),
+            Self::Whims => whims::strike(world),
+            Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => false,
+        }
+    }
+
+    /// How many leases lie between two strikes, on average; `None` for what shapes calls.
+    pub(crate) fn leases_between(self) -> Option<u64> {
+        match self {
+            Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => None,
+            Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
+            Self::Whims => Some(1),
+            _ => Some(2),
+        }
+    }
+}
+
+/// Which faults a seed has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults(u32);
+
+impl Faults {
+    pub(crate) fn of(weather: Weather, kind: Kind, has_identity: bool, dice: &mut Dice) -> Self {
+        let mut faults = Self::default();
+        match weather {
+            Weather::Calm => {}
+            Weather::Gentle => faults.add(FaultKind::Loss),
+            Weather::Orderly => {
+                faults.add(FaultKind::StepDowns);
+                faults.add(FaultKind::Stops);
+            }
+            Weather::Rough => {
+                for fault in FaultKind::ALL {
+                    if dice.chance(300) {
+                        faults.add(fault);
+                    }
+                }
+                faults.add(FaultKind::Whims);
+            }
+        }
+        let clock_may_step = matches!(kind, Kind::ClockVouched | Kind::ClockObserve);
+        for (fault, possible) in [
+            (FaultKind::ClockSteps, clock_may_step),
+            (FaultKind::SessionsEnded, kind.has_sessions()),
+            (FaultKind::StoreRestart, has_identity),
+        ] {
+            if !possible {
+                faults.remove(fault);
+            }
+        }
+        // Whoever gives up forgets what it has seen of a seat that was lost since; and there must be
+        // someone left who remembers.
+        if [FaultKind::Deletion, FaultKind::RollBack, FaultKind::StoreRestart].iter().any(|&fault| faults.has(fault)) {
+            faults.remove(FaultKind::GiveUp);
+        }
+        faults
+    }
+
+    pub(crate) fn has(self, fault: FaultKind) -> bool {
+        self.0 & (1 << fault as u32) != 0
+    }
+
+    fn add(&mut self, fault: FaultKind) {
+        self.0 |= 1 << fault as u32;
+    }
+
+    fn remove(&mut self, fault: FaultKind) {
+        self.0 &= !(1 << fault as u32);
+    }
+}

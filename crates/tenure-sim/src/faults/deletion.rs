@@ -1,0 +1,19 @@
+//! The seat is deleted.
+//!
+//! Guard: only what every running candidate has seen, and nobody starts anew until the loss has been
+//! made good (see [`World::everyone_knows_the_seat`] and [`World::may_start`]). A candidate that never
+//! saw the lost term cannot know of it: that is not promised.
+
+use crate::world::World;
+
+pub(crate) fn strike(world: &mut World) -> bool {
+    if !world.everyone_knows_the_seat() {
+        return false;
+    }
+    let Some(kept) = world.store.shelf_mut().seat.take() else { return false };
+    world.lose(kept.record.token);
+    world.store.shelf_mut().past.push(kept);
+    world.say(None, || "the seat is deleted".into());
+    world.holder_changed();
+    true
+}

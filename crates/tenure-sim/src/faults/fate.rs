@@ -1,0 +1,79 @@
+//! What becomes of one call: lost, slow, refused, landing late.
+
+use std::time::Duration;
+
+use tenure_protocol::{Dice, Fault};
+
+use super::FaultKind;
+use crate::clock::nanos;
+use crate::node::NodeNr;
+use crate::plan::Weather;
+use crate::world::World;
+
+/// What becomes of one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fate {
+    /// It never reaches the store.
+    pub(crate) request_lost: bool,
+    /// It takes effect, but the answer is lost.
+    pub(crate) reply_lost: bool,
+    /// It is turned away without an effect.
+    pub(crate) refused: Option<Fault>,
+    /// How long the request takes, and how long the reply.
+    pub(crate) there: u64,
+    pub(crate) back: u64,
+}
+
+/// At most this many calls in a row fail in gentle weather: two renewals with their read-backs.
+const FAILURES_IN_A_ROW: u32 = 4;
+
+/// Decides what becomes of a call of this node.
+pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
+    let plan = &world.plan;
+    let (faults, lease, latency) = (plan.faults, nanos(plan.parts[node].lease), plan.latency);
+    let gentle = plan.weather == Weather::Gentle;
+    let storm = world.now < plan.quiet_at;
+    let until_quiet = plan.quiet_at.saturating_sub(world.now);
+    let cut_off = world.now < world.nodes[node].cut_off_until;
+    let failures = world.nodes[node].failures;
+    let dice = &mut world.dice;
+    let mut fate = Fate { there: one_way(dice, latency), back: one_way(dice, latency), ..Fate::default() };
+    let mut struck = Vec::new();
+    if !storm {
+        return fate;
+    }
+    if cut_off {
+        fate.request_lost = true;
+        return fate;
+    }
+    if faults.has(FaultKind::Loss) && dice.chance(150) && (!gentle || failures < FAILURES_IN_A_ROW) {
+        if dice.chance(500) {
+            fate.request_lost = true
+        } else {
+            fate.reply_lost = true
+        }
+        struck.push(FaultKind::Loss);
+    }
+    if faults.has(FaultKind::Delay) && dice.chance(200) {
+        fate.there += dice.below(lease / 12);
+        fate.back += dice.below(lease / 12);
+        struck.push(FaultKind::Delay);
+    }
+    if faults.has(FaultKind::LateEffects) && is_write && dice.chance(100) {
+        // What is under way when quiet falls lands soon after.
+        fate.there += dice.below(lease * 3).min(until_quiet);
+        struck.push(FaultKind::LateEffects);
+    }
+    if faults.has(FaultKind::Refusals) && dice.chance(80) {
+        fate.refused = Some(if dice.chance(200) { Fault::Denied } else { Fault::Refused });
+        struck.push(FaultKind::Refusals);
+    }
+    for fault in struck {
+        world.count(fault);
+    }
+    fate
+}
+
+fn one_way(dice: &mut Dice, latency: Duration) -> u64 {
+    1 + dice.below(nanos(latency))
+}

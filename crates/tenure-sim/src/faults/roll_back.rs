@@ -1,0 +1,29 @@
+//! The seat is set back to what it was some writes ago.
+//!
+//! Guard: as for deletion.
+
+use crate::world::World;
+
+pub(crate) fn strike(world: &mut World) -> bool {
+    if !world.everyone_knows_the_seat() {
+        return false;
+    }
+    roll_back(world)
+}
+
+pub(super) fn roll_back(world: &mut World) -> bool {
+    let Some(token) = world.store.shelf().seat.as_ref().map(|kept| kept.record.token) else { return false };
+    let depth = 1 + world.dice.below(6) as usize;
+    let shelf = world.store.shelf_mut();
+    let depth = depth.min(shelf.past.len());
+    if depth == 0 {
+        return false;
+    }
+    let left = shelf.past.len() - depth;
+    let lost = shelf.past.split_off(left);
+    shelf.seat = lost.into_iter().next();
+    world.lose(token);
+    world.say(None, || format!("the seat is set back by {depth} writes"));
+    world.holder_changed();
+    true
+}

@@ -1,0 +1,15 @@
+//! The store ends a session before its time: an operator, a lost quorum, a server's restart.
+
+use crate::world::World;
+
+pub(crate) fn strike(world: &mut World) -> bool {
+    let Some(node) = world.pick_node() else { return false };
+    let Some(session) = world.nodes[node].session.as_ref().map(|own| own.id) else { return false };
+    let now = world.now;
+    if !world.store.end_session(now, session) {
+        return false;
+    }
+    world.say(Some(node), || format!("its session {session} is ended by the store"));
+    world.session_is_over(session);
+    true
+}

@@ -1,0 +1,17 @@
+//! A candidate is stopped, and started again later.
+//!
+//! Guard: not while a loss is being made good, as someone must remember what was lost.
+
+use tenure_protocol::Input;
+
+use crate::world::World;
+
+pub(crate) fn strike(world: &mut World) -> bool {
+    let Some(node) = world.pick_node().filter(|_| world.lost.is_none()) else { return false };
+    if world.nodes[node].asked_to_stop.is_some() {
+        return false;
+    }
+    world.say(Some(node), || "is asked to stop".into());
+    world.tell(node, Input::Stop);
+    true
+}

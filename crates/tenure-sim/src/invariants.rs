@@ -1,0 +1,69 @@
+//! What must hold whatever goes wrong: one file each.
+
+mod begin_and_end;
+mod begins_with_room;
+mod no_false_loss;
+mod no_livelock;
+mod one_leader;
+mod progress;
+mod released_after_drained;
+mod steps_aside;
+mod stop_ends;
+mod tokens_rise;
+mod work_in_term;
+
+use tenure_protocol::Action;
+
+use crate::node::NodeNr;
+use crate::plan::Plan;
+use crate::world::World;
+
+pub(crate) use progress::bound as progress_bound;
+
+/// Something that an invariant may look at.
+pub(crate) enum What<'a> {
+    /// A machine asked for this, and it has been done or published.
+    Acted(NodeNr, &'a Action),
+    /// A machine has taken a step.
+    Stepped(NodeNr),
+    /// A process goes on after a pause, and has not taken anything in yet.
+    Resumed,
+    /// A process is about to be gone.
+    Gone(NodeNr),
+    /// Something has happened.
+    Moved,
+    /// The world has come to its end.
+    Finished,
+}
+
+/// Something that must hold.
+pub(crate) trait Invariant {
+    /// What it says, in few words.
+    fn name(&self) -> &'static str;
+
+    /// Looks at what happened; an error tells how it broke the invariant.
+    fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String>;
+}
+
+/// All of them.
+pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
+    let nodes = plan.parts.len();
+    vec![
+        Box::new(one_leader::OneLeader),
+        Box::new(tokens_rise::TokensRise::default()),
+        Box::new(begin_and_end::BeginAndEnd::new(nodes)),
+        Box::new(begins_with_room::BeginsWithRoom),
+        Box::new(work_in_term::WorkInTerm),
+        Box::new(released_after_drained::ReleasedAfterDrained),
+        Box::new(no_false_loss::NoFalseLoss),
+        Box::new(steps_aside::StepsAside::new(nodes)),
+        Box::new(stop_ends::StopEnds::new(nodes)),
+        Box::new(no_livelock::NoLivelock::new(nodes)),
+        Box::new(progress::Progress),
+    ]
+}
+
+/// The names of all invariants.
+pub(crate) fn names() -> Vec<&'static str> {
+    all(&Plan::of(0)).iter().map(|invariant| invariant.name()).collect()
+}

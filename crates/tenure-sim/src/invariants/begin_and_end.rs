@@ -1,0 +1,62 @@
+//! Whoever is told that a term began is told that it is ending and that it ended, once each and in
+//! this order; and a machine says that it leads only between the first two.
+
+use tenure_protocol::{Action, Token};
+
+use super::{Invariant, What};
+use crate::world::World;
+
+pub(super) struct BeginAndEnd {
+    told: Vec<Told>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    Nothing,
+    Began(Token),
+    Ending(Token),
+}
+
+impl BeginAndEnd {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { told: vec![Told::Nothing; nodes] }
+    }
+}
+
+impl Invariant for BeginAndEnd {
+    fn name(&self) -> &'static str {
+        "every begin has its end"
+    }
+
+    fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
+        match *what {
+            What::Acted(nr, action) => {
+                let told = self.told[nr];
+                self.told[nr] = match (told, action) {
+                    (Told::Nothing, Action::Began { token, .. }) => Told::Began(*token),
+                    (Told::Began(had), Action::Ending { token, .. }) if had == *token => Told::Ending(had),
+                    (Told::Ending(had), Action::Ended { token, .. }) if had == *token => Told::Nothing,
+                    (Told::Began(had) | Told::Ending(had), Action::Extended { token, .. }) if had == *token => told,
+                    (
+                        _,
+                        Action::Began { .. } | Action::Extended { .. } | Action::Ending { .. } | Action::Ended { .. },
+                    )
+                    | (Told::Began(_) | Told::Ending(_), Action::Stopped(_)) => {
+                        return Err(format!("{} told {action:?} after {told:?}", world.nodes[nr].me));
+                    }
+                    _ => told,
+                };
+            }
+            What::Stepped(nr) => {
+                let node = &world.nodes[nr];
+                let claims = node.machine.as_ref().and_then(|machine| machine.term(node.clock.read(world.now)));
+                if claims.is_some() && self.told[nr] != claims.map_or(Told::Nothing, Told::Began) {
+                    return Err(format!("{} claims term {claims:?} having told {:?}", node.me, self.told[nr]));
+                }
+            }
+            What::Gone(nr) => self.told[nr] = Told::Nothing,
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Who is asked to stop does so within a bounded time, and leaves the seat to others.
+//!
+//! The bound: the grace for its work, the time until its last write has lapsed (a lease), and two
+//! attempts; counted from the request, or from the end of a pause, or from the return of work that
+//! could not be cut, whichever was last.
+//!
+//! Where no message is lost or late, the seat does not name it any more.
+
+use tenure_protocol::{Action, Moment, Stopped};
+
+use super::{Invariant, What};
+use crate::plan::Weather;
+use crate::world::World;
+
+pub(super) struct StopEnds {
+    /// When each node must have stopped.
+    due: Vec<Option<Moment>>,
+}
+
+impl StopEnds {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { due: vec![None; nodes] }
+    }
+}
+
+impl Invariant for StopEnds {
+    fn name(&self) -> &'static str {
+        "a stop ends"
+    }
+
+    fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
+        match *what {
+            What::Acted(nr, Action::Stopped(why)) => {
+                let node = &world.nodes[nr];
+                let names = world.store.shelf().names().and_then(|(holder, _)| holder);
+                let certain = !matches!(world.plan.weather, Weather::Rough | Weather::Gentle);
+                if certain && *why == Stopped::Asked && names == Some(node.me.incarnation) {
+                    return Err(format!("{} has stopped, but the seat still names it", node.me));
+                }
+            }
+            What::Gone(nr) => self.due[nr] = None,
+            What::Moved => {
+                for (nr, node) in world.nodes.iter().enumerate() {
+                    if node.asked_to_stop.is_none() || !node.runs() || node.paused || node.works(None) {
+                        self.due[nr] = None;
+                        continue;
+                    }
+                    let (now, timing) = (node.clock.read(world.now), &node.rules.timing);
+                    let bound = timing.stop_grace() + timing.lease() + timing.attempt() * 2;
+                    let due = *self.due[nr].get_or_insert(now + bound);
+                    if now > due {
+                        return Err(format!("{} has not stopped within {bound:?}", node.me));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! A term that begins has a higher token than every term that began before it.
+//!
+//! Not promised: with `takeover=instant`, a term that begins on a session that the store has just
+//! ended before its time, which its node cannot know yet.
+
+use tenure_protocol::{Action, Token};
+
+use super::{Invariant, What, one_leader};
+use crate::world::World;
+
+#[derive(Default)]
+pub(super) struct TokensRise {
+    highest: Token,
+}
+
+impl Invariant for TokensRise {
+    fn name(&self) -> &'static str {
+        "tokens rise"
+    }
+
+    fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
+        let What::Acted(nr, Action::Began { token, .. }) = what else { return Ok(()) };
+        let node = &world.nodes[*nr];
+        if one_leader::promised(world, node).is_some() && *token <= self.highest {
+            return Err(format!("{} began term {token} after a term {} had begun", node.me, self.highest));
+        }
+        self.highest = self.highest.max(*token);
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! The election of Tenure against model stores that lose, delay, forget and lie about the time.
+//!
+//! One seed is one world: a store of some kind, three to five candidates with clocks of their own,
+//! and what goes wrong. The same seed always gives the same world, step by step.
+
+mod clock;
+mod driven;
+mod faults;
+mod invariants;
+mod mutants;
+mod node;
+mod outcome;
+mod plan;
+mod store;
+mod words;
+mod world;
+
+pub use faults::FaultKind;
+pub use outcome::{Outcome, Stats, Violation};
+pub use plan::Kind;
+
+/// Runs the world of this seed to its end, or to the first broken promise.
+pub fn run(seed: u64, traced: bool) -> Outcome {
+    world::World::new(plan::Plan::of(seed), driven::real, traced).run()
+}
+
+/// The names of everything that is checked.
+pub fn invariants() -> Vec<&'static str> {
+    invariants::names()
+}

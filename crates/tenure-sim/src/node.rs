@@ -1,0 +1,117 @@
+//! A node: one candidate's process, with its clock, its machine and its work.
+
+use std::collections::VecDeque;
+
+use tenure_protocol::{Candidate, Incarnation, Input, Moment, Rules, Seat, Token, Version, Why};
+
+use crate::clock::{LocalClock, Time};
+use crate::driven::Driven;
+use crate::store::SessionId;
+
+/// Which node.
+pub(crate) type NodeNr = usize;
+
+/// One process that stands for election.
+pub(crate) struct Node {
+    /// Counts the starts; what was meant for an earlier one is ignored.
+    pub(crate) life: u32,
+    pub(crate) me: Candidate,
+    pub(crate) clock: LocalClock,
+    pub(crate) rules: Rules,
+    /// `None`: the process does not run.
+    pub(crate) machine: Option<Box<dyn Driven>>,
+    pub(crate) paused: bool,
+    /// What came in during a pause.
+    pub(crate) inbox: VecDeque<Arrival>,
+    pub(crate) term: Option<Published>,
+    pub(crate) work: Vec<Work>,
+    /// The call under way.
+    pub(crate) call: Option<u64>,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) wake: Option<Moment>,
+    /// When it was asked to stop, and how long it may take from then on.
+    pub(crate) asked_to_stop: Option<Time>,
+    pub(crate) session: Option<OwnSession>,
+    /// The holder and term that it last saw; `None` before its first look.
+    pub(crate) seen: Option<Option<(Option<Incarnation>, Token)>>,
+    /// The version of the seat that it last saw.
+    pub(crate) seen_version: Option<Version>,
+    /// The life of the store's data that it last saw.
+    pub(crate) identity: u32,
+    /// Failed calls since the last success that matters: a write of a leader, any answer to a follower.
+    pub(crate) failures: u32,
+    /// Cut off from the store until then.
+    pub(crate) cut_off_until: Time,
+}
+
+/// A term as the node's users see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) token: Token,
+    pub(crate) until: Moment,
+    pub(crate) ending: Option<Why>,
+    /// The session that it stands on.
+    pub(crate) session: Option<SessionId>,
+    /// It has been told, by the store's news or by a reading, that the seat is no longer its own.
+    pub(crate) told_lost: bool,
+}
+
+/// Work of one term.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) token: Token,
+    /// Can be dropped at any moment; otherwise it runs until it returns by itself.
+    pub(crate) cuttable: bool,
+}
+
+/// What the node is told of.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pub(crate) seat: Option<Seat>,
+    pub(crate) requests: bool,
+}
+
+/// The session that a node keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnSession {
+    pub(crate) id: SessionId,
+    /// The send of the last heartbeat that was answered.
+    pub(crate) proved: Moment,
+}
+
+/// Something that reaches the process.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrival {
+    Wake(Moment),
+    Answer {
+        call: u64,
+        input: Input,
+    },
+    TimeOut {
+        call: u64,
+    },
+    Told(Input),
+    /// The work returned.
+    Returned(Token),
+    Beat {
+        session: SessionId,
+        sent: Moment,
+        alive: bool,
+    },
+}
+
+impl Node {
+    /// The term that the node's users may count on at this true time.
+    pub(crate) fn current(&self, at: Time) -> Option<&Published> {
+        self.term.as_ref().filter(|term| self.clock.read(at) < term.until)
+    }
+
+    /// Whether it leads: a term that is about to end does not count.
+    pub(crate) fn leads(&self, at: Time) -> bool {
+        self.current(at).is_some_and(|term| term.ending.is_none())
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.machine.is_some()
+    }
+}

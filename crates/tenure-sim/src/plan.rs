@@ -1,0 +1,202 @@
+//! What one seed stands for: the store, the candidates, and what goes wrong.
+
+use std::time::Duration;
+
+use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Takeover};
+
+use crate::clock::{Time, nanos};
+use crate::faults::{FaultKind, Faults};
+
+/// What kind of store the candidates meet at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Only versions can be seen to change.
+    Observe,
+    /// The store tells its time; our own clock vouches for it.
+    ClockVouched,
+    /// The store tells its time; it is never believed.
+    ClockObserve,
+    /// The store tells its time, which never steps; it is always believed.
+    ClockStore,
+    /// Sessions; the end of one is taken for the end of the leader.
+    SessionInstant,
+    /// Sessions; a lease is waited after the end of one.
+    SessionSafe,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Observe,
+        Self::ClockVouched,
+        Self::ClockObserve,
+        Self::ClockStore,
+        Self::SessionInstant,
+        Self::SessionSafe,
+    ];
+
+    /// In a word or two.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::ClockVouched => "clock, vouched",
+            Self::ClockObserve => "clock, judge=observe",
+            Self::ClockStore => "clock, judge=store",
+            Self::SessionInstant => "session, takeover=instant",
+            Self::SessionSafe => "session, takeover=safe",
+        }
+    }
+
+    pub(crate) fn has_sessions(self) -> bool {
+        matches!(self, Self::SessionInstant | Self::SessionSafe)
+    }
+}
+
+/// How rough the seed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    /// Nothing goes wrong.
+    Calm,
+    /// Calls fail, but never more in a row than the timing has room for.
+    Gentle,
+    /// Nothing goes wrong, but users step down, stop and start again.
+    Orderly,
+    /// Anything.
+    Rough,
+}
+
+/// One candidate's part in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) lease: Duration,
+    pub(crate) ppm: i64,
+    pub(crate) manual: bool,
+    pub(crate) long_grace: bool,
+    pub(crate) release_on_stop: bool,
+    pub(crate) give_up_after: Option<u32>,
+}
+
+/// What one seed stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) kind: Kind,
+    pub(crate) weather: Weather,
+    pub(crate) faults: Faults,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) push: Push,
+    pub(crate) drift_ppm: u32,
+    /// What a message takes at most, one way, when nothing is wrong.
+    pub(crate) latency: Duration,
+    /// The store's clock runs this much fast or slow.
+    pub(crate) store_ppm: i64,
+    /// All steps of the store's clock go this way: two opposite ones are not promised.
+    pub(crate) steps_forward: bool,
+    /// The store keeps a renewed seat by its holder and term, not by its version.
+    pub(crate) renews_by_holder: bool,
+    /// The store numbers its writes itself, and never the same way twice.
+    pub(crate) own_versions: bool,
+    pub(crate) has_floor: bool,
+    pub(crate) has_identity: bool,
+    pub(crate) has_board: bool,
+    /// A renewal sends a heartbeat of its own; otherwise it counts on the shared one.
+    pub(crate) renewal_beats: bool,
+    /// What a session is granted, in percent of the lease asked for.
+    pub(crate) granted_percent: u32,
+    /// Until when things go wrong, and until when the world runs.
+    pub(crate) quiet_at: Time,
+    pub(crate) ends_at: Time,
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x7465_6e75_7265_2121);
+        dice.roll();
+        let kind = Kind::ALL[dice.below(6) as usize];
+        let weather = match dice.below(20) {
+            0 | 1 => Weather::Calm,
+            2 => Weather::Gentle,
+            3 => Weather::Orderly,
+            _ => Weather::Rough,
+        };
+        let drift_ppm = [10_000, 10_000, 30_000][dice.below(3) as usize];
+        let longest = Duration::from_secs(15);
+        let mixed = dice.chance(300) && weather != Weather::Gentle;
+        let has_identity = dice.chance(500);
+        let faults = Faults::of(weather, kind, has_identity, &mut dice);
+        let nodes = 3 + dice.below(3) as usize;
+        let extremes = dice.chance(500);
+        let parts = (0..nodes)
+            .map(|nr| Part {
+                lease: if mixed { longest / [1, 2, 3][dice.below(3) as usize] } else { longest },
+                ppm: rate(drift_ppm, extremes, &mut dice),
+                manual: nr == 0 && dice.chance(150) && weather == Weather::Rough,
+                long_grace: dice.chance(150),
+                release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
+                give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),
+            })
+            .collect();
+        let granted_percent = if kind.has_sessions() && weather == Weather::Rough {
+            [100, 100, 130, 85][dice.below(4) as usize]
+        } else {
+            100
+        };
+        let quiet_at = nanos(longest) * (8 + dice.below(10));
+        Self {
+            seed,
+            kind,
+            weather,
+            faults,
+            parts,
+            push: [Push::None, Push::Hint, Push::Proven][dice.below(3) as usize],
+            drift_ppm,
+            latency: Duration::from_micros([1, 500, 5_000, 60_000][dice.below(4) as usize]),
+            store_ppm: rate(drift_ppm, extremes, &mut dice),
+            steps_forward: dice.chance(500),
+            renews_by_holder: dice.chance(500),
+            own_versions: dice.chance(500),
+            has_floor: dice.chance(300),
+            has_identity,
+            has_board: dice.chance(800),
+            renewal_beats: dice.chance(500) || weather == Weather::Gentle,
+            granted_percent,
+            quiet_at,
+            ends_at: quiet_at + crate::invariants::progress_bound(longest) + nanos(longest),
+        }
+    }
+
+    /// The longest lease of any candidate.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.parts.iter().map(|part| part.lease).max().unwrap_or_default()
+    }
+
+    pub(crate) fn rules(&self, node: usize) -> Rules {
+        let part = &self.parts[node];
+        let mut asked = Durations { drift_ppm: self.drift_ppm, ..Durations::of(part.lease) };
+        if part.long_grace {
+            asked.stop_grace = Some(part.lease * 2);
+        }
+        let timing = asked.check().expect("the usual durations fit");
+        let mut rules = Rules::new(timing);
+        rules.judge = match self.kind {
+            Kind::ClockObserve => Judge::Observe,
+            Kind::ClockStore => Judge::Store,
+            _ => Judge::Vouched,
+        };
+        rules.takeover = if self.kind == Kind::SessionInstant { Takeover::Instant } else { Takeover::Safe };
+        rules.push = self.push;
+        rules.stands = !part.manual;
+        rules.release_on_stop = part.release_on_stop;
+        rules.give_up_after = part.give_up_after;
+        rules
+    }
+}
+
+fn rate(drift_ppm: u32, extremes: bool, dice: &mut Dice) -> i64 {
+    let most = i64::from(drift_ppm);
+    if extremes {
+        [-most, most][dice.below(2) as usize]
+    } else {
+        dice.below(2 * u64::from(drift_ppm) + 1) as i64 - most
+    }
+}

@@ -1,0 +1,192 @@
+//! The model stores: what is common to all of them.
+//!
+//! A store is a shelf with one seat on it. What it can say about the holder, and what it demands
+//! of a write, differs by kind: one file each.
+
+mod clocked;
+mod observed;
+mod sessions;
+
+use std::time::Duration;
+
+use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Seat, Swap, Token, Version};
+
+use crate::clock::Time;
+use crate::plan::{Kind, Plan};
+
+/// Names a session of one node.
+pub(crate) type SessionId = u64;
+
+/// A conditional write as it reaches the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) expected: Option<Version>,
+    pub(crate) record: Record,
+    /// The life of the store's data that the writer last read.
+    pub(crate) identity: u32,
+    /// The session that the writer counts on.
+    pub(crate) session: Option<SessionId>,
+}
+
+/// What came of a write: a swap, or a refusal because the writer's own session is over.
+pub(crate) enum Written {
+    Answer(Swap),
+    NoSession,
+}
+
+/// One kind of store.
+pub(crate) trait Model {
+    fn shelf(&self) -> &Shelf;
+    fn shelf_mut(&mut self) -> &mut Shelf;
+    fn read(&self, now: Time) -> Reading;
+    fn swap(&mut self, now: Time, write: &Write) -> Written;
+    fn renew(&mut self, now: Time, write: &Write) -> Written;
+    /// Sets the store's clock forward or back.
+    fn step_clock(&mut self, _by: i128) {}
+    /// Starts a session that ends by itself after this long without a heartbeat.
+    fn open_session(&mut self, _now: Time, _ttl: Duration) -> SessionId {
+        0
+    }
+    /// Keeps a session; false if it is over.
+    fn beat(&mut self, _now: Time, _session: SessionId) -> bool {
+        true
+    }
+    /// Ends a session before its time; false if there was nothing to end.
+    fn end_session(&mut self, _now: Time, _session: SessionId) -> bool {
+        false
+    }
+    /// How a session stands.
+    fn session(&self, _now: Time, _session: SessionId) -> SessionState {
+        SessionState::Alive { until: Time::MAX }
+    }
+}
+
+/// How a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    Alive {
+        until: Time,
+    },
+    /// Nobody kept it.
+    Expired,
+    /// Ended by the store before its time.
+    EndedEarly,
+}
+
+/// Builds the store that the plan asks for.
+pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
+    let shelf = Shelf::new(plan);
+    match plan.kind {
+        Kind::Observe => Box::new(observed::Observed::new(shelf)),
+        Kind::ClockVouched | Kind::ClockObserve | Kind::ClockStore => {
+            Box::new(clocked::Clocked::new(shelf, plan.store_ppm))
+        }
+        Kind::SessionInstant | Kind::SessionSafe => Box::new(sessions::Sessions::new(shelf, plan.store_ppm)),
+    }
+}
+
+/// The session that a version names, if it does.
+pub(crate) fn session_in(version: &Version) -> Option<SessionId> {
+    version.as_str().strip_prefix('s')?.split('-').next()?.parse().ok()
+}
+
+/// A seat as it is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) record: Record,
+    pub(crate) version: Version,
+    /// The store's time of the write.
+    pub(crate) written: i128,
+}
+
+impl Kept {
+    pub(crate) fn holder(&self) -> Option<Incarnation> {
+        self.record.holder.as_ref().map(|holder| holder.incarnation)
+    }
+}
+
+/// Where the seat is kept, with all that it ever was.
+pub(crate) struct Shelf {
+    pub(crate) seat: Option<Kept>,
+    pub(crate) past: Vec<Kept>,
+    pub(crate) identity: u32,
+    /// Requests to step down from a term.
+    pub(crate) board: Vec<Token>,
+    /// Who was ever written into the seat, and with which term; also what was lost again.
+    pub(crate) ever_held: Vec<(Incarnation, Token)>,
+    /// Counts every write there ever was, also those that were lost again.
+    pub(crate) writes: u64,
+    own_versions: bool,
+    has_floor: bool,
+    has_identity: bool,
+    renews_by_holder: bool,
+}
+
+impl Shelf {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            seat: None,
+            past: Vec::new(),
+            ever_held: Vec::new(),
+            identity: 1,
+            board: Vec::new(),
+            writes: 0,
+            own_versions: plan.own_versions,
+            has_floor: plan.has_floor,
+            has_identity: plan.has_identity,
+            renews_by_holder: plan.renews_by_holder,
+        }
+    }
+
+    /// The holder and term that the seat names now.
+    pub(crate) fn names(&self) -> Option<(Option<Incarnation>, Token)> {
+        self.seat.as_ref().map(|kept| (kept.holder(), kept.record.token))
+    }
+
+    pub(crate) fn has_floor(&self) -> bool {
+        self.has_floor
+    }
+
+    fn reading(&self, life: impl FnOnce(&Kept) -> Life) -> Reading {
+        Reading {
+            seat: self.seat.as_ref().map(|kept| Seat {
+                record: kept.record.clone(),
+                version: kept.version.clone(),
+                life: life(kept),
+            }),
+            // Like a revision of the whole store, which no write can turn back.
+            floor: if self.has_floor { Token::new(self.writes * 10) } else { Token::ZERO },
+            identity: self.has_identity.then(|| Identity::new(format!("life {}", self.identity))),
+        }
+    }
+
+    /// Whether the writer has seen what it is about to replace, in this life of the store.
+    fn expects_what_is_there(&self, write: &Write) -> bool {
+        (!self.has_identity || write.identity == self.identity)
+            && self.seat.as_ref().map(|kept| &kept.version) == write.expected.as_ref()
+    }
+
+    /// Whether the seat is still that of the writer and its term.
+    fn is_the_writers(&self, write: &Write) -> bool {
+        let mine = write.record.holder.as_ref().map(|holder| holder.incarnation);
+        self.names() == Some((mine, write.record.token))
+    }
+
+    fn renewal_fits(&self, write: &Write) -> bool {
+        if self.renews_by_holder { self.is_the_writers(write) } else { self.expects_what_is_there(write) }
+    }
+
+    fn put(&mut self, write: &Write, written: i128) -> Swap {
+        self.writes += 1;
+        let own = if self.own_versions { self.writes } else { write.record.nonce };
+        let text = match write.session {
+            Some(session) => format!("s{session}-{own:x}"),
+            None => format!("v{own:x}"),
+        };
+        let kept = Kept { record: write.record.clone(), version: Version::new(text), written };
+        self.ever_held.extend(kept.holder().map(|holder| (holder, kept.record.token)));
+        self.past.extend(self.seat.take());
+        self.seat = Some(kept.clone());
+        Swap::Done { version: kept.version, since: None, granted: None }
+    }
+}

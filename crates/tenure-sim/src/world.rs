@@ -1,0 +1,295 @@
+//! The world: events in true time, the nodes, the store, and what goes wrong between them.
+//!
+//! - here: the queue, the run, and what faults may ask of the world
+//! - `world/calls.rs`: calls to the store, under the attempt's time-out of the node's own clock
+//! - `world/processes.rs`: processes start, stand still, are killed; what reaches them
+//! - `world/acts.rs`: what a machine asks for is done, and its work runs
+//! - `world/sessions.rs`: heartbeats, and news of a session's end
+//! - `world/watches.rs`: the store's push, and its board
+
+mod acts;
+mod calls;
+mod processes;
+mod sessions;
+mod watches;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use tenure_protocol::{Dice, Token};
+
+use crate::clock::{Time, nanos};
+use crate::driven::Make;
+use crate::faults::FaultKind;
+use crate::invariants::{self, Invariant, What};
+use crate::node::{Arrival, Node, NodeNr};
+use crate::outcome::{Outcome, Stats, Violation};
+use crate::plan::Plan;
+use crate::store::{self, Model, SessionId};
+use calls::Call;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A process starts.
+    Start(NodeNr),
+    /// Something reaches this start of a process.
+    Arrive(NodeNr, u32, Arrival),
+    /// A process goes on after a pause.
+    Resume(NodeNr, u32),
+    /// A call reaches the store.
+    Effect(u64),
+    /// A process sends a heartbeat.
+    BeatDue(NodeNr, u32),
+    /// A heartbeat reaches the store.
+    Beat(sessions::Heartbeat),
+    /// A session may have ended by itself.
+    SessionExpiry(SessionId),
+    /// A watch reaches the store.
+    WatchArrives(NodeNr, u32, crate::node::Watch),
+    /// The term of a node may end by the clock, and cut its work.
+    Cut(NodeNr, u32, Token),
+    Strike(FaultKind),
+    /// Nothing goes wrong any more.
+    Quiet,
+}
+
+/// The world that one seed stands for.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) now: Time,
+    pub(crate) dice: Dice,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) store: Box<dyn Model>,
+    /// A term that the store has forgotten and that may still be valid, or whose number might be
+    /// used again.
+    pub(crate) lost: Option<Lost>,
+    /// When somebody led first after everything had fallen quiet.
+    pub(crate) led_after_quiet: Option<Time>,
+    last_leader: Option<(NodeNr, u32)>,
+    make: Make,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    events: BTreeMap<u64, Event>,
+    next: u64,
+    calls: BTreeMap<u64, Call>,
+    invariants: Vec<Box<dyn Invariant>>,
+    violation: Option<Violation>,
+    stats: Stats,
+    timeline: Option<Vec<String>>,
+}
+
+/// A term that the store has forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub(crate) token: Token,
+    pub(crate) over_at: Time,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, make: Make, traced: bool) -> Self {
+        let mut dice = Dice::new(plan.seed);
+        let nodes = (0..plan.parts.len()).map(|nr| processes::node(&plan, nr, &mut dice)).collect();
+        let mut world = Self {
+            store: store::build(&plan),
+            invariants: invariants::all(&plan),
+            plan,
+            now: 0,
+            dice,
+            nodes,
+            lost: None,
+            led_after_quiet: None,
+            last_leader: None,
+            make,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            next: 0,
+            calls: BTreeMap::new(),
+            violation: None,
+            stats: Stats::default(),
+            timeline: traced.then(Vec::new),
+        };
+        for node in 0..world.nodes.len() {
+            let delay = world.dice.below(nanos(world.plan.longest_lease()) / 5);
+            world.start_in(node, delay);
+        }
+        for fault in FaultKind::ALL {
+            if world.plan.faults.has(fault) {
+                world.plan_strike(fault);
+            }
+        }
+        world.after(world.plan.quiet_at, Event::Quiet);
+        world
+    }
+
+    /// Runs to the end, or to the first broken promise.
+    pub(crate) fn run(mut self) -> Outcome {
+        while let Some(Reverse((at, id))) = self.queue.pop() {
+            if at > self.plan.ends_at {
+                break;
+            }
+            self.now = at;
+            if let Some(event) = self.events.remove(&id) {
+                self.happen(event);
+                self.note_leader();
+                self.check(&What::Moved);
+            }
+            if self.violation.is_some() {
+                break;
+            }
+        }
+        if self.violation.is_none() {
+            self.now = self.plan.ends_at;
+            self.check(&What::Finished);
+        }
+        Outcome {
+            kind: self.plan.kind,
+            violation: self.violation,
+            stats: self.stats,
+            timeline: self.timeline.unwrap_or_default(),
+        }
+    }
+
+    fn note_leader(&mut self) {
+        let Some(nr) = self.nodes.iter().position(|node| node.leads(self.now)) else { return };
+        if self.now >= self.plan.quiet_at && self.led_after_quiet.is_none() {
+            self.led_after_quiet = Some(self.now);
+            let took = self.now - self.plan.quiet_at;
+            self.stats.slowest_recovery = took as f64 / nanos(self.plan.longest_lease()) as f64;
+        }
+        let leader = Some((nr, self.nodes[nr].life));
+        if leader != self.last_leader {
+            self.stats.hand_overs += u64::from(self.last_leader.is_some());
+            self.last_leader = leader;
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Start(node) => self.start(node),
+            Event::Arrive(node, life, arrival) => self.arrive(node, life, arrival),
+            Event::Resume(node, life) => self.resume(node, life),
+            Event::Effect(call) => self.take_effect(call),
+            Event::BeatDue(node, life) => self.send_beat(node, life),
+            Event::Beat(beat) => self.beat_arrives(beat),
+            Event::SessionExpiry(session) => self.session_may_be_over(session),
+            Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
+            Event::Cut(node, life, token) => self.cut_work(node, life, token),
+            Event::Strike(fault) => {
+                if self.now < self.plan.quiet_at {
+                    if fault.strike(self) {
+                        self.count(fault);
+                        self.plan_strike(fault);
+                    } else {
+                        // Held back by its guard: the moment may come soon.
+                        let soon = self.dice.below(nanos(self.plan.longest_lease()) / 5);
+                        self.after(soon, Event::Strike(fault));
+                    }
+                }
+            }
+            Event::Quiet => self.fall_quiet(),
+        }
+    }
+
+    /// Lets something happen after this much true time.
+    pub(crate) fn after(&mut self, delay: Time, event: Event) {
+        self.at(self.now.saturating_add(delay), event);
+    }
+
+    pub(crate) fn at(&mut self, at: Time, event: Event) {
+        self.next += 1;
+        self.queue.push(Reverse((at.max(self.now), self.next)));
+        self.events.insert(self.next, event);
+    }
+
+    fn plan_strike(&mut self, fault: FaultKind) {
+        let Some(leases) = fault.leases_between() else { return };
+        let delay = self.dice.below(nanos(self.plan.longest_lease()) * leases * 2);
+        self.after(delay, Event::Strike(fault));
+    }
+
+    fn fall_quiet(&mut self) {
+        self.say(None, || "nothing goes wrong any more".into());
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut_off_until = 0;
+            if self.nodes[node].paused {
+                self.resume(node, self.nodes[node].life);
+            }
+            if !self.nodes[node].runs() {
+                self.start(node);
+            }
+        }
+    }
+
+    pub(crate) fn check(&mut self, what: &What<'_>) {
+        if self.violation.is_some() {
+            return;
+        }
+        let mut invariants = std::mem::take(&mut self.invariants);
+        for invariant in &mut invariants {
+            if let Err(broken) = invariant.see(self, what) {
+                let violation = Violation { invariant: invariant.name(), what: broken };
+                self.say(None, || format!("BROKEN: {}: {}", violation.invariant, violation.what));
+                self.violation = Some(violation);
+                break;
+            }
+        }
+        self.invariants = invariants;
+    }
+
+    /// Adds a line to the timeline, if there is one.
+    pub(crate) fn say(&mut self, node: Option<NodeNr>, words: impl FnOnce() -> String) {
+        if let Some(timeline) = &mut self.timeline {
+            let who = node.map_or("-".to_owned(), |nr| format!("{}", self.nodes[nr].me));
+            timeline.push(format!("{:>10.4}  {who:<8} {}", self.now as f64 / 1e9, words()));
+        }
+    }
+
+    pub(crate) fn count(&mut self, fault: FaultKind) {
+        *self.stats.faults.entry(fault).or_default() += 1;
+    }
+
+    pub(crate) fn stats(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// A running node, more often than not the one that leads: nobody misses a follower.
+    pub(crate) fn pick_node(&mut self) -> Option<NodeNr> {
+        let leader = self.nodes.iter().position(|node| node.current(self.now).is_some());
+        let leader = leader.filter(|_| self.dice.chance(600));
+        let any = self.dice.below(self.nodes.len() as u64) as usize;
+        Some(leader.unwrap_or(any)).filter(|&node| self.nodes[node].runs())
+    }
+
+    /// Whether every running candidate has seen the holder and term that the seat names now, so that
+    /// it would notice their loss. Where a lapse is told by versions or by the store's clock, they
+    /// must have seen the last renewal, too: nobody can miss what it never saw.
+    pub(crate) fn everyone_knows_the_seat(&self) -> bool {
+        let shelf = self.store.shelf();
+        let names = shelf.names();
+        let version = shelf.seat.as_ref().map(|kept| &kept.version);
+        let has_sessions = self.plan.kind.has_sessions();
+        let knows = |node: &Node| node.seen == Some(names) && (has_sessions || node.seen_version.as_ref() == version);
+        self.lost.is_none()
+            && names.is_some()
+            && self.nodes.iter().all(|node| !node.runs() || knows(node))
+            && self.nodes.iter().any(|node| node.runs() && node.asked_to_stop.is_none() && node.rules.stands)
+    }
+
+    /// The store forgets that this term was ever won.
+    pub(crate) fn lose(&mut self, token: Token) {
+        let lease = nanos(self.plan.longest_lease());
+        self.lost = Some(Lost { token, over_at: self.now + lease + lease / 10 });
+    }
+
+    /// Whether a candidate may start that has seen nothing yet: not while it could miss a term that
+    /// was lost, or use its number again.
+    pub(crate) fn may_start(&mut self) -> bool {
+        let Some(lost) = self.lost else { return true };
+        let shelf = self.store.shelf();
+        let outnumbered = shelf.has_floor() || shelf.names().is_some_and(|(_, token)| token > lost.token);
+        if outnumbered && self.now >= lost.over_at {
+            self.lost = None;
+        }
+        self.lost.is_none()
+    }
+}

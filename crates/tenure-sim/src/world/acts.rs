@@ -1,0 +1,119 @@
+//! What a machine asks for is done; what it tells is published; and the work of its terms runs.
+//!
+//! Work begins with its term, is told to wrap up when the term is ending, and returns some time
+//! later. Work that can be cut is dropped once its term is over by the node's own clock; the rest
+//! runs on and returns when it likes.
+
+use tenure_protocol::{Action, Input, Stopped, Token};
+
+use super::{Event, World};
+use crate::clock::{Time, nanos};
+use crate::faults::FaultKind;
+use crate::node::{Arrival, NodeNr, Published, Work};
+use crate::plan::Weather;
+use crate::store::SessionId;
+
+impl World {
+    pub(super) fn act(&mut self, nr: NodeNr, action: &Action, won_on: Option<SessionId>) {
+        let life = self.nodes[nr].life;
+        match action {
+            Action::Read | Action::Swap { .. } | Action::Renew { .. } => self.send(nr, action),
+            Action::Watch { seat, requests } => self.watch(nr, seat.clone(), *requests),
+            Action::ReadBoard => self.read_board(nr),
+            Action::WakeAt(moment) => {
+                self.nodes[nr].wake = Some(*moment);
+                let lag = self.dice.below(nanos(self.plan.latency) / 4);
+                let at = self.nodes[nr].clock.when(*moment).max(self.now) + lag;
+                self.at(at, Event::Arrive(nr, life, Arrival::Wake(*moment)));
+            }
+            Action::Began { token, until } => {
+                self.stats().terms += 1;
+                self.nodes[nr].term =
+                    Some(Published { token: *token, until: *until, ending: None, session: won_on, told_lost: false });
+                self.begin_work(nr, *token);
+            }
+            Action::Extended { token, until } => {
+                if let Some(term) = self.nodes[nr].term.as_mut().filter(|term| term.token == *token) {
+                    term.until = *until;
+                }
+            }
+            Action::Ending { token, why, by } => {
+                if let Some(term) = self.nodes[nr].term.as_mut().filter(|term| term.token == *token) {
+                    term.until = term.until.min(*by);
+                    term.ending = Some(*why);
+                }
+                self.wrap_up(nr, *token);
+            }
+            Action::Ended { token, .. } => {
+                self.nodes[nr].term = None;
+                // What can be cut is dropped here, and returns a moment later.
+                if self.nodes[nr].work.iter().any(|work| work.token == *token && work.cuttable) {
+                    self.after(1000, Event::Arrive(nr, life, Arrival::Returned(*token)));
+                }
+            }
+            Action::Stopped(why) => {
+                if matches!(why, Stopped::GaveUp { .. }) {
+                    self.count(FaultKind::GiveUp);
+                }
+                // The process ends once this step is over.
+                self.nodes[nr].asked_to_stop = Some(Time::MAX);
+            }
+            Action::Overran { .. }
+            | Action::Leader(_)
+            | Action::BidSettled(_)
+            | Action::Failing(_)
+            | Action::Recovered => {}
+        }
+        if matches!(action, Action::Began { .. } | Action::Extended { .. } | Action::Ending { .. })
+            && let Some(term) = &self.nodes[nr].term
+        {
+            let (token, at) = (term.token, self.nodes[nr].clock.when(term.until));
+            self.at(at, Event::Cut(nr, life, token));
+        }
+    }
+
+    /// A stopped election leaves its process, which starts another one later.
+    pub(super) fn gone(&mut self, nr: NodeNr) {
+        self.kill(nr);
+        let delay = self.dice.below(nanos(self.plan.longest_lease()) * 2);
+        self.start_in(nr, delay);
+    }
+
+    fn begin_work(&mut self, nr: NodeNr, token: Token) {
+        if self.dice.chance(800) {
+            let cuttable = matches!(self.plan.weather, Weather::Calm | Weather::Gentle) || self.dice.chance(800);
+            self.nodes[nr].work.push(Work { token, cuttable });
+        }
+    }
+
+    fn wrap_up(&mut self, nr: NodeNr, token: Token) {
+        let life = self.nodes[nr].life;
+        let Some(work) = self.nodes[nr].work.iter().find(|work| work.token == token) else {
+            return self.after(1, Event::Arrive(nr, life, Arrival::Told(Input::Drained(token))));
+        };
+        let timing = &self.nodes[nr].rules.timing;
+        let longest = if work.cuttable { nanos(timing.stop_grace()) * 3 / 2 } else { nanos(timing.lease()) * 2 };
+        let takes = 1 + self.dice.below(longest);
+        self.after(takes, Event::Arrive(nr, life, Arrival::Returned(token)));
+    }
+
+    /// Work that can be cut is dropped once its term is over by the clock.
+    pub(super) fn cut_work(&mut self, nr: NodeNr, life: u32, token: Token) {
+        let node = &self.nodes[nr];
+        let over = node.term.as_ref().filter(|term| term.token == token).is_none() || node.current(self.now).is_none();
+        let cuttable = node.work.iter().any(|work| work.token == token && work.cuttable);
+        if node.life == life && over && cuttable {
+            self.arrive(nr, life, Arrival::Returned(token));
+        }
+    }
+
+    pub(super) fn work_returned(&mut self, nr: NodeNr, token: Token) {
+        let node = &mut self.nodes[nr];
+        let before = node.work.len();
+        node.work.retain(|work| work.token != token);
+        if node.work.len() < before {
+            self.say(Some(nr), || format!("the work of term {token} has returned"));
+            self.step(nr, Input::Drained(token));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Calls to the store: each takes its time, and its sender waits no longer than the attempt's
+//! time-out on its own clock; what it asked for may happen all the same.
+
+use tenure_protocol::{Action, Fault, Input, Record, Swap};
+
+use super::{Event, World};
+use crate::faults::fate::{self, Fate};
+use crate::node::{Arrival, NodeNr};
+use crate::store::{Write, Written};
+
+/// A call that was sent.
+pub(super) struct Call {
+    node: NodeNr,
+    life: u32,
+    op: Op,
+    fate: Fate,
+}
+
+enum Op {
+    Read,
+    Swap(Write),
+    Renew(Write),
+}
+
+impl Call {
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.op, Op::Read)
+    }
+
+    pub(super) fn renews(&self) -> bool {
+        matches!(self.op, Op::Renew(_))
+    }
+
+    pub(super) fn record(&self) -> Option<&Record> {
+        match &self.op {
+            Op::Read => None,
+            Op::Swap(write) | Op::Renew(write) => Some(&write.record),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn send(&mut self, nr: NodeNr, action: &Action) {
+        let node = &self.nodes[nr];
+        assert!(node.call.is_none(), "two calls at a time");
+        let write = |expected: Option<_>, record: &Record| Write {
+            expected,
+            record: record.clone(),
+            identity: node.identity,
+            session: node.session.as_ref().map(|own| own.id),
+        };
+        let op = match action {
+            Action::Swap { expected, record } => Op::Swap(write(expected.clone(), record)),
+            Action::Renew { held, record } => Op::Renew(write(Some(held.clone()), record)),
+            _ => Op::Read,
+        };
+        let (life, clock) = (node.life, node.clock);
+        let times_out = clock.when(clock.read(self.now) + node.rules.timing.attempt());
+        let is_write = !matches!(op, Op::Read);
+        let fate = fate::of_call(self, nr, is_write);
+        self.next += 1;
+        let id = self.next;
+        self.nodes[nr].call = Some(id);
+        self.calls.insert(id, Call { node: nr, life, op, fate });
+        if !fate.request_lost {
+            self.after(fate.there, Event::Effect(id));
+        }
+        self.at(times_out, Event::Arrive(nr, life, Arrival::TimeOut { call: id }));
+    }
+
+    pub(super) fn take_effect(&mut self, id: u64) {
+        let now = self.now;
+        let Some(call) = self.calls.get(&id) else { return };
+        let (nr, life, fate) = (call.node, call.life, call.fate);
+        let before = self.store.shelf().names();
+        let input = match (&call.op, fate.refused) {
+            (Op::Read, Some(fault)) => Input::Read(Err(fault)),
+            (_, Some(fault)) => Input::Written(Err(fault)),
+            (Op::Read, None) => Input::Read(Ok(self.store.read(now))),
+            (Op::Swap(write), None) => written(self.store.swap(now, write)),
+            (Op::Renew(write), None) => {
+                let answer = self.store.renew(now, write);
+                if self.plan.renewal_beats
+                    && matches!(answer, Written::Answer(Swap::Done { .. }))
+                    && let Some(session) = write.session
+                {
+                    self.store.beat(now, session);
+                    self.expect_expiry(session);
+                }
+                written(answer)
+            }
+        };
+        if self.store.shelf().names() != before {
+            let late = self.nodes[nr].call != Some(id);
+            self.say(Some(nr), || format!("its write takes effect{}", if late { ", late" } else { "" }));
+            self.holder_changed();
+        }
+        if !fate.reply_lost {
+            self.after(fate.back, Event::Arrive(nr, life, Arrival::Answer { call: id, input }));
+        }
+    }
+}
+
+fn written(answer: Written) -> Input {
+    Input::Written(match answer {
+        Written::Answer(swap) => Ok(swap),
+        Written::NoSession => Err(Fault::Refused),
+    })
+}

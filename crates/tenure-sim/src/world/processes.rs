@@ -1,0 +1,240 @@
+//! Processes start, stand still, are killed; and what reaches them.
+
+use std::collections::VecDeque;
+
+use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, Reading, Swap, Token};
+
+use super::{Event, World};
+use crate::clock::{LocalClock, Time, nanos};
+use crate::invariants::What;
+use crate::node::{Arrival, Node, NodeNr};
+use crate::plan::Plan;
+use crate::store::session_in;
+
+/// A process that has not started yet.
+pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
+    let clock = LocalClock::new(dice.below(1 << 50), plan.parts[nr].ppm);
+    Node {
+        life: 0,
+        me: Candidate { id: format!("node-{nr}").into(), incarnation: Incarnation::from_bits(0) },
+        clock,
+        rules: plan.rules(nr),
+        machine: None,
+        paused: false,
+        inbox: VecDeque::new(),
+        term: None,
+        work: Vec::new(),
+        call: None,
+        watch: None,
+        wake: None,
+        asked_to_stop: None,
+        session: None,
+        seen: None,
+        seen_version: None,
+        identity: 0,
+        failures: 0,
+        cut_off_until: 0,
+    }
+}
+
+impl World {
+    /// Starts a process after this much true time.
+    pub(crate) fn start_in(&mut self, node: NodeNr, delay: Time) {
+        self.after(delay, Event::Start(node));
+    }
+
+    pub(super) fn start(&mut self, nr: NodeNr) {
+        if self.nodes[nr].runs() {
+            return;
+        }
+        if !self.may_start() {
+            return self.start_in(nr, nanos(self.plan.longest_lease()) / 4);
+        }
+        let life = self.nodes[nr].life + 1;
+        let mut fresh = node(&self.plan, nr, &mut self.dice);
+        // The same id, another incarnation.
+        fresh.me.incarnation =
+            Incarnation::from_bits(u128::from(self.dice.roll()) << 64 | u128::from(self.dice.roll()));
+        fresh.life = life;
+        fresh.machine = Some((self.make)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
+        self.nodes[nr] = fresh;
+        self.say(Some(nr), || format!("starts (life {life})"));
+        if self.plan.kind.has_sessions() {
+            self.send_beat(nr, life);
+        }
+        self.tell(nr, Input::Start);
+    }
+
+    /// The process is gone, with its work, without a word.
+    pub(crate) fn kill(&mut self, nr: NodeNr) {
+        self.check(&What::Gone(nr));
+        let node = &mut self.nodes[nr];
+        node.machine = None;
+        node.term = None;
+        node.work.clear();
+        node.call = None;
+        node.watch = None;
+        node.session = None;
+        node.inbox.clear();
+        node.life += 1;
+    }
+
+    pub(crate) fn pause(&mut self, nr: NodeNr, lasts: Time) {
+        self.nodes[nr].paused = true;
+        self.say(Some(nr), || format!("stands still for {:.1} s", lasts as f64 / 1e9));
+        self.after(lasts, Event::Resume(nr, self.nodes[nr].life));
+    }
+
+    pub(super) fn resume(&mut self, nr: NodeNr, life: u32) {
+        if self.nodes[nr].life != life || !self.nodes[nr].paused {
+            return;
+        }
+        self.nodes[nr].paused = false;
+        self.say(Some(nr), || "goes on".into());
+        // What it believes before it has taken anything in.
+        self.check(&What::Resumed);
+        let mut waiting: Vec<Arrival> = self.nodes[nr].inbox.drain(..).collect();
+        // An answer that came in time and its time-out are both there: either may be seen first.
+        if self.dice.chance(500) {
+            waiting.reverse();
+        }
+        for arrival in waiting {
+            self.arrive(nr, life, arrival);
+        }
+    }
+
+    /// Tells the machine something, as soon as its process runs.
+    pub(crate) fn tell(&mut self, nr: NodeNr, input: Input) {
+        let node = &mut self.nodes[nr];
+        if input == Input::Stop && node.runs() {
+            node.asked_to_stop = Some(self.now);
+        }
+        self.arrive(nr, self.nodes[nr].life, Arrival::Told(input));
+    }
+
+    pub(super) fn arrive(&mut self, nr: NodeNr, life: u32, arrival: Arrival) {
+        let node = &mut self.nodes[nr];
+        if node.life != life || !node.runs() {
+            return;
+        }
+        if node.paused {
+            return node.inbox.push_back(arrival);
+        }
+        match arrival {
+            Arrival::Wake(moment) => {
+                if node.wake == Some(moment) {
+                    node.wake = None;
+                    self.step(nr, Input::Wake);
+                }
+            }
+            Arrival::Answer { call, input } => {
+                if node.call == Some(call) {
+                    node.call = None;
+                    self.answered(nr, call, input);
+                }
+            }
+            Arrival::TimeOut { call } => {
+                if node.call == Some(call) {
+                    node.call = None;
+                    node.failures += 1;
+                    let was_read = self.calls.get(&call).is_some_and(|call| call.is_read());
+                    let fault = Err(Fault::Unknown);
+                    self.say(Some(nr), || "its call has timed out".into());
+                    self.step(nr, if was_read { Input::Read(fault) } else { Input::Written(Err(Fault::Unknown)) });
+                }
+            }
+            Arrival::Told(input) => {
+                if input == Input::Changed(Change::SessionOver)
+                    && let Some(term) = &mut node.term
+                {
+                    term.told_lost = true;
+                }
+                self.step(nr, input);
+            }
+            Arrival::Returned(token) => self.work_returned(nr, token),
+            Arrival::Beat { session, sent, alive } => self.beat_answered(nr, session, sent, alive),
+        }
+    }
+
+    /// An answer reaches the machine; what it says is what the node has seen from then on.
+    fn answered(&mut self, nr: NodeNr, call: u64, mut input: Input) {
+        let own = self.nodes[nr].me.incarnation;
+        match &mut input {
+            Input::Read(Ok(reading)) => self.nodes[nr].sees(reading),
+            Input::Written(Ok(Swap::Done { version, since, granted })) => {
+                let Some(call) = self.calls.get(&call) else { return };
+                self.nodes[nr].failures = 0;
+                self.nodes[nr].seen_version = Some(version.clone());
+                if let Some(record) = call.record() {
+                    let holder = record.holder.as_ref().map(|_| own);
+                    self.nodes[nr].seen = Some(Some((holder, record.token)));
+                }
+                if self.plan.kind.has_sessions() {
+                    let proof = self.nodes[nr].session.as_ref().filter(|own| Some(own.id) == session_in(version));
+                    let beats = call.renews() && self.plan.renewal_beats;
+                    let Some(proof) = proof else {
+                        return self.step(nr, Input::Written(Err(Fault::Unknown)));
+                    };
+                    *since = (!beats).then_some(proof.proved);
+                    *granted = Some(self.granted(nr));
+                }
+            }
+            Input::Written(Err(_)) | Input::Read(Err(_)) => self.nodes[nr].failures += 1,
+            _ => {}
+        }
+        self.step(nr, input);
+    }
+
+    /// The machine takes something in, and what it asks for is done.
+    pub(super) fn step(&mut self, nr: NodeNr, input: Input) {
+        let now = self.nodes[nr].clock.read(self.now);
+        let Some(mut machine) = self.nodes[nr].machine.take() else { return };
+        self.say(Some(nr), || format!("  <- {}", crate::words::input(&input)));
+        let won_on = match &input {
+            Input::Written(Ok(Swap::Done { version, .. })) => session_in(version),
+            _ => None,
+        };
+        let mut out = Vec::new();
+        machine.step(now, input, &mut out);
+        self.nodes[nr].machine = Some(machine);
+        self.stats().steps += 1;
+        for action in out {
+            self.say(Some(nr), || format!("  -> {}", crate::words::action(&action, now)));
+            self.act(nr, &action, won_on);
+            self.check(&What::Acted(nr, &action));
+        }
+        self.check(&What::Stepped(nr));
+        if self.nodes[nr].asked_to_stop == Some(Time::MAX) {
+            self.gone(nr);
+        }
+    }
+}
+
+impl Node {
+    fn sees(&mut self, reading: &Reading) {
+        let names = reading
+            .seat
+            .as_ref()
+            .map(|seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token));
+        self.seen = Some(names);
+        self.seen_version = reading.seat.as_ref().map(|seat| seat.version.clone());
+        if self.term.is_none() {
+            self.failures = 0;
+        }
+        if let Some(identity) = &reading.identity {
+            self.identity = identity.as_str().trim_start_matches("life ").parse().unwrap_or(0);
+        }
+        let own = self.me.incarnation;
+        let is_over = reading.seat.as_ref().is_some_and(|seat| seat.life == tenure_protocol::Life::Over);
+        if let Some(term) = &mut self.term
+            && let Some((holder, token)) = names
+        {
+            term.told_lost |= (holder, token) != (Some(own), term.token) || is_over;
+        }
+    }
+
+    /// Whether work of this node's terms still runs; that of `token` only, if given.
+    pub(crate) fn works(&self, token: Option<Token>) -> bool {
+        self.work.iter().any(|work| token.is_none_or(|token| token == work.token))
+    }
+}

@@ -1,0 +1,76 @@
+//! The store's push, which may be lost where it is only a hint, and its board.
+
+use tenure_protocol::{Change, Input, Life, Push, Request, Seat};
+
+use super::{Event, World};
+use crate::clock::nanos;
+use crate::node::{Arrival, NodeNr, Watch};
+use crate::store::{SessionState, session_in};
+
+impl World {
+    pub(super) fn watch(&mut self, nr: NodeNr, seat: Option<Seat>, requests: bool) {
+        let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
+        let delay = 1 + self.dice.below(latency);
+        self.nodes[nr].watch = None;
+        self.after(delay, Event::WatchArrives(nr, life, Watch { seat, requests }));
+    }
+
+    pub(super) fn watch_arrives(&mut self, nr: NodeNr, life: u32, watch: Watch) {
+        let node = &mut self.nodes[nr];
+        if node.life != life || !node.runs() {
+            return;
+        }
+        let own = watch.seat.as_ref().filter(|seat| seat.record.is_held_by(node.me.incarnation));
+        let session = own.and_then(|seat| session_in(&seat.version));
+        node.watch = Some(watch);
+        let over = |session| !matches!(self.store.session(self.now, session), SessionState::Alive { .. });
+        if self.plan.kind.has_sessions() && session.is_some_and(over) {
+            self.tell_session_over(nr);
+        }
+        self.push_to(nr);
+    }
+
+    /// The seat may name another holder: whoever watches is told.
+    pub(crate) fn holder_changed(&mut self) {
+        for nr in 0..self.nodes.len() {
+            self.push_to(nr);
+        }
+    }
+
+    /// A request lies on the board: whoever watches for it is told.
+    pub(crate) fn request_is_there(&mut self) {
+        self.holder_changed();
+    }
+
+    fn push_to(&mut self, nr: NodeNr) {
+        if self.plan.push == Push::None {
+            return;
+        }
+        let Some(watch) = &self.nodes[nr].watch else { return };
+        let reading = self.store.read(self.now);
+        let names = |seat: &Seat| (seat.record.holder.clone(), seat.record.token);
+        let over = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
+        let news = reading.seat.as_ref().map(names) != watch.seat.as_ref().map(names)
+            || (over(&reading.seat) && !over(&watch.seat))
+            || (watch.requests && !self.store.shelf().board.is_empty());
+        if !news {
+            return;
+        }
+        self.nodes[nr].watch = None;
+        if self.plan.push == Push::Hint && self.now < self.plan.quiet_at && self.dice.chance(300) {
+            return;
+        }
+        let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
+        let delay = 1 + self.dice.below(latency);
+        self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Changed(Change::Look))));
+    }
+
+    /// The requests on the board go to whoever reads them, and are gone then.
+    pub(super) fn read_board(&mut self, nr: NodeNr) {
+        let requests =
+            self.store.shelf_mut().board.drain(..).map(|token| Request::StepDown { token }).collect::<Vec<_>>();
+        let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
+        let delay = 1 + self.dice.below(latency);
+        self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Requests(requests))));
+    }
+}

@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Rules, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -201,12 +202,14 @@ impl Driver {
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
-                Some(command) = inbox.recv() => self.guarded(|driver| driver.on_command(command)),
-                Some(answer) = self.pending.next() => {
-                    if let Ok(answer) = answer {
+                Some(command) = inbox.recv() => {
+                    self.guarded(|driver| driver.on_command(command));
+                    // In turns, so that no flood of commands keeps answers out.
+                    if let Some(Some(answer)) = self.pending.next().now_or_never() {
                         self.guarded(|driver| driver.on_answer(answer));
                     }
                 }
+                Some(answer) = self.pending.next() => self.guarded(|driver| driver.on_answer(answer)),
                 () = alarm.wait(next, generation) => {}
             }
         }
@@ -316,7 +319,8 @@ impl Driver {
         self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers))
     }
 
-    fn on_answer(&mut self, (election, number, answer): (ElectionId, u64, Answer)) {
+    fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
+        let Ok((election, number, answer)) = answer else { return };
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let is = |underway: &Option<Underway>| underway.as_ref().is_some_and(|underway| underway.number == number);
         let input = match answer {

@@ -68,6 +68,8 @@ pub struct Machine {
     look_at: Option<Moment>,
     /// No calls before this.
     paused_until: Moment,
+    /// Writes have failed more than once, and no pause was made since the last one.
+    hurried: bool,
     /// Writes in a row that did not succeed, and calls in a row that failed.
     setbacks: u32,
     faults: u32,
@@ -184,6 +186,7 @@ impl Machine {
             stopping: None,
             look_at: None,
             paused_until: Moment::ORIGIN,
+            hurried: false,
             setbacks: 0,
             faults: 0,
             failing: None,

@@ -16,12 +16,18 @@ mod words;
 mod world;
 
 pub use faults::FaultKind;
+pub use mutants::{Mutant, mutants};
 pub use outcome::{Outcome, Stats, Violation};
 pub use plan::Kind;
 
 /// Runs the world of this seed to its end, or to the first broken promise.
 pub fn run(seed: u64, traced: bool) -> Outcome {
     world::World::new(plan::Plan::of(seed), driven::real, traced).run()
+}
+
+/// Runs the world of this seed with machines that are broken on purpose.
+pub fn run_mutant(mutant: &Mutant, seed: u64, traced: bool) -> Outcome {
+    world::World::new(plan::Plan::of(seed), mutant.make, traced).run()
 }
 
 /// The names of everything that is checked.

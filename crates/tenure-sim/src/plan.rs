@@ -99,6 +99,9 @@ pub(crate) struct Plan {
     pub(crate) has_floor: bool,
     pub(crate) has_identity: bool,
     pub(crate) has_board: bool,
+    /// The store itself turns away bids for a seat whose session lives; otherwise it only compares
+    /// versions.
+    pub(crate) guards_sessions: bool,
     /// A renewal sends a heartbeat of its own; otherwise it counts on the shared one.
     pub(crate) renewal_beats: bool,
     /// What a session is granted, in percent of the lease asked for.
@@ -158,6 +161,7 @@ impl Plan {
             has_floor: dice.chance(300),
             has_identity,
             has_board: dice.chance(800),
+            guards_sessions: dice.chance(500),
             renewal_beats: dice.chance(500) || weather == Weather::Gentle,
             granted_percent,
             quiet_at,

@@ -81,7 +81,9 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
         Kind::ClockVouched | Kind::ClockObserve | Kind::ClockStore => {
             Box::new(clocked::Clocked::new(shelf, plan.store_ppm))
         }
-        Kind::SessionInstant | Kind::SessionSafe => Box::new(sessions::Sessions::new(shelf, plan.store_ppm)),
+        Kind::SessionInstant | Kind::SessionSafe => {
+            Box::new(sessions::Sessions::new(shelf, plan.store_ppm, plan.guards_sessions))
+        },
     }
 }
 

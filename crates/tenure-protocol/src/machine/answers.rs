@@ -33,7 +33,7 @@ impl Machine {
         self.look_at = None;
         self.sight.read(sent, now, reading, &self.rules.timing);
 
-        if self.setbacks > 1 && self.holds() {
+        if self.hurried && self.holds() {
             self.pause(now);
         }
         let seat = self.sight.seat();
@@ -120,9 +120,10 @@ impl Machine {
         self.ours = None;
         self.look_at = Some(now);
         self.setbacks += 1;
-        // A holder reads back at once, and pauses only then: its budget has room for one pause for
-        // each failed renewal.
-        if self.setbacks > 1 && !self.holds() {
+        // A holder reads back at once and pauses only then: its budget has room for one pause for
+        // each failed renewal, not two.
+        self.hurried = self.setbacks > 1;
+        if self.hurried && !self.holds() {
             self.pause(now);
         }
     }
@@ -210,5 +211,6 @@ impl Machine {
             until = until.min(free);
         }
         self.paused_until = until;
+        self.hurried = false;
     }
 }

@@ -1,16 +1,26 @@
 //! The store restarts under another identity, and may have lost its last writes.
 //!
-//! Guard: losing writes is a roll-back and guarded like one.
+//! Guard: losing writes is a roll-back and guarded like one; or else its new identity must give it
+//! away: every running candidate has seen the old one, a lost term cannot be longer than each would
+//! wait, and the store has a floor that keeps lost numbers from being used again.
 
 use super::roll_back;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
-    let loses = world.dice.chance(500) && world.everyone_knows_the_seat();
+    let loses = world.dice.chance(600) && (world.everyone_knows_the_seat() || gives_itself_away(world));
     world.store.shelf_mut().identity += 1;
     world.say(None, || "the store restarts under another identity".into());
     if loses {
         roll_back::roll_back(world);
     }
     true
+}
+
+fn gives_itself_away(world: &World) -> bool {
+    let (shelf, lease) = (world.store.shelf(), world.plan.longest_lease());
+    world.lost.is_none()
+        && shelf.has_floor()
+        && world.plan.parts.iter().all(|part| part.lease == lease)
+        && world.nodes.iter().all(|node| !node.runs() || node.identity == shelf.identity)
 }

@@ -1,13 +1,16 @@
 //! Whoever is told that a term began is told that it is ending and that it ended, once each and in
-//! this order; and a machine says that it leads only between the first two.
+//! this order; a machine says that it leads only between the first two; and a term whose time is over is
+//! not extended any more.
 
-use tenure_protocol::{Action, Token};
+use tenure_protocol::{Action, Moment, Token};
 
 use super::{Invariant, What};
+use crate::node::NodeNr;
 use crate::world::World;
 
 pub(super) struct BeginAndEnd {
     told: Vec<Told>,
+    until: Vec<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +22,7 @@ enum Told {
 
 impl BeginAndEnd {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { told: vec![Told::Nothing; nodes] }
+        Self { told: vec![Told::Nothing; nodes], until: vec![Moment::ORIGIN; nodes] }
     }
 }
 
@@ -46,6 +49,7 @@ impl Invariant for BeginAndEnd {
                     }
                     _ => told,
                 };
+                self.in_time(world, nr, action)?;
             }
             What::Stepped(nr) => {
                 let node = &world.nodes[nr];
@@ -58,5 +62,21 @@ impl Invariant for BeginAndEnd {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl BeginAndEnd {
+    fn in_time(&mut self, world: &World, nr: NodeNr, action: &Action) -> Result<(), String> {
+        let node = &world.nodes[nr];
+        match action {
+            Action::Extended { token, .. } if node.clock.read(world.now) >= self.until[nr] => {
+                Err(format!("{} extended term {token} after its time was over", node.me))
+            }
+            Action::Began { until, .. } | Action::Extended { until, .. } => {
+                self.until[nr] = *until;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }

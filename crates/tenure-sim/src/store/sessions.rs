@@ -20,12 +20,13 @@ struct Session {
 pub(super) struct Sessions {
     shelf: Shelf,
     ppm: i64,
+    guards_sessions: bool,
     sessions: Vec<Session>,
 }
 
 impl Sessions {
-    pub(super) fn new(shelf: Shelf, ppm: i64) -> Self {
-        Self { shelf, ppm, sessions: Vec::new() }
+    pub(super) fn new(shelf: Shelf, ppm: i64, guards_sessions: bool) -> Self {
+        Self { shelf, ppm, guards_sessions, sessions: Vec::new() }
     }
 
     fn lives(&self, now: Time, session: SessionId) -> bool {
@@ -65,7 +66,7 @@ impl Model for Sessions {
             .seat
             .as_ref()
             .is_some_and(|kept| session_in(&kept.version) != write.session && self.holder_lives(now, kept));
-        let fits = !held_by_another && self.shelf.expects_what_is_there(write);
+        let fits = !(held_by_another && self.guards_sessions) && self.shelf.expects_what_is_there(write);
         Written::Answer(if fits { self.shelf.put(write, 0) } else { Swap::Lost })
     }
 

@@ -28,7 +28,7 @@ use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
-use crate::{Clock, DynStore, Ended, Error, Event, StoreError, Term};
+use crate::{Clock, DynStore, Ended, Error, Event, SeatName, StoreError, Term};
 
 /// Tells one election of an engine from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,6 +175,9 @@ struct Driver {
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
     handlers: Option<HandlerThread>,
+    /// The highest token that this incarnation has led each seat with, also in elections that have
+    /// ended here: a name may be used again, a token may not.
+    led: BTreeMap<SeatName, Token>,
     numbers: u64,
     shutting_down: bool,
 }
@@ -189,6 +192,7 @@ impl Driver {
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
             handlers: None,
+            led: BTreeMap::new(),
             numbers: 0,
             shutting_down: false,
         }
@@ -280,8 +284,9 @@ impl Driver {
     }
 
     fn on_start(&mut self, start: Start) {
-        let Start { shared, rules, seed, handlers, stop_on, on_overrun } = start;
+        let Start { shared, mut rules, seed, handlers, stop_on, on_overrun } = start;
         let election = shared.id;
+        rules.led = self.led.get(&shared.name).copied().unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules.clone(), seed);
         let stop_on = stop_on.map(|token| {
@@ -402,6 +407,9 @@ impl Driver {
                 }
             }
             told => {
+                if let Action::Began { token, .. } = told {
+                    self.led.insert(self.entries[&election].shared.name.clone(), token);
+                }
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
                 entry.publish(told, &self.line, inputs);
             }

@@ -89,3 +89,60 @@ fn work_is_cut_when_the_seat_is_taken() {
         assert!(matches!(ended, Ended::TermEnded { token: t, why: Why::SeatLost } if t == token), "{ended:?}");
     });
 }
+
+#[test]
+fn the_end_of_one_election_leaves_the_others_alone() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let (a, b) = (elections.election("a").start().unwrap(), elections.election("b").start().unwrap());
+        clock.settle();
+        let mut events = a.events();
+        a.stop();
+        clock.settle();
+        assert!(b.is_leader());
+        let told = block_on(async {
+            let mut told = Vec::new();
+            while let Some(event) = events.next().await {
+                told.push(event);
+            }
+            told
+        });
+        assert!(matches!(told.last(), Some(Event::Stopped { why: Ended::Stopped })), "{told:?}");
+        assert!(told.iter().any(|event| matches!(event, Event::LeaderChanged { leader: None })), "{told:?}");
+        // And its name may be used again.
+        let again = elections.election("a").start().unwrap();
+        clock.settle();
+        assert!(again.is_leader());
+    });
+}
+
+#[test]
+fn a_name_used_again_never_uses_a_token_again() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").release_on_stop(false).start().unwrap();
+        clock.settle();
+        let token = a.term().unwrap().token();
+        a.stop();
+        clock.settle();
+        assert_eq!(block_on(a.stopped()), Ended::Stopped);
+        let again = elections.election("a").start().unwrap();
+        clock.advance(LEASE);
+        assert!(again.term().unwrap().token() > token);
+    });
+}
+
+#[test]
+fn an_observer_leaves_the_seat_of_its_own_process_alone() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").candidate("me").start().unwrap();
+        clock.settle();
+        let token = a.term().unwrap().token();
+        let observer = elections.observe("a").unwrap();
+        clock.advance(LEASE * 2);
+        assert_eq!(a.term().unwrap().token(), token);
+        assert_eq!(observer.leader().unwrap().candidate.id.as_ref(), "me");
+        assert_eq!(observer.leader().unwrap().token, token);
+    });
+}

@@ -169,6 +169,7 @@ impl Machine {
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
             sight: Sight::new(me.incarnation),
+            used: rules.led,
             me,
             rules,
             dice: Dice::new(seed),
@@ -179,7 +180,6 @@ impl Machine {
             outdated: false,
             wrote_at: Moment::ORIGIN,
             leaving_since: Moment::ORIGIN,
-            used: Token::ZERO,
             undrained: None,
             bidding: false,
             held_back: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::Timing;
+use crate::{Timing, Token};
 
 /// How one candidate behaves in one election.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Rules {
     pub release_on_stop: bool,
     /// After how many store errors in a row it gives up; `None`: never.
     pub give_up_after: Option<u32>,
+    /// The highest token that this incarnation has led with before, if it took part before.
+    pub led: Token,
     /// What it says about itself while it leads.
     pub metadata: Arc<BTreeMap<String, String>>,
 }
@@ -37,6 +39,7 @@ impl Rules {
             stands: true,
             release_on_stop: true,
             give_up_after: None,
+            led: Token::ZERO,
             metadata: Arc::default(),
         }
     }

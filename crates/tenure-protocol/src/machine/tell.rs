@@ -6,10 +6,8 @@ use crate::{Action, Bid, Leader, Moment};
 
 impl Machine {
     pub(super) fn stop(&mut self, out: &mut Vec<Action>) {
-        let Some(why) = self.stopping else { return };
         self.settle_bid(Bid::Taken, out);
         self.stage = Stage::Stopped;
-        out.push(Action::Stopped(why));
     }
 
     pub(super) fn settle_bid(&mut self, bid: Bid, out: &mut Vec<Action>) {
@@ -32,6 +30,8 @@ impl Machine {
             out.push(Action::Leader(leader));
         }
         if matches!(self.stage, Stage::Stopped) {
+            // Told last: nothing comes after it.
+            out.extend(self.stopping.map(Action::Stopped));
             return;
         }
         if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {

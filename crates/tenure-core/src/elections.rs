@@ -59,6 +59,23 @@ impl Elections {
         self.election(name).observe()
     }
 
+    /// Removes the seat of an election and its board, but keeps the number that its tokens must stay
+    /// above. For elections that are not needed any more; whoever leads loses its seat.
+    ///
+    /// # Errors
+    /// If the name cannot be used, or the store fails or cannot do this.
+    pub async fn forget(&self, name: impl AsRef<str>) -> Result<(), Error> {
+        let seat = SeatName::new(name)?;
+        let (reply, answer) = oneshot::channel();
+        self.engine.start_thread()?.send(Command::Forget { seat, reply });
+        answer.await?
+    }
+
+    /// See [`Store::lifeline`].
+    pub fn lifeline(&self) -> Option<std::fs::File> {
+        self.engine.store.lifeline()
+    }
+
     /// What the store promises.
     pub fn promises(&self) -> &Promises {
         &self.engine.promises

@@ -69,6 +69,20 @@ pub trait Store: Send + Sync + 'static {
     fn board(&self) -> Option<&dyn DynBoard> {
         None
     }
+
+    /// Removes a seat and its board, but keeps the number that its tokens must stay above. For
+    /// operators, when an election is not needed any more; whoever leads loses its seat.
+    fn forget(&self, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = seat;
+        std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
+    }
+
+    /// The file whose lock tells others that this process lives, where the store goes by one. A
+    /// child that inherits it counts, too: as long as one of them lives, so does the leader. `None`
+    /// before the first bid.
+    fn lifeline(&self) -> Option<std::fs::File> {
+        None
+    }
 }
 
 /// What a watcher knows of a seat already, and what is news to it.
@@ -235,6 +249,10 @@ pub trait DynStore: Send + Sync + 'static {
     fn changed<'a>(&'a self, seat: &'a SeatName, seen: &'a Seen) -> BoxFuture<'a, Change>;
     /// See [`Store::board`].
     fn board(&self) -> Option<&dyn DynBoard>;
+    /// See [`Store::forget`].
+    fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// See [`Store::lifeline`].
+    fn lifeline(&self) -> Option<std::fs::File>;
 }
 
 impl<S: Store> DynStore for S {
@@ -275,6 +293,14 @@ impl<S: Store> DynStore for S {
     fn board(&self) -> Option<&dyn DynBoard> {
         Store::board(self)
     }
+
+    fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(Store::forget(self, seat))
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        Store::lifeline(self)
+    }
 }
 
 /// A store behind a pointer is a store: what `connect` returns can be handed on like any other.
@@ -306,6 +332,14 @@ impl Store for Box<dyn DynStore> {
 
     fn board(&self) -> Option<&dyn DynBoard> {
         (**self).board()
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        (**self).forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        (**self).lifeline()
     }
 }
 

@@ -95,4 +95,12 @@ impl Store for Coarse {
     fn board(&self) -> Option<&dyn DynBoard> {
         self.0.board()
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.0.forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.0.lifeline()
+    }
 }

@@ -93,6 +93,14 @@ impl<S: Store> Store for Measured<S> {
     fn board(&self) -> Option<&dyn DynBoard> {
         self.store.board()
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.store.forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.store.lifeline()
+    }
 }
 
 /// Counts what the engine tells.

@@ -53,6 +53,14 @@ impl<S: Store> Store for Traced<S> {
     fn board(&self) -> Option<&dyn DynBoard> {
         self.store.board()
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.store.forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.store.lifeline()
+    }
 }
 
 async fn told<T: Outcome>(

@@ -238,6 +238,11 @@ impl Store for MemoryStore {
     fn board(&self) -> Option<&dyn DynBoard> {
         Some(self)
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.world.delete(seat);
+        Ok(())
+    }
 }
 
 impl Board for MemoryStore {

@@ -59,6 +59,10 @@ pub(crate) enum Command {
     Stop {
         election: ElectionId,
     },
+    Forget {
+        seat: SeatName,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
     Sleep {
         until: Moment,
         reply: oneshot::Sender<()>,
@@ -269,6 +273,7 @@ impl Driver {
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Drained { election, token } => self.step(election, Input::Drained(token)),
             Command::Stop { election } => self.step(election, Input::Stop),
+            Command::Forget { seat, reply } => self.forget(seat, reply),
             Command::Sleep { until, reply } => {
                 self.at(until, Due::Sleeper(reply));
             }

@@ -137,6 +137,14 @@ impl Driver {
         });
     }
 
+    pub(super) fn forget(&self, seat: SeatName, reply: oneshot::Sender<Result<(), Error>>) {
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            let answer = caught(store.forget(&seat)).await;
+            let _ = reply.send(answer.map_err(|error| Error::Store(error.into())));
+        });
+    }
+
     /// Has a future polled until it, or what this returns, is dropped.
     pub(super) fn call(
         &mut self,

@@ -99,15 +99,19 @@ impl Place {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_remote(folder: &Path) -> Result<(), StoreError> {
     let kind = rustix::fs::statfs(folder).map_err(|error| faults::of_file(folder, error.into()))?.f_type;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the magic numbers have 32 bits")]
-    let remote = REMOTE.iter().find(|(magic, _)| *magic == kind as u32);
-    match remote {
+    // The magic numbers have 32 bits, whatever the type they come in.
+    match remote(kind as u32) {
         None => Ok(()),
-        Some((_, name)) => Err(StoreError::denied(format!(
+        Some(name) => Err(StoreError::denied(format!(
             "{} is on {name}, where locks cannot be trusted: name a file on a local disk, or use a store with a server",
             folder.display()
         ))),
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn remote(magic: u32) -> Option<&'static str> {
+    REMOTE.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -140,6 +144,15 @@ const REMOTE: &[(u32, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn network_and_fuse_file_systems_are_refused_and_local_ones_are_not() {
+        // As `stat -f` shows them: NFS, FUSE, SMB 2, then ext4, tmpfs, XFS, Btrfs, overlayfs.
+        assert_eq!([0x6969, 0x6573_5546, 0xfe53_4d42].map(remote), [Some("NFS"), Some("FUSE"), Some("SMB")]);
+        assert_eq!([0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630].map(remote), [None; 5]);
+        assert!(refuse_remote(&std::env::temp_dir()).is_ok());
+    }
 
     #[test]
     fn a_url_names_a_file_or_the_default() {

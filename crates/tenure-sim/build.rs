@@ -30,7 +30,8 @@ fn main() {
         (file, fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
     });
 
-    let mut paths: Vec<_> = fs::read_dir(&folder).expect("src/mutants").map(|entry| entry.expect("entry").path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(&folder).expect("src/mutants").map(|entry| entry.expect("entry").path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "mutant"));
     paths.sort();
 
@@ -74,9 +75,14 @@ fn parse(path: &Path) -> Mutant {
     let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a readable name").to_owned();
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let part = |after: &str, before: &str| -> String {
-        let from = text.find(after).unwrap_or_else(|| panic!("mutant {name}: there is no `{}`", after.trim())) + after.len();
+        let from =
+            text.find(after).unwrap_or_else(|| panic!("mutant {name}: there is no `{}`", after.trim())) + after.len();
         let rest = &text[from..];
-        let to = if before.is_empty() { rest.len() } else { rest.find(before).unwrap_or_else(|| panic!("mutant {name}: there is no `{}`", before.trim())) };
+        let to = if before.is_empty() {
+            rest.len()
+        } else {
+            rest.find(before).unwrap_or_else(|| panic!("mutant {name}: there is no `{}`", before.trim()))
+        };
         rest[..to].trim_end_matches('\n').to_owned()
     };
     let about = text[..text.find("\nfile:").unwrap_or(0)].split_whitespace().collect::<Vec<_>>().join(" ");

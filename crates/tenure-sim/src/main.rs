@@ -16,7 +16,9 @@ fn main() {
             let mut others = std::collections::BTreeMap::<&str, u32>::new();
             let found = (0..most).find(|&seed| {
                 let o = tenure_sim::run_mutant(m, seed, false);
-                if let Some(v) = &o.violation { *others.entry(v.invariant).or_default() += 1; }
+                if let Some(v) = &o.violation {
+                    *others.entry(v.invariant).or_default() += 1;
+                }
                 o.violation.is_some_and(|v| v.invariant == m.caught_by)
             });
             println!("{:40} {:30} {found:?} {others:?}", m.name, m.caught_by);

@@ -83,7 +83,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
         }
         Kind::SessionInstant | Kind::SessionSafe => {
             Box::new(sessions::Sessions::new(shelf, plan.store_ppm, plan.guards_sessions))
-        },
+        }
     }
 }
 

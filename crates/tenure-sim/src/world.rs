@@ -24,7 +24,7 @@ use crate::faults::FaultKind;
 use crate::invariants::{self, Invariant, What};
 use crate::node::{Arrival, Node, NodeNr};
 use crate::outcome::{Outcome, Stats, Violation};
-use crate::plan::Plan;
+use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 use calls::Call;
 
@@ -203,7 +203,8 @@ impl World {
 
     fn plan_strike(&mut self, fault: FaultKind) {
         let Some(leases) = fault.leases_between() else { return };
-        let delay = self.dice.below(nanos(self.plan.longest_lease()) * leases * 2);
+        let most = if self.plan.weather == Weather::Focused { leases } else { leases * 2 };
+        let delay = self.dice.below(nanos(self.plan.longest_lease()) * most);
         self.after(delay, Event::Strike(fault));
     }
 

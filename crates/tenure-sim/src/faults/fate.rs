@@ -35,6 +35,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
     let storm = world.now < plan.quiet_at;
     let until_quiet = plan.quiet_at.saturating_sub(world.now);
     let cut_off = world.now < world.nodes[node].cut_off_until;
+    let more = if plan.weather == Weather::Focused { 2 } else { 1 };
     let failures = world.nodes[node].failures;
     let dice = &mut world.dice;
     let mut fate = Fate { there: one_way(dice, latency), back: one_way(dice, latency), ..Fate::default() };
@@ -46,7 +47,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
         fate.request_lost = true;
         return fate;
     }
-    if faults.has(FaultKind::Loss) && dice.chance(150) && (!gentle || failures < FAILURES_IN_A_ROW) {
+    if faults.has(FaultKind::Loss) && dice.chance(150 * more) && (!gentle || failures < FAILURES_IN_A_ROW) {
         if dice.chance(500) {
             fate.request_lost = true
         } else {
@@ -54,17 +55,17 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
         }
         struck.push(FaultKind::Loss);
     }
-    if faults.has(FaultKind::Delay) && dice.chance(200) {
+    if faults.has(FaultKind::Delay) && dice.chance(200 * more) {
         fate.there += dice.below(lease / 12);
         fate.back += dice.below(lease / 12);
         struck.push(FaultKind::Delay);
     }
-    if faults.has(FaultKind::LateEffects) && is_write && dice.chance(100) {
+    if faults.has(FaultKind::LateEffects) && is_write && dice.chance(100 * more) {
         // What is under way when quiet falls lands soon after.
         fate.there += dice.below(lease * 3).min(until_quiet);
         struck.push(FaultKind::LateEffects);
     }
-    if faults.has(FaultKind::Refusals) && dice.chance(80) {
+    if faults.has(FaultKind::Refusals) && dice.chance(80 * more) {
         fate.refused = Some(if dice.chance(200) { Fault::Denied } else { Fault::Refused });
         struck.push(FaultKind::Refusals);
     }

@@ -131,8 +131,11 @@ impl FaultKind {
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 9] = [
+const THEMES: [&[FaultKind]; 12] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
+    &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
+    &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
+    &[FaultKind::Loss, FaultKind::RollBack, FaultKind::SessionsEnded],
     &[FaultKind::LateEffects, FaultKind::RollBack, FaultKind::SessionsEnded],
     &[FaultKind::LateEffects, FaultKind::RollBack, FaultKind::Stops],
     &[FaultKind::StoreRestart, FaultKind::Partition],
@@ -161,6 +164,7 @@ impl Faults {
                 for &fault in THEMES[dice.below(THEMES.len() as u64) as usize] {
                     faults.add(fault);
                 }
+                faults.add(FaultKind::Whims);
                 faults.add(FaultKind::ALL[dice.below(FaultKind::ALL.len() as u64) as usize]);
             }
             Weather::Rough => {

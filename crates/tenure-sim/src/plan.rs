@@ -143,7 +143,7 @@ impl Plan {
             .map(|nr| Part {
                 lease: if mixed { longest / [1, 2, 3][dice.below(3) as usize] } else { longest },
                 ppm: rate(drift_ppm, extremes, &mut dice),
-                manual: nr == 0 && dice.chance(150) && weather.is_rough(),
+                manual: nr == 0 && dice.chance(250) && weather.is_rough(),
                 long_grace: dice.chance(150),
                 release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
                 give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),

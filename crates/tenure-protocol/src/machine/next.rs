@@ -106,7 +106,7 @@ impl Machine {
     /// Whether a seat of ours may be given up. A bid that landed in a seat that went backwards is left
     /// alone at first: given up, it would look to others like the end of the leader that was lost.
     pub(super) fn may_vacate(&self, now: Moment, ours: &Ours) -> bool {
-        ours.token <= self.used || now >= self.sight.waited_out_at()
+        ours.token <= self.led || now >= self.sight.waited_out_at()
     }
 
     /// When a stop gives up trying to leave the seat: what we may have written has lapsed by then.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tenure_core::{Clock, Moment, Term, Token};
 use tokio::sync::Notify;
 
-use crate::failure::ensure;
 use crate::Verdict;
+use crate::failure::ensure;
 
 /// A desk that all candidates of an election share. Clones are the same desk.
 ///
@@ -164,4 +164,3 @@ impl Drop for Shift {
         self.desk.0.changed.notify_waiters();
     }
 }
-

@@ -62,9 +62,9 @@ fn trial(name: &str, subject: Arc<dyn Subject>, law: Law) -> Trial {
     match law.does_not_apply(&*subject) {
         // Listed all the same: what a store is not held to should be seen.
         Some(why) => Trial::test(format!("{name}::{}::does_not_apply_as_{why}", law.name), || Ok(())),
-        None => {
-            Trial::test(format!("{name}::{}", law.name), move || check(law, subject).map_err(|f| Failed::from(f.to_string())))
-        }
+        None => Trial::test(format!("{name}::{}", law.name), move || {
+            check(law, subject).map_err(|f| Failed::from(f.to_string()))
+        }),
     }
 }
 

@@ -70,6 +70,14 @@ impl Bench {
         self.within(&format!("that the election of {who} has ended"), standing.election.stopped()).await
     }
 
+    /// Waits until a candidate knows who leads.
+    pub async fn knows_a_leader(&self, standing: &Standing) -> Verdict {
+        let mut events = standing.election.events();
+        let is_it = |event: &Event| matches!(event, Event::LeaderChanged { leader: Some(_) });
+        let who = &standing.election.candidate().id;
+        self.event(&format!("that {who} knows who leads"), &mut events, is_it).await.map(drop)
+    }
+
     /// Waits for an event.
     pub async fn event(
         &self,

@@ -107,6 +107,15 @@ impl<S: Store> Store for Blocking<S> {
     fn board(&self) -> Option<&dyn DynBoard> {
         Store::board(&self.store).map(|_| self as &dyn DynBoard)
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.brake.pass();
+        Store::forget(&self.store, seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        Store::lifeline(&self.store)
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]

@@ -182,6 +182,14 @@ impl Store for Cuttable {
     fn board(&self) -> Option<&dyn DynBoard> {
         self.has_board.then_some(self)
     }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.wire.pass(true, async |store| store.forget(seat).await).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.wire.store().as_ref().and_then(|store| store.lifeline())
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]

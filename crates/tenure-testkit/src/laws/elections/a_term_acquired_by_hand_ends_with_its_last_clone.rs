@@ -38,8 +38,13 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 
     // The answer is lost, but the bid was won.
     one.wire.set_writes(Traffic::LoseAnswers);
-    drop(bench.within("an answer", one.election.try_acquire()).await?);
-    one.wire.set(Traffic::Pass);
+    let bids = one.counter.counts().swaps;
+    let made = async {
+        one.counter.wait_for(|counts| counts.swaps > bids).await;
+        one.wire.set(Traffic::Pass);
+    };
+    let (bid, ()) = bench.within("an answer", async { tokio::join!(one.election.try_acquire(), made) }).await?;
+    drop(bid);
     is_given_up(&bench, &one).await?;
     drop(acquire(&bench, &one).await?);
     is_given_up(&bench, &one).await

@@ -89,6 +89,14 @@ impl Memory {
         self.0.end_sessions();
     }
 
+    /// Ends the session that this seat is held on, and with it everything else held on it.
+    ///
+    /// # Panics
+    /// If the name cannot be used.
+    pub fn end_session(&self, name: &str) {
+        self.0.end_session(&seat(name));
+    }
+
     /// Removes a seat, as an operator might by mistake.
     ///
     /// # Panics

@@ -164,6 +164,16 @@ impl World {
         self.announce_all();
     }
 
+    pub(super) fn end_session(&self, seat: &SeatName) {
+        let mut state = self.lock();
+        let holder = state.slots.get(seat).and_then(|slot| slot.written.as_ref()).map(|written| written.session);
+        if let Some(session) = holder.and_then(|holder| state.sessions.get_mut(&holder)) {
+            session.ended = true;
+        }
+        drop(state);
+        self.announce_all();
+    }
+
     pub(super) fn announce_all(&self) {
         let news: Vec<_> = self.lock().slots.values().map(|slot| slot.news.clone()).collect();
         news.iter().for_each(|news| self.announce(news));

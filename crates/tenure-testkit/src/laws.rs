@@ -1,0 +1,62 @@
+//! The laws, one file each. A law's name is its file's, and its doc says what it protects from.
+
+use tenure_core::DynBoard;
+
+use crate::bench::Connection;
+use crate::law::laws;
+use crate::{Failure, Law};
+
+mod elections;
+
+laws![
+    // The seat.
+    one_of_many_racing_bids_wins,
+    a_swap_on_a_stale_version_loses_and_changes_nothing,
+    a_renewal_of_a_lost_seat_is_lost,
+    a_released_seat_is_taken_at_once,
+    a_lapsed_seat_can_be_taken_and_not_before,
+    a_read_back_tells_who_holds,
+    every_write_has_a_version_of_its_own,
+    every_field_of_a_record_comes_back,
+    fields_of_a_newer_version_survive,
+    separate_seats_do_not_touch,
+    odd_names_are_seats_of_their_own,
+    tokens_only_rise,
+    tokens_rise_above_a_deleted_seat,
+    // The connection.
+    many_tasks_may_call_at_once,
+    a_dropped_call_leaves_nothing_locked,
+    a_failed_call_is_an_error_and_never_a_panic,
+    // Sessions.
+    a_bid_on_a_living_session_is_lost,
+    a_seat_is_not_kept_on_an_ended_session,
+    a_shared_heartbeat_tells_its_own_age,
+    // Push.
+    a_watch_wakes_when_the_holder_changes,
+    a_watch_tells_what_changed_before_it_began,
+    a_watch_sleeps_through_renewals,
+    a_watch_wakes_when_the_holders_session_ends,
+    a_watch_tells_that_our_own_session_is_over,
+    a_watch_wakes_on_a_request_to_whoever_minds,
+    // The board.
+    a_note_stays_until_it_is_removed,
+    a_note_lives_as_long_as_it_says,
+    a_note_replaces_one_of_the_same_key,
+    kinds_of_notes_are_apart,
+    boards_of_seats_are_apart,
+    notes_leave_the_seat_alone,
+];
+
+/// All laws: those about stores alone first, then those about elections over them.
+pub fn all() -> Vec<Law> {
+    LAWS.iter().chain(elections::LAWS).copied().collect()
+}
+
+/// The laws about elections, through the real engine.
+pub fn of_elections() -> Vec<Law> {
+    elections::LAWS.to_vec()
+}
+
+fn board_of(store: &Connection) -> Result<&dyn DynBoard, Failure> {
+    store.board().ok_or_else(|| Failure::new("the store has a board only at times"))
+}

@@ -1,0 +1,59 @@
+//! Where there is no server, or no permission, every call ends as an error that says whether it
+//! happened: not as a seat that is vacant, a swap that was lost, or a panic; and a watch does not
+//! cry wolf without end.
+//!
+//! Protects from: errors that look like "not the leader", for ever.
+
+use futures_util::FutureExt;
+use std::panic::AssertUnwindSafe;
+use tenure_core::{Clock, Fault, NoteKind, Seen, StoreError, Version};
+
+use crate::bench::{Connection, candidate};
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Failure, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::Broken];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let Some(store) = bench.subject.broken() else { return Ok(()) };
+    let store: Connection = store.into();
+    store.attach(&Clock::system());
+    let seat = bench.seat("broken");
+    let held = bench.held(&candidate("me"), 1);
+    let version = Version::new("1");
+
+    let read = fails(&bench, "a reading", store.read(&seat)).await?;
+    // Nothing can have happened to a reading; whether it can the next time is the question.
+    ensure!(read.to_string() != "", "an error must say what went wrong");
+    let swap = fails(&bench, "a swap", store.swap(&seat, None, &held)).await?;
+    let renewal = fails(&bench, "a renewal", store.renew(&seat, &version, &held)).await?;
+    for error in [&swap, &renewal] {
+        ensure!(
+            read.fault() != Fault::Denied || error.fault() != Fault::Refused,
+            "a reading is denied for good, but a write is told to try again: {error}"
+        );
+    }
+    if let Some(board) = store.board() {
+        fails(&bench, "a list of notes", board.list(&seat, NoteKind::Request)).await?;
+    }
+    let seen = Seen { seat: None, requests: false };
+    let watch = AssertUnwindSafe(store.changed(&seat, &seen)).catch_unwind();
+    // It may resolve, as a watch that is not served, or wait.
+    let watched = tokio::time::timeout(bench.lease() / 4, watch).await;
+    ensure!(!matches!(watched, Ok(Err(_))), "a watch panicked");
+    Ok(())
+}
+
+async fn fails<T: std::fmt::Debug>(
+    bench: &Bench,
+    what: &str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<StoreError, Failure> {
+    let answer = bench.within(&format!("{what} on a broken connection fails"), AssertUnwindSafe(call).catch_unwind()).await?;
+    match answer {
+        Err(_) => Err(Failure::new(format!("{what} on a broken connection panicked"))),
+        Ok(Ok(answer)) => Err(Failure::new(format!("{what} on a broken connection was answered with {answer:?}"))),
+        Ok(Err(error)) => Ok(error),
+    }
+}

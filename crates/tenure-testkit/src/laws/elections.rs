@@ -1,0 +1,38 @@
+//! Laws about elections over a store, through the real engine and in real time.
+//!
+//! Nothing in them depends on luck: what must happen is waited for, with patience; what must never
+//! happen is judged by moments that were noted, however busy the machine is.
+
+use crate::law::laws;
+
+laws![
+    // Handing over.
+    a_leader_that_stops_hands_over,
+    a_leader_that_crashes_is_followed,
+    a_leader_that_steps_down_lets_another_lead,
+    a_request_on_the_board_makes_the_leader_hand_over,
+    dropping_everything_gives_up_the_seat,
+    without_release_on_stop_the_seat_is_left_to_lapse,
+    // One at a time.
+    a_paused_leader_stops_believing,
+    a_cut_off_leader_stops_before_another_starts,
+    a_restart_with_the_same_id_is_another_candidate,
+    two_with_the_same_id_never_both_lead,
+    a_lost_answer_to_a_winning_bid_ends_in_one_term,
+    stop_during_a_bid_leaves_the_seat_free,
+    // Work.
+    work_drains_before_the_seat_is_released,
+    work_that_cannot_be_cut_keeps_the_seat,
+    work_that_panics_counts_as_returned,
+    a_starved_runtime_does_not_delay_renewals,
+    // Handlers and listeners.
+    slow_handlers_do_not_delay_renewals,
+    a_panicking_handler_does_not_hurt_the_election,
+    stop_may_be_called_from_handlers_and_work,
+    every_beginning_has_its_end,
+    everybody_knows_who_leads,
+    // Asking once, and giving up.
+    try_acquire_wins_or_is_told_that_the_seat_is_taken,
+    a_term_acquired_by_hand_ends_with_its_last_clone,
+    a_candidate_gives_up_after_so_many_errors,
+];

@@ -1,0 +1,43 @@
+//! A leader that cannot reach the store, whether its calls hang or are refused, stops by itself
+//! before another starts, is told so, and follows once it is back.
+//!
+//! Protects from: renewals without a time-out, and errors that leave the leader leading for ever.
+
+use tenure_core::{Event, Token};
+
+use crate::law::Need;
+use crate::wrap::Traffic;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let (hanging, refused) = tokio::join!(cut(&bench, Traffic::Hang), cut(&bench, Traffic::Refuse));
+    hanging.and(refused)
+}
+
+async fn cut(bench: &Bench, traffic: Traffic) -> Verdict {
+    let seat = bench.seat(&format!("cut-off-{traffic:?}"));
+    let desk = Desk::new();
+    let one = bench.stand(&seat, "one")?;
+    one.works_at(&desk);
+    let first = bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
+    let other = bench.stand(&seat, "other")?;
+    other.works_at(&desk);
+    let mut events = one.election.events();
+
+    one.wire.set(traffic);
+    bench
+        .event("that one is told that its term is over", &mut events, |event| {
+            matches!(event, Event::LostLeadership { token, .. } if *token >= first)
+        })
+        .await?;
+    bench.within("that the other works while one is cut off", desk.acted_above(first)).await?;
+    one.wire.set(Traffic::Pass);
+    bench
+        .event("that one knows who leads once it is back", &mut events, |event| {
+            matches!(event, Event::LeaderChanged { leader: Some(leader) } if leader.token > first)
+        })
+        .await?;
+    desk.acts_do_not_overlap()
+}

@@ -1,0 +1,51 @@
+//! Handlers that panic, all of them and every time, hurt neither the election nor each other: it
+//! renews, hands over and ends as ever, and they go on being called.
+//!
+//! Protects from: a handler's panic that frees the lock and keeps the flag, or takes the engine
+//! with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("panics");
+    let calls: [Arc<AtomicUsize>; 4] = Default::default();
+    let count = |which: usize| {
+        let calls = calls[which].clone();
+        move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            // Without the message that a panic prints.
+            std::panic::resume_unwind(Box::new("a handler of a law panics, as it should"));
+        }
+    };
+    let (event, started, stopped, leader) = (count(0), count(1), count(2), count(3));
+    let one = bench.stand_with(&seat, "one", |election| {
+        election
+            .on_event(move |_| event())
+            .on_started_leading(move |_| started())
+            .on_stopped_leading(move |_, _| stopped())
+            .on_new_leader(move |_| leader())
+    })?;
+    bench.elected(&one).await?;
+    let before = one.counter.counts();
+    bench
+        .within("that the seat is renewed though handlers panic", async {
+            one.counter.wait_for(|counts| counts.renewals >= before.renewals + 2).await;
+        })
+        .await?;
+    one.election.stop();
+    bench.stopped(&one).await?;
+    let names = ["on_event", "on_started_leading", "on_stopped_leading", "on_new_leader"];
+    for (calls, name) in calls.iter().zip(names) {
+        ensure!(calls.load(Ordering::SeqCst) > 0, "after others have panicked, {name} was never called");
+    }
+    let other = bench.stand(&seat, "other")?;
+    bench.elected(&other).await?;
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! A follower can ask the leader to step down by way of the board: it is told whom it has asked, the
+//! leader hands over in good order, and a request outlives no term.
+//!
+//! Protects from: requests that are never read, or that end the term of the next leader, too.
+
+use tenure_core::{Event, Why};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::Board];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("asked");
+    let desk = Desk::new();
+    let one = bench.stand(&seat, "one")?;
+    one.works_at(&desk);
+    bench.elected(&one).await?;
+    let other = bench.stand(&seat, "other")?;
+    other.works_at(&desk);
+    loop {
+        bench.knows_a_leader(&other).await?;
+        let mut events = one.election.events();
+        let asked = bench.within("an answer to a request", other.election.request_step_down()).await??;
+        let Some(asked) = asked else { continue };
+        let me = other.election.candidate().incarnation;
+        if asked.candidate.incarnation == me {
+            // So busy a machine that one has lost the seat meanwhile: have it back, and once more.
+            other.election.step_down();
+            bench.elected(&one).await?;
+            continue;
+        }
+        let ended = bench
+            .event("the end of the term that was asked to step down", &mut events, |event| {
+                matches!(event, Event::LostLeadership { token, .. } if *token == asked.token)
+            })
+            .await?;
+        let next = bench.elected(&other).await?.token();
+        ensure!(next > asked.token, "the next term has token {next}, which is not above {}", asked.token);
+        if matches!(ended, Event::LostLeadership { why: Why::SteppedDown, .. }) {
+            break;
+        }
+    }
+    let board = bench.connect();
+    bench
+        .until("that the request was taken off the board", || async {
+            Ok(crate::laws::board_of(&board)?.list(&seat, tenure_core::NoteKind::Request).await?.is_empty())
+        })
+        .await?;
+    desk.shifts_do_not_overlap()
+}

@@ -1,0 +1,34 @@
+//! A process that starts again with the id it had before is another candidate: it does not take
+//! over the old term, but waits until the seat is free, and leads with a higher token.
+//!
+//! Protects from: a restart that silently renews the lease of the process before it, which may
+//! still run.
+
+use tenure_core::Token;
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::wrap::Traffic;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("restarts");
+    let desk = Desk::new();
+    let before = bench.stand(&seat, "same")?;
+    before.works_at(&desk);
+    let first = bench.within("that the first one works", desk.acted_above(Token::ZERO)).await?;
+    // The old process cannot reach the store any more, but it still runs.
+    before.wire.set(Traffic::Hang);
+    let after = bench.stand(&seat, "same")?;
+    after.works_at(&desk);
+    ensure!(
+        before.election.candidate() != after.election.candidate(),
+        "a process that starts again is the same candidate as before"
+    );
+    let second = bench.within("that the one started again works", desk.acted_above(first)).await?;
+    let term = after.election.term().map(|term| term.token());
+    ensure!(term.is_none_or(|token| token >= second), "the one started again leads with {term:?}, not {second}");
+    desk.acts_do_not_overlap()
+}

@@ -1,0 +1,53 @@
+//! Work that blocks its runtime, so that nothing else on it is ever polled, delays no renewal.
+//!
+//! Protects from: renewals that starve behind the application's own tasks.
+
+use std::sync::mpsc;
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Failure, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("starved");
+    let (release, released) = mpsc::channel::<()>();
+    let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
+    let (made, is_made) = tokio::sync::oneshot::channel();
+    let inner = bench.clone();
+    // The election itself is started on that runtime, too.
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?;
+        runtime.block_on(async {
+            let one = inner.stand(&seat, "one")?;
+            let _ = made.send(one.counter.clone());
+            one.election
+                .run_while_leader(async |term| {
+                    let _ = entered.send(term.clone());
+                    // Until the law lets go of the other end; nothing is polled here meanwhile.
+                    let _ = released.recv();
+                })
+                .await
+                .ok();
+            one.election.stop();
+            inner.stopped(&one).await
+        })
+    });
+    let counter = bench.within("a candidate", is_made).await?.map_err(|_| Failure::new("the candidate did not start"))?;
+    let term = bench.within("that the work begins", has_entered.recv()).await?;
+    ensure!(term.is_some(), "the work ended before it began");
+    let before = counter.counts();
+    bench
+        .within("that the seat is renewed while the runtime is blocked", async {
+            counter.wait_for(|counts| counts.renewals >= before.renewals + 5).await;
+        })
+        .await?;
+    drop(release);
+    let ended = bench.within("that everything ends", tokio::task::spawn_blocking(|| thread.join())).await?;
+    match ended {
+        Ok(Ok(ended)) => ended.map(drop),
+        other => Err(Failure::new(format!("the runtime panicked: {other:?}"))),
+    }
+}

@@ -1,0 +1,44 @@
+//! The leader, its followers and those who only watch all name the same leader, with its token and
+//! what it says about itself, and are told when that changes.
+//!
+//! Protects from: followers that ask a leader which is no more.
+
+use tenure_core::{Event, Leader};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Failure, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("known");
+    let one = bench.stand_with(&seat, "one", |election| election.metadata("zone", "a"))?;
+    let first = bench.elected(&one).await?.token();
+    let other = bench.stand_with(&seat, "other", |election| election.metadata("zone", "b"))?;
+    let watching = other.elections.observe(seat.as_str())?;
+    let (mut told, mut watched) = (other.election.events(), watching.events());
+    for events in [&mut told, &mut watched] {
+        let leader = next_leader(&bench, events, "one").await?;
+        ensure!(leader.token >= first, "the leader is said to have token {}, not {first}", leader.token);
+        let zone = leader.metadata.get("zone").map(String::as_str);
+        ensure!(zone == Some("a"), "the leader says zone a of itself, but {zone:?} is told");
+    }
+    one.election.stop();
+    bench.stopped(&one).await?;
+    let second = bench.elected(&other).await?.token();
+    for events in [&mut told, &mut watched] {
+        let leader = next_leader(&bench, events, "other").await?;
+        ensure!(leader.token >= second, "the leader is said to have token {}, not {second}", leader.token);
+    }
+    ensure!(one.election.leader().is_none(), "an election that has ended here still names a leader");
+    Ok(())
+}
+
+async fn next_leader(bench: &Bench, events: &mut tenure_core::Events, id: &str) -> Result<Leader, Failure> {
+    let is_it = |event: &Event| matches!(event, Event::LeaderChanged { leader: Some(leader) } if &*leader.candidate.id == id);
+    match bench.event(&format!("that {id} leads"), events, is_it).await? {
+        Event::LeaderChanged { leader: Some(leader) } => Ok(leader),
+        other => Err(Failure::new(format!("another event than asked for: {other:?}"))),
+    }
+}

@@ -1,0 +1,41 @@
+//! A candidate that is stopped while its bid is under way makes sure that it does not keep the seat,
+//! whether the bid is still to arrive or its answer was lost.
+//!
+//! Protects from: a seat that is won by somebody who is no longer there.
+
+use tenure_core::Ended;
+
+use crate::bench::Connection;
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::wrap::Traffic;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let store = bench.connect();
+    for traffic in [Traffic::Wait, Traffic::LoseAnswers] {
+        stop_during(&bench, &store, traffic).await?;
+    }
+    Ok(())
+}
+
+async fn stop_during(bench: &Bench, store: &Connection, traffic: Traffic) -> Verdict {
+    let seat = bench.seat(&format!("during-{traffic:?}"));
+    let one = bench.stand_behind(|wire| wire.set_writes(traffic), &seat, "one", |election| election)?;
+    bench
+        .within("that a bid is made", async { one.counter.wait_for(|counts| counts.swaps >= 1).await })
+        .await?;
+    one.election.stop();
+    one.wire.set(Traffic::Pass);
+    let ended = bench.stopped(&one).await?;
+    ensure!(ended == Ended::Stopped, "stop() must end as stopped, not as: {ended}");
+    let reading = bench.within("a reading", store.read(&seat)).await??;
+    let holder = reading.seat.and_then(|seat| seat.record.holder);
+    ensure!(holder.is_none(), "a candidate that was stopped while it bid has kept the seat");
+    // A bid that was still under way must not arrive after that.
+    let other = bench.stand(&seat, "other")?;
+    bench.elected(&other).await?;
+    one.must_not_lead()
+}

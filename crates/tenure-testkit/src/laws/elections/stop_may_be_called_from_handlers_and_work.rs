@@ -1,0 +1,62 @@
+//! `stop()` and `step_down()` may be called from inside of handlers and of work, and everything
+//! ends in good order.
+//!
+//! Protects from: a stop that waits for the very handler it was called from.
+
+use std::sync::{Arc, OnceLock};
+
+use tenure_core::{Election, Ended};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    from_a_handler(&bench).await?;
+    from_work(&bench).await
+}
+
+async fn from_a_handler(bench: &Bench) -> Verdict {
+    let seat = bench.seat("from-a-handler");
+    let handle: Arc<OnceLock<Election>> = Arc::default();
+    let (started, stopped) = (handle.clone(), handle.clone());
+    let one = bench.stand_with(&seat, "one", |election| {
+        election
+            .on_started_leading(move |_| {
+                let election = started.wait();
+                election.step_down();
+                election.stop();
+            })
+            .on_stopped_leading(move |_, _| stopped.wait().stop())
+    })?;
+    let _ = handle.set(one.election.clone());
+    let ended = bench.stopped(&one).await?;
+    ensure!(ended == Ended::Stopped, "stop() from a handler must end as stopped, not as: {ended}");
+    let seen = bench.read(&bench.connect(), &seat).await?;
+    ensure!(seen.record.is_vacant(), "stop() from a handler has left the seat to {:?}", seen.record.holder);
+    Ok(())
+}
+
+async fn from_work(bench: &Bench) -> Verdict {
+    let seat = bench.seat("from-work");
+    let one = bench.stand(&seat, "one")?;
+    let election = one.election.clone();
+    let work = tokio::spawn(async move {
+        election
+            .run_while_leader(async |term| {
+                election.stop();
+                term.ending().await;
+                term.token()
+            })
+            .await
+    });
+    let done = bench.within("that work which stops its own election returns", work).await?;
+    ensure!(matches!(done, Ok(Ok(_))), "work that stops its own election and wraps up was cut: {done:?}");
+    let ended = bench.stopped(&one).await?;
+    ensure!(ended == Ended::Stopped, "stop() from work must end as stopped, not as: {ended}");
+    let seen = bench.read(&bench.connect(), &seat).await?;
+    ensure!(seen.record.is_vacant(), "stop() from work has left the seat to {:?}", seen.record.holder);
+    Ok(())
+}

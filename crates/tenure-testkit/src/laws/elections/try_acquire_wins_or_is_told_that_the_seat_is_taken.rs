@@ -1,0 +1,48 @@
+//! `try_acquire()` makes one bid: it wins a free seat, is told when another holds it, and on an
+//! election that stands by itself it returns the term that runs.
+//!
+//! Protects from: waiting where an answer was asked for, and "no" where the store has failed.
+
+use tenure_core::Error;
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::wrap::Traffic;
+use crate::{Bench, Failure, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("acquired");
+    let standing = bench.stand(&seat, "standing")?;
+    let term = bench.elected(&standing).await?;
+    let again = bench.within("an answer", standing.election.try_acquire()).await??;
+    if standing.election.term().is_some_and(|now| now.token() == term.token()) {
+        let again = again.map(|term| term.token());
+        ensure!(again == Some(term.token()), "the leader itself is told {again:?}, not its term {}", term.token());
+    }
+
+    let manual = bench.stand_with(&seat, "manual", |election| election.manual())?;
+    if let Some(won) = bench.within("an answer", manual.election.try_acquire()).await?? {
+        // Only if the other has lost it on a busy machine.
+        ensure!(won.token() > term.token() && !standing.election.is_leader(), "a seat that is held was acquired");
+    }
+    standing.election.stop();
+    bench.stopped(&standing).await?;
+    let won = loop {
+        // What the last one dropped may still be on its way to being released.
+        if let Some(won) = bench.within("an answer", manual.election.try_acquire()).await?? {
+            break won;
+        }
+        tokio::time::sleep(bench.lease() / 50).await;
+    };
+    ensure!(won.token() > term.token(), "a term with token {} was acquired after {}", won.token(), term.token());
+    ensure!(manual.election.is_leader() || !won.is_current(), "a term was acquired, but its election does not lead");
+
+    let failing = bench.stand_with(&bench.seat("failing"), "failing", |election| election.manual())?;
+    failing.wire.set(Traffic::Refuse);
+    match bench.within("an answer", failing.election.try_acquire()).await? {
+        Err(Error::Store(_)) => Ok(()),
+        other => Err(Failure::new(format!("the store has failed, but the answer is {other:?}"))),
+    }
+}

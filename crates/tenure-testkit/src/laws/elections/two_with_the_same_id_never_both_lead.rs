@@ -1,0 +1,33 @@
+//! Two processes with the same id are two candidates: they lead one after the other, never both.
+//!
+//! Protects from: ids that collide, so that each renews what the other has won.
+
+use tenure_core::Token;
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+const TERMS: usize = 6;
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("twins");
+    let desk = Desk::new();
+    let twins = [bench.stand(&seat, "twin")?, bench.stand(&seat, "twin")?];
+    for twin in &twins {
+        twin.works_at(&desk);
+    }
+    let mut token = Token::ZERO;
+    for _ in 0..TERMS {
+        token = bench.within("that one of them works", desk.acted_above(token)).await?;
+        // Both are asked, whoever leads: the other one is not to be moved by it.
+        for twin in &twins {
+            twin.election.step_down();
+        }
+    }
+    let lead = twins.iter().filter(|twin| twin.election.is_leader()).count();
+    ensure!(lead <= 1, "both lead at once");
+    desk.acts_do_not_overlap()
+}

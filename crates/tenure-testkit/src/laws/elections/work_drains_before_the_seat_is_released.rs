@@ -1,0 +1,60 @@
+//! Work that takes its time to wrap up is waited for, for `stop_grace` and longer than a lease: the
+//! seat is renewed meanwhile, and the next leader's work begins only after it has returned.
+//!
+//! Protects from: a seat released, or lapsed, while the work of its leader still runs.
+
+use tenure_core::{Event, Why};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("drains");
+    loop {
+        let desk = Desk::new();
+        let lease = bench.lease();
+        let one = bench.stand_with(&seat, "one", |election| election.stop_grace(lease * 20))?;
+        let at = desk.clone();
+        let working = one.works(move |term| {
+            let at = at.clone();
+            async move {
+                let shift = at.sit(&term);
+                term.ending().await;
+                // It takes longer than a lease, and acts all the while.
+                let until = tokio::time::Instant::now() + lease * 3 / 2;
+                while shift.act() && tokio::time::Instant::now() < until {
+                    tokio::time::sleep(lease / 50).await;
+                }
+            }
+        });
+        let term = bench.elected(&one).await?;
+        bench.until("that one works", || async { Ok(desk.sittings() > 0) }).await?;
+        let other = bench.stand(&seat, "other")?;
+        let next = other.works_at(&desk);
+        let mut events = one.election.events();
+        one.election.stop();
+        let ended = bench
+            .event("the end of the term", &mut events, |event| {
+                matches!(event, Event::LostLeadership { token, .. } if *token >= term.token())
+            })
+            .await?;
+        bench.within("that the other works", desk.acted_above(term.token())).await?;
+        bench.within("that the work of one returns", working).await?.ok();
+        desk.acts_do_not_overlap()?;
+        // On a machine so busy that the seat could not be renewed meanwhile: once more.
+        let as_asked = matches!(ended, Event::LostLeadership { why: Why::Stopped, .. });
+        if as_asked {
+            desk.shifts_do_not_overlap()?;
+        }
+        other.election.stop();
+        bench.stopped(&other).await?;
+        next.abort();
+        if as_asked {
+            ensure!(desk.sittings() == 2, "{} have worked, not two", desk.sittings());
+            return Ok(());
+        }
+    }
+}

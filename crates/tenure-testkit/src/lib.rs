@@ -1,0 +1,52 @@
+//! The laws that every store of Tenure must pass.
+//!
+//! A store author writes a [`Subject`], which opens connections to the store, and one test without
+//! a harness (`harness = false` in `Cargo.toml`):
+//!
+//! ```no_run
+//! # use tenure_core::{DynStore, LifeKind};
+//! # use tenure_testkit::{MemorySubject, Subject};
+//! struct Redis;
+//!
+//! impl Subject for Redis {
+//!     fn open(&self) -> Box<dyn DynStore> {
+//! #       MemorySubject::new(LifeKind::Clock).open() /*
+//!         Box::new(RedisStore::connect("redis://localhost"))
+//! #       */
+//!     }
+//! }
+//!
+//! fn main() {
+//!     tenure_testkit::conformance(Redis)
+//! }
+//! ```
+//!
+//! Every law is a test of its own, named `subject::what_the_law_says`, so that filters, `--list` and
+//! cargo-nextest work. A law about something that a store does not promise is listed with
+//! `does_not_apply_as_…` behind its name; what it does promise, it is held to.
+//!
+//! - `laws/`: one file a law, about stores alone
+//! - `laws/elections/`: one file a law, about elections over a store, through the real engine
+//! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
+//!
+//! See `docs/writing-a-store.md` for a store from scratch.
+
+mod bench;
+mod desk;
+mod failure;
+mod kit;
+mod law;
+pub mod laws;
+mod memory;
+mod standing;
+mod subject;
+pub mod wrap;
+
+pub use bench::Bench;
+pub use desk::{Desk, Shift};
+pub use failure::{Failure, Verdict};
+pub use kit::{Kit, conformance};
+pub use law::Law;
+pub use memory::MemorySubject;
+pub use standing::Standing;
+pub use subject::Subject;

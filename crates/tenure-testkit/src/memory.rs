@@ -1,0 +1,74 @@
+//! The memory store as a subject.
+
+use std::time::Duration;
+
+use tenure_core::memory::Memory;
+use tenure_core::{BoxFuture, Builder, Clock, DynStore, LifeKind, SeatName, TakeoverOption};
+
+use crate::Subject;
+use crate::wrap::{Cuttable, Traffic};
+
+/// A memory store of one kind, with everything that can be done to it.
+#[derive(Clone, Debug)]
+pub struct MemorySubject {
+    memory: Memory,
+    takeover: Option<TakeoverOption>,
+    patience: Option<Duration>,
+}
+
+impl MemorySubject {
+    /// A memory of this kind.
+    pub fn new(kind: LifeKind) -> Self {
+        Self { memory: Memory::of_kind(kind, Clock::system()), takeover: None, patience: None }
+    }
+
+    /// With this takeover in all elections.
+    #[must_use]
+    pub fn takeover(mut self, takeover: TakeoverOption) -> Self {
+        self.takeover = Some(takeover);
+        self
+    }
+
+    /// With this patience, where laws are to fail.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Subject for MemorySubject {
+    fn open(&self) -> Box<dyn DynStore> {
+        Box::new(self.memory.store())
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience.unwrap_or(self.lease() * 15 + Duration::from_secs(15))
+    }
+
+    fn configure(&self, election: Builder) -> Builder {
+        match self.takeover {
+            Some(takeover) => election.takeover(takeover),
+            None => election,
+        }
+    }
+
+    fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        Some(Box::pin(async { self.memory.delete(seat.as_str()) }))
+    }
+
+    fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        Some(Box::pin(async { self.memory.end_session(seat.as_str()) }))
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        let (store, wire) = Cuttable::new(self.memory.store());
+        wire.set(Traffic::Refuse);
+        Some(Box::new(store))
+    }
+}

@@ -1,0 +1,219 @@
+//! A store whose connection can be cut from outside.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tenure_core::{
+    Board, BoxFuture, Change, Clock, DynBoard, DynStore, Note, NoteKind, Promises, Reading, Record, SeatName, Seen,
+    Store, StoreError, Swap, Version,
+};
+use tokio::sync::watch;
+
+/// What happens to the calls to a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Traffic {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They wait at the door until this changes, and then go on as it says.
+    Wait,
+    /// They are never answered, nor do they reach the store.
+    Hang,
+    /// They are refused and do not reach the store.
+    Refuse,
+    /// They reach the store, but the outcome is reported as unknown.
+    LoseAnswers,
+}
+
+/// A store whose connection can be cut from outside, by a [`Wire`].
+#[derive(Debug)]
+pub struct Cuttable {
+    wire: Wire,
+    promises: Promises,
+    has_board: bool,
+}
+
+/// The switch of a [`Cuttable`]. Clones are the same switch.
+#[derive(Clone)]
+pub struct Wire(Arc<Shared>);
+
+struct Shared {
+    /// `None` once it has crashed.
+    store: Mutex<Option<Arc<dyn DynStore>>>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    reads: Traffic,
+    writes: Traffic,
+    crashed: bool,
+}
+
+impl Cuttable {
+    /// This store, and the switch to cut it off with.
+    pub fn new(store: impl Store) -> (Self, Wire) {
+        let promises = Store::promises(&store);
+        let has_board = Store::board(&store).is_some();
+        let shared = Shared { store: Mutex::new(Some(Arc::new(store))), state: watch::Sender::default() };
+        let wire = Wire(Arc::new(shared));
+        (Self { wire: wire.clone(), promises, has_board }, wire)
+    }
+}
+
+impl Wire {
+    /// Sets what happens to all calls from now on, and to those that wait.
+    pub fn set(&self, traffic: Traffic) {
+        self.0.state.send_modify(|state| (state.reads, state.writes) = (traffic, traffic));
+    }
+
+    /// Sets what happens to writes of seats and boards.
+    pub fn set_writes(&self, traffic: Traffic) {
+        self.0.state.send_modify(|state| state.writes = traffic);
+    }
+
+    /// Drops the connection, as the end of its process would. Calls that are under way, and all
+    /// later ones, are never answered.
+    pub fn crash(&self) {
+        self.0.state.send_modify(|state| state.crashed = true);
+        // Dropped outside of the lock: closing may take long.
+        let store = self.store().take();
+        drop(store);
+    }
+
+    fn store(&self) -> MutexGuard<'_, Option<Arc<dyn DynStore>>> {
+        self.0.store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    async fn crashed(&self) {
+        let mut state = self.0.state.subscribe();
+        // Fails only if the switch is gone, which it is not.
+        let _ = state.wait_for(|state| state.crashed).await;
+    }
+
+    /// Lets a call through as the switch says.
+    async fn pass<T, F>(&self, writes: bool, call: impl FnOnce(Arc<dyn DynStore>) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let traffic = |state: &State| if writes { state.writes } else { state.reads };
+        let mut state = self.0.state.subscribe();
+        let traffic = state.wait_for(|state| traffic(state) != Traffic::Wait).await.map(|state| traffic(&state));
+        // It fails only if the switch is gone, which it is not.
+        let traffic = traffic.unwrap_or(Traffic::Hang);
+        match traffic {
+            Traffic::Refuse => return Err(StoreError::refused("the connection was told to refuse this")),
+            Traffic::Pass | Traffic::LoseAnswers => {}
+            Traffic::Hang | Traffic::Wait => return std::future::pending().await,
+        }
+        let store = self.store().clone();
+        let answer = match store {
+            Some(store) => self.unless_crashed(call(store)).await,
+            None => None,
+        };
+        match answer {
+            None => std::future::pending().await,
+            Some(_) if traffic == Traffic::LoseAnswers => Err(StoreError::unknown("the answer was lost")),
+            Some(answer) => answer,
+        }
+    }
+
+    /// `None` if the connection crashes first; the call is dropped by then.
+    async fn unless_crashed<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.crashed() => None,
+            answer = call => Some(answer),
+        }
+    }
+
+    /// Watches while the connection is good.
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let mut state = self.0.state.subscribe();
+        loop {
+            // Fails only if the switch is gone, which it is not.
+            let _ = state.wait_for(|state| matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers)).await;
+            let Some(store) = self.store().clone() else { return std::future::pending().await };
+            let cut = state.wait_for(|state| !matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers));
+            tokio::select! {
+                biased;
+                () = self.crashed() => {}
+                _ = cut => {}
+                change = store.changed(seat, seen) => return change,
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Wire").field(&*self.0.state.borrow()).finish()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Cuttable {
+    fn promises(&self) -> Promises {
+        self.promises.clone()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        if let Some(store) = self.wire.store().as_ref() {
+            store.attach(clock);
+        }
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.wire.pass(false, async |store| store.read(seat).await).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.wire.pass(true, async |store| store.swap(seat, expected, next).await).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.wire.pass(true, async |store| store.renew(seat, held, record).await).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.wire.changed(seat, seen).await
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        self.has_board.then_some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.wire.pass(true, async |store| store.forget(seat).await).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.wire.store().as_ref().and_then(|store| store.lifeline())
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Board for Cuttable {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        self.wire.pass(true, async |store| on_board(&*store, |board| board.put(seat, note)).await).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        self.wire.pass(false, async |store| on_board(&*store, |board| board.list(seat, kind)).await).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        self.wire.pass(true, async |store| on_board(&*store, |board| board.remove(seat, kind, key)).await).await
+    }
+}
+
+/// Calls the board of a store that has one.
+pub(super) async fn on_board<'a, T>(
+    store: &'a dyn DynStore,
+    call: impl FnOnce(&'a dyn DynBoard) -> BoxFuture<'a, Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match store.board() {
+        Some(board) => call(board).await,
+        None => Err(StoreError::denied("the store has no board")),
+    }
+}

@@ -85,7 +85,6 @@ impl Machine {
                     }
                     Kind::Vacate(record) => {
                         self.ours = None;
-                        self.look_at = None;
                         self.sight.wrote(now, Seat { record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),

@@ -231,6 +231,8 @@ impl Driver {
             }
             self.entries.clear();
             self.shutting_down = true;
+            // A store that lets go of its lock says that all work is done. Nobody knows that now.
+            std::mem::forget(self.store.clone());
             tracing::error!(message = crate::handlers::panic_message(&*panic), "the engine panicked: this is a bug");
         }
     }

@@ -52,7 +52,9 @@ pub struct Machine {
     wrote_at: Moment,
     /// Since when nothing has kept us from leaving the seat: a stop tries for a lease from then on.
     leaving_since: Moment,
-    /// The highest token that a term of ours has begun with, or that was seen in another's record.
+    /// The highest token that a term of ours has begun with.
+    led: Token,
+    /// Tokens up to this one begin no term any more: led before, or doubtful since something was lost.
     used: Token,
 
     /// Work of a term that is over has not returned: until it has, we neither stand nor give up
@@ -169,6 +171,7 @@ impl Machine {
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
             sight: Sight::new(me.incarnation),
+            led: rules.led,
             used: rules.led,
             me,
             rules,
@@ -317,6 +320,7 @@ impl Machine {
 
     fn begin(&mut self, hold: Hold, out: &mut Vec<Action>) {
         let (token, until) = (hold.token, hold.deadline);
+        self.led = token;
         self.used = self.used.max(token);
         self.look_at = None;
         self.board = Board::Unread;

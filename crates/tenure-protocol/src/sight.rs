@@ -96,12 +96,19 @@ impl Sight {
         Some(next)
     }
 
-    /// Takes in a reading that was sent and received at these moments.
-    pub(crate) fn read(&mut self, sent: Moment, received: Moment, reading: Reading, timing: &Timing) {
+    /// The highest token ever seen or tried.
+    pub(crate) fn highest_token(&self) -> Token {
+        self.highest
+    }
+
+    /// Takes in a reading that was sent and received at these moments. Returns whether something was
+    /// lost since the one before.
+    pub(crate) fn read(&mut self, sent: Moment, received: Moment, reading: Reading, timing: &Timing) -> bool {
         let Reading { seat, floor, identity } = reading;
         let another_life = self.identity.as_ref().is_some_and(|known| *known != identity);
         let stepped_back = self.seat.as_ref().is_some_and(|before| is_step_back(before, seat.as_ref()));
-        if another_life || stepped_back || self.is_misplaced(seat.as_ref()) {
+        let lost = another_life || stepped_back || self.is_misplaced(seat.as_ref());
+        if lost {
             // A leader may be at work whose term this store has forgotten. Its hold ends within
             // its lease from its last renewal, which was before now.
             let known = self.seat.as_ref().map_or(Duration::ZERO, |before| before.record.lease);
@@ -131,6 +138,7 @@ impl Sight {
         self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
         self.identity = Some(identity);
         self.seat = seat;
+        lost
     }
 
     /// Whether a bid of ours has landed after we had already seen another seat in its place: the seat

@@ -130,6 +130,22 @@ impl FaultKind {
     }
 }
 
+/// Faults that bring out the worst in each other; focused seeds have one of these and one more.
+const THEMES: [&[FaultKind]; 12] = [
+    &[FaultKind::LateEffects, FaultKind::Deletion],
+    &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
+    &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
+    &[FaultKind::Loss, FaultKind::RollBack, FaultKind::SessionsEnded],
+    &[FaultKind::LateEffects, FaultKind::RollBack, FaultKind::SessionsEnded],
+    &[FaultKind::LateEffects, FaultKind::RollBack, FaultKind::Stops],
+    &[FaultKind::StoreRestart, FaultKind::Partition],
+    &[FaultKind::StoreRestart, FaultKind::StepDowns, FaultKind::Refusals],
+    &[FaultKind::Delay, FaultKind::Partition],
+    &[FaultKind::Pauses, FaultKind::Delay],
+    &[FaultKind::ClockSteps, FaultKind::SessionsEnded, FaultKind::Pauses],
+    &[FaultKind::Loss, FaultKind::Kills],
+];
+
 /// Which faults a seed has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults(u32);
@@ -143,6 +159,13 @@ impl Faults {
             Weather::Orderly => {
                 faults.add(FaultKind::StepDowns);
                 faults.add(FaultKind::Stops);
+            }
+            Weather::Focused => {
+                for &fault in THEMES[dice.below(THEMES.len() as u64) as usize] {
+                    faults.add(fault);
+                }
+                faults.add(FaultKind::Whims);
+                faults.add(FaultKind::ALL[dice.below(FaultKind::ALL.len() as u64) as usize]);
             }
             Weather::Rough => {
                 for fault in FaultKind::ALL {

@@ -1,52 +1,59 @@
-//! Runs many seeds.
-fn main() {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    if let Some(name) = std::env::args().find(|a| tenure_sim::mutants().iter().any(|m| m.name == a)) {
-        let m = tenure_sim::mutants().iter().find(|m| m.name == name).unwrap();
-        let outcome = tenure_sim::run_mutant(m, args[0], true);
-        for line in &outcome.timeline {
-            println!("{line}");
+//! The command: many seeds, all mutants, or one seed with its timeline.
+
+mod args;
+mod many;
+
+use std::process::ExitCode;
+
+use args::{Args, Mode};
+use tenure_sim::{Mutant, Outcome, mutants, run, run_mutant};
+
+fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(problem) => {
+            eprintln!("{problem}\n\n`tenure-sim --help` tells what there is.");
+            return ExitCode::from(2);
         }
-        println!("{:?}", outcome.violation);
-        return;
-    }
-    if std::env::args().any(|a| a == "--mutants") {
-        let most = args[0];
-        for m in tenure_sim::mutants() {
-            let mut others = std::collections::BTreeMap::<&str, u32>::new();
-            let found = (0..most).find(|&seed| {
-                let o = tenure_sim::run_mutant(m, seed, false);
-                if let Some(v) = &o.violation {
-                    *others.entry(v.invariant).or_default() += 1;
-                }
-                o.violation.is_some_and(|v| v.invariant == m.caught_by)
-            });
-            println!("{:40} {:30} {found:?} {others:?}", m.name, m.caught_by);
+    };
+    let held = match args.mode {
+        Mode::Help => {
+            println!("{}", args::HELP);
+            true
         }
-        return;
-    }
-    if args.len() == 1 {
-        let outcome = tenure_sim::run(args[0], true);
-        for line in &outcome.timeline {
-            println!("{line}");
+        Mode::Seeds => many::seeds(&args),
+        Mode::Mutants => many::mutants(&args),
+        Mode::Both => {
+            let seeds = many::seeds(&args);
+            many::mutants(&args) && seeds
         }
-        println!("{:?}", outcome.violation);
-        return;
+        Mode::Replay { seed } => replay(seed, args.mutant),
+    };
+    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn replay(seed: u64, mutant: Option<&'static Mutant>) -> bool {
+    let outcome = match mutant {
+        Some(mutant) => run_mutant(mutant, seed, true),
+        None => run(seed, true),
+    };
+    println!("seed {seed}: a store of the kind \"{}\"", outcome.kind.name());
+    println!("{:>10}  who      what (<- comes in, -> goes out)", "seconds");
+    for line in &outcome.timeline {
+        println!("{line}");
     }
-    let mut bad = std::collections::BTreeMap::<&str, Vec<(u64, String)>>::new();
-    let mut stats = tenure_sim::Stats::default();
-    for seed in args[0]..args[1] {
-        let outcome = tenure_sim::run(seed, false);
-        stats.add(&outcome.stats);
-        if let Some(v) = outcome.violation {
-            bad.entry(v.invariant).or_default().push((seed, format!("{:?} {}", outcome.kind, v.what)));
-        }
-    }
-    for (name, seeds) in &bad {
-        println!("{name}: {} seeds", seeds.len());
-        for s in seeds.iter().take(6) {
-            println!("   {s:?}");
-        }
-    }
-    println!("{stats:?}");
+    tell(seed, mutant, &outcome);
+    outcome.violation.is_none()
+}
+
+/// Tells how a seed broke a promise, and how to see it again.
+fn tell(seed: u64, mutant: Option<&Mutant>, outcome: &Outcome) {
+    let Some(violation) = &outcome.violation else { return };
+    println!("\nBROKEN: {} ({}): {}", violation.invariant, outcome.kind.name(), violation.what);
+    let mutant = mutant.map_or(String::new(), |mutant| format!(" --mutant {}", mutant.name));
+    println!("  replay: cargo run -p tenure-sim --release -- --seed {seed}{mutant}");
+}
+
+fn find_mutant(name: &str) -> Option<&'static Mutant> {
+    mutants().iter().find(|mutant| mutant.name == name)
 }

@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) session: Option<OwnSession>,
     /// The holder and term that it last saw; `None` before its first look.
     pub(crate) seen: Option<Option<(Option<Incarnation>, Token)>>,
+    /// The highest token that it ever saw.
+    pub(crate) highest_seen: Token,
     /// The version of the seat that it last saw.
     pub(crate) seen_version: Option<Version>,
     /// The life of the store's data that it last saw.

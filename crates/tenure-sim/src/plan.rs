@@ -61,8 +61,17 @@ pub(crate) enum Weather {
     Gentle,
     /// Nothing goes wrong, but users step down, stop and start again.
     Orderly,
-    /// Anything.
+    /// Anything, a little of each.
     Rough,
+    /// Two or three kinds of faults, much of each.
+    Focused,
+}
+
+impl Weather {
+    /// Whether more goes wrong than the timing has room for.
+    pub(crate) fn is_rough(self) -> bool {
+        matches!(self, Self::Rough | Self::Focused)
+    }
 }
 
 /// One candidate's part in it.
@@ -120,6 +129,7 @@ impl Plan {
             0 | 1 => Weather::Calm,
             2 => Weather::Gentle,
             3 => Weather::Orderly,
+            4..=9 => Weather::Focused,
             _ => Weather::Rough,
         };
         let drift_ppm = [10_000, 10_000, 30_000][dice.below(3) as usize];
@@ -133,17 +143,14 @@ impl Plan {
             .map(|nr| Part {
                 lease: if mixed { longest / [1, 2, 3][dice.below(3) as usize] } else { longest },
                 ppm: rate(drift_ppm, extremes, &mut dice),
-                manual: nr == 0 && dice.chance(150) && weather == Weather::Rough,
+                manual: nr == 0 && dice.chance(250) && weather.is_rough(),
                 long_grace: dice.chance(150),
                 release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
                 give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),
             })
             .collect();
-        let granted_percent = if kind.has_sessions() && weather == Weather::Rough {
-            [100, 100, 130, 85][dice.below(4) as usize]
-        } else {
-            100
-        };
+        let granted_percent =
+            if kind.has_sessions() && weather.is_rough() { [100, 100, 130, 85][dice.below(4) as usize] } else { 100 };
         let quiet_at = nanos(longest) * (8 + dice.below(10));
         Self {
             seed,

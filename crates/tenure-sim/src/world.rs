@@ -24,7 +24,7 @@ use crate::faults::FaultKind;
 use crate::invariants::{self, Invariant, What};
 use crate::node::{Arrival, Node, NodeNr};
 use crate::outcome::{Outcome, Stats, Violation};
-use crate::plan::Plan;
+use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 use calls::Call;
 
@@ -72,6 +72,8 @@ pub(crate) struct World {
     events: BTreeMap<u64, Event>,
     next: u64,
     calls: BTreeMap<u64, Call>,
+    /// Bids that never reached the store; so far.
+    strays: Vec<u64>,
     invariants: Vec<Box<dyn Invariant>>,
     violation: Option<Violation>,
     stats: Stats,
@@ -104,12 +106,14 @@ impl World {
             events: BTreeMap::new(),
             next: 0,
             calls: BTreeMap::new(),
+            strays: Vec::new(),
             violation: None,
             stats: Stats::default(),
             timeline: traced.then(Vec::new),
         };
+        let spread = if world.dice.chance(700) { 5 } else { 1 };
         for node in 0..world.nodes.len() {
-            let delay = world.dice.below(nanos(world.plan.longest_lease()) / 5);
+            let delay = world.dice.below(nanos(world.plan.longest_lease()) / spread);
             world.start_in(node, delay);
         }
         for fault in FaultKind::ALL {
@@ -203,7 +207,8 @@ impl World {
 
     fn plan_strike(&mut self, fault: FaultKind) {
         let Some(leases) = fault.leases_between() else { return };
-        let delay = self.dice.below(nanos(self.plan.longest_lease()) * leases * 2);
+        let most = if self.plan.weather == Weather::Focused { leases } else { leases * 2 };
+        let delay = self.dice.below(nanos(self.plan.longest_lease()) * most);
         self.after(delay, Event::Strike(fault));
     }
 
@@ -279,6 +284,7 @@ impl World {
     pub(crate) fn lose(&mut self, token: Token) {
         let lease = nanos(self.plan.longest_lease());
         self.lost = Some(Lost { token, over_at: self.now + lease + lease / 10 });
+        self.let_strays_land();
     }
 
     /// Whether a candidate may start that has seen nothing yet: not while it could miss a term that

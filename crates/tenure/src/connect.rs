@@ -10,6 +10,8 @@ use crate::{DynStore, LifeKind};
 ///
 /// | URL | store |
 /// |---|---|
+/// | `sqlite:` | the default file under the user's state folder (feature `sqlite`) |
+/// | `sqlite:/path/to/file.db` | this file |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -24,13 +26,22 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let options = tenure_sqlite::SqliteOptions::from_url(url).map_err(ConnectError)?;
+            Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
+        }
         _ => Err(ConnectError::unknown(scheme)),
     }
 }
 
 /// The schemes that [`connect`] knows in this build.
 pub fn schemes() -> &'static [&'static str] {
-    &["memory"]
+    &[
+        #[cfg(feature = "sqlite")]
+        "sqlite",
+        "memory",
+    ]
 }
 
 fn memory(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {

@@ -31,7 +31,10 @@ impl Machine {
         self.doubt = false;
         self.outdated = false;
         self.look_at = None;
-        self.sight.read(sent, now, reading, &self.rules.timing);
+        if self.sight.read(sent, now, reading, &self.rules.timing) {
+            // Terms may have come and gone unseen: no number that we tried before is good any more.
+            self.used = self.used.max(self.sight.highest_token());
+        }
 
         if self.hurried && self.holds() {
             self.pause(now);
@@ -39,10 +42,6 @@ impl Machine {
         let seat = self.sight.seat();
         if self.held_back.is_some_and(|held| seat.is_some_and(|seat| seat.record.token > held.after)) {
             self.held_back = None;
-        }
-        if let Some(seat) = seat.filter(|seat| !seat.record.is_held_by(self.me.incarnation)) {
-            // An older bid of ours may yet land, in a seat that went backwards: its number is gone.
-            self.used = self.used.max(seat.record.token);
         }
         match &mut self.stage {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {

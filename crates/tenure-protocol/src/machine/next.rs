@@ -33,10 +33,10 @@ impl Machine {
             return;
         }
         if let Some(ours) = self.ours.clone().filter(|_| self.undrained.is_none()) {
-            if !self.wants_to_stand() {
+            if !self.wants_to_stand() && self.may_vacate(now, &ours) {
                 return self.vacate(now, &ours, out);
             }
-            if now >= self.sight.waited_out_at() {
+            if self.wants_to_stand() && now >= self.sight.waited_out_at() {
                 if ours.token > self.used && !ours.over {
                     return self.renew(now, ours.token, ours.version, out);
                 }
@@ -101,6 +101,12 @@ impl Machine {
                 settled || now >= self.leaves_by() || (!self.rules.release_on_stop && !writing)
             }
         }
+    }
+
+    /// Whether a seat of ours may be given up. A bid that landed in a seat that went backwards is left
+    /// alone at first: given up, it would look to others like the end of the leader that was lost.
+    pub(super) fn may_vacate(&self, now: Moment, ours: &Ours) -> bool {
+        ours.token <= self.led || now >= self.sight.waited_out_at()
     }
 
     /// When a stop gives up trying to leave the seat: what we may have written has lapsed by then.

@@ -107,8 +107,11 @@ impl Machine {
             }
             Stage::Following => {
                 // What is not decided yet, or can be done about the seat, is due when the pause is over.
-                let may_act = !self.wants_to_stand() || now >= self.sight.waited_out_at();
-                let can_act = self.ours.is_some() && self.undrained.is_none() && may_act;
+                let can_act = self.undrained.is_none()
+                    && self.ours.as_ref().is_some_and(|ours| {
+                        let waited_out = now >= self.sight.waited_out_at();
+                        waited_out || (!self.wants_to_stand() && self.may_vacate(now, ours))
+                    });
                 let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
                 wakes[0] = may_call.then(|| at.max(self.paused_until));
                 wakes[1] = self.stopping.filter(|_| self.undrained.is_none()).map(|_| self.leaves_by());

@@ -24,17 +24,27 @@ pub(crate) struct Fate {
     pub(crate) back: u64,
 }
 
+/// What is asked of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Read,
+    Bid,
+    /// A renewal, a release or a heartbeat.
+    Keep,
+}
+
 /// At most this many calls in a row fail in gentle weather: two renewals with their read-backs.
 const FAILURES_IN_A_ROW: u32 = 4;
 
 /// Decides what becomes of a call of this node.
-pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
+pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let plan = &world.plan;
     let (faults, lease, latency) = (plan.faults, nanos(plan.parts[node].lease), plan.latency);
     let gentle = plan.weather == Weather::Gentle;
     let storm = world.now < plan.quiet_at;
     let until_quiet = plan.quiet_at.saturating_sub(world.now);
     let cut_off = world.now < world.nodes[node].cut_off_until;
+    let more = if plan.weather == Weather::Focused { 2 } else { 1 };
     let failures = world.nodes[node].failures;
     let dice = &mut world.dice;
     let mut fate = Fate { there: one_way(dice, latency), back: one_way(dice, latency), ..Fate::default() };
@@ -46,7 +56,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
         fate.request_lost = true;
         return fate;
     }
-    if faults.has(FaultKind::Loss) && dice.chance(150) && (!gentle || failures < FAILURES_IN_A_ROW) {
+    if faults.has(FaultKind::Loss) && dice.chance(150 * more) && (!gentle || failures < FAILURES_IN_A_ROW) {
         if dice.chance(500) {
             fate.request_lost = true
         } else {
@@ -54,17 +64,22 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, is_write: bool) -> Fate {
         }
         struck.push(FaultKind::Loss);
     }
-    if faults.has(FaultKind::Delay) && dice.chance(200) {
+    if faults.has(FaultKind::Loss) && sort == Sort::Bid && more > 1 && dice.chance(400) {
+        // Bids are few, and those that turn up much later are the most dangerous of all.
+        fate.request_lost = true;
+        struck.push(FaultKind::Loss);
+    }
+    if faults.has(FaultKind::Delay) && dice.chance(200 * more) {
         fate.there += dice.below(lease / 12);
         fate.back += dice.below(lease / 12);
         struck.push(FaultKind::Delay);
     }
-    if faults.has(FaultKind::LateEffects) && is_write && dice.chance(100) {
+    if faults.has(FaultKind::LateEffects) && sort != Sort::Read && dice.chance(100 * more) {
         // What is under way when quiet falls lands soon after.
         fate.there += dice.below(lease * 3).min(until_quiet);
         struck.push(FaultKind::LateEffects);
     }
-    if faults.has(FaultKind::Refusals) && dice.chance(80) {
+    if faults.has(FaultKind::Refusals) && dice.chance(80 * more) {
         fate.refused = Some(if dice.chance(200) { Fault::Denied } else { Fault::Refused });
         struck.push(FaultKind::Refusals);
     }

@@ -3,7 +3,10 @@
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
-    let Some(node) = world.pick_node() else { return false };
+    // That of whoever the seat names, or any.
+    let holder = world.store.shelf().names().and_then(|(holder, _)| holder).filter(|_| world.dice.chance(500));
+    let named = world.nodes.iter().position(|node| node.runs() && Some(node.me.incarnation) == holder);
+    let Some(node) = named.or_else(|| world.pick_node()) else { return false };
     let Some(session) = world.nodes[node].session.as_ref().map(|own| own.id) else { return false };
     let now = world.now;
     if !world.store.end_session(now, session) {

@@ -4,7 +4,6 @@
 use tenure_protocol::Action;
 
 use super::{Invariant, What};
-use crate::plan::Weather;
 use crate::world::World;
 
 pub(super) struct NoFalseLoss;
@@ -16,7 +15,7 @@ impl Invariant for NoFalseLoss {
 
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
         let What::Acted(nr, Action::Ending { token, why, .. }) = what else { return Ok(()) };
-        if world.plan.weather != Weather::Rough && !why.is_voluntary() {
+        if !world.plan.weather.is_rough() && !why.is_voluntary() {
             return Err(format!("{} lost term {token}: {}", world.nodes[*nr].me, why.as_str()));
         }
         Ok(())

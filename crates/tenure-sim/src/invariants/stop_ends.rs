@@ -33,7 +33,7 @@ impl Invariant for StopEnds {
             What::Acted(nr, Action::Stopped(why)) => {
                 let node = &world.nodes[nr];
                 let names = world.store.shelf().names().and_then(|(holder, _)| holder);
-                let certain = !matches!(world.plan.weather, Weather::Rough | Weather::Gentle);
+                let certain = matches!(world.plan.weather, Weather::Calm | Weather::Orderly);
                 if certain && *why == Stopped::Asked && names == Some(node.me.incarnation) {
                     return Err(format!("{} has stopped, but the seat still names it", node.me));
                 }

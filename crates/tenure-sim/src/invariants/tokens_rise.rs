@@ -1,4 +1,5 @@
-//! A term that begins has a higher token than every term that began before it.
+//! A term that begins has a higher token than every term that began before it; and every bid is above
+//! whatever its candidate has seen.
 //!
 //! Not promised: with `takeover=instant`, a term that begins on a session that the store has just
 //! ended before its time, which its node cannot know yet.
@@ -19,8 +20,15 @@ impl Invariant for TokensRise {
     }
 
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
-        let What::Acted(nr, Action::Began { token, .. }) = what else { return Ok(()) };
+        let What::Acted(nr, action) = what else { return Ok(()) };
         let node = &world.nodes[*nr];
+        if let Action::Swap { record, .. } = action
+            && !record.is_vacant()
+            && record.token <= node.highest_seen
+        {
+            return Err(format!("{} bid for term {} having seen {}", node.me, record.token, node.highest_seen));
+        }
+        let Action::Began { token, .. } = action else { return Ok(()) };
         if one_leader::promised(world, node).is_some() && *token <= self.highest {
             return Err(format!("{} began term {token} after a term {} had begun", node.me, self.highest));
         }

@@ -58,6 +58,11 @@ impl World {
                 // The process ends once this step is over.
                 self.nodes[nr].asked_to_stop = Some(Time::MAX);
             }
+            Action::Leader(None) if self.plan.parts[nr].manual && self.now < self.plan.quiet_at => {
+                // Users who wait for their chance.
+                let delay = self.dice.below(nanos(self.plan.latency));
+                self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Bid)));
+            }
             Action::Overran { .. }
             | Action::Leader(_)
             | Action::BidSettled(_)

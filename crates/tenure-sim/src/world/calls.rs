@@ -4,7 +4,8 @@
 use tenure_protocol::{Action, Fault, Input, Record, Swap};
 
 use super::{Event, World};
-use crate::faults::fate::{self, Fate};
+use crate::clock::nanos;
+use crate::faults::fate::{self, Fate, Sort};
 use crate::node::{Arrival, NodeNr};
 use crate::store::{Write, Written};
 
@@ -56,16 +57,41 @@ impl World {
         };
         let (life, clock) = (node.life, node.clock);
         let times_out = clock.when(clock.read(self.now) + node.rules.timing.attempt());
-        let is_write = !matches!(op, Op::Read);
-        let fate = fate::of_call(self, nr, is_write);
+        let sort = match &op {
+            Op::Read => Sort::Read,
+            Op::Swap(write) if !write.record.is_vacant() => Sort::Bid,
+            Op::Swap(_) | Op::Renew(_) => Sort::Keep,
+        };
+        let fate = fate::of_call(self, nr, sort);
         self.next += 1;
         let id = self.next;
         self.nodes[nr].call = Some(id);
         self.calls.insert(id, Call { node: nr, life, op, fate });
         if !fate.request_lost {
             self.after(fate.there, Event::Effect(id));
+        } else if sort == Sort::Bid {
+            self.strays.push(id);
         }
         self.at(times_out, Event::Arrive(nr, life, Arrival::TimeOut { call: id }));
+    }
+
+    /// A bid that was lost on its way may turn up at any time. It matters only if the seat is again what
+    /// the bid was to replace, so that is when it does.
+    pub(super) fn let_strays_land(&mut self) {
+        let version = self.store.shelf().seat.as_ref().map(|kept| kept.version.clone());
+        let soon = nanos(self.plan.longest_lease()) / 5;
+        for id in std::mem::take(&mut self.strays) {
+            let fits = self.calls.get(&id).is_some_and(|call| match &call.op {
+                Op::Swap(write) => write.expected == version,
+                _ => false,
+            });
+            if fits && self.dice.chance(700) {
+                let delay = self.dice.below(soon);
+                self.after(delay, Event::Effect(id));
+            } else {
+                self.strays.push(id);
+            }
+        }
     }
 
     pub(super) fn take_effect(&mut self, id: u64) {

@@ -31,6 +31,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         session: None,
         seen: None,
         seen_version: None,
+        highest_seen: Token::ZERO,
         identity: 0,
         failures: 0,
         cut_off_until: 0,
@@ -217,6 +218,7 @@ impl Node {
             .as_ref()
             .map(|seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token));
         self.seen = Some(names);
+        self.highest_seen = self.highest_seen.max(names.map_or(Token::ZERO, |(_, token)| token));
         self.seen_version = reading.seat.as_ref().map(|seat| seat.version.clone());
         if self.term.is_none() {
             self.failures = 0;

@@ -6,7 +6,7 @@ use tenure_protocol::{Change, Input, Moment};
 
 use super::{Event, World};
 use crate::clock::nanos;
-use crate::faults::fate::{self, Fate};
+use crate::faults::fate::{self, Fate, Sort};
 use crate::node::{Arrival, NodeNr, OwnSession};
 use crate::store::{SessionId, SessionState, session_in};
 
@@ -42,7 +42,7 @@ impl World {
         if !due {
             return;
         }
-        let fate = fate::of_call(self, nr, true);
+        let fate = fate::of_call(self, nr, Sort::Keep);
         if !fate.request_lost && fate.refused.is_none() {
             self.after(fate.there, Event::Beat(Heartbeat { node: nr, life, session, sent, fate }));
         }

@@ -1,0 +1,66 @@
+//! The board: notes as rows, each with a lifetime on the machine's clock.
+
+use std::time::Duration;
+
+use tenure_core::{Note, NoteKind, SeatName};
+
+use crate::bells::Bell;
+use crate::boot::Boot;
+use crate::worker::Batch;
+
+pub(crate) fn put(batch: &mut Batch<'_>, seat: &SeatName, note: &Note) -> rusqlite::Result<()> {
+    let lifetime = i64::try_from(note.lifetime.as_nanos()).unwrap_or(i64::MAX / 2);
+    batch
+        .connection
+        .prepare_cached("DELETE FROM notes WHERE clock = ?1 AND put_at + lifetime <= ?2")?
+        .execute((&Boot::this().clock, batch.now))?;
+    batch
+        .connection
+        .prepare_cached(
+            "INSERT INTO notes (seat, kind, key, value, clock, put_at, lifetime) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (seat, kind, key) DO UPDATE SET
+             value = excluded.value, clock = excluded.clock, put_at = excluded.put_at, lifetime = excluded.lifetime",
+        )?
+        .execute((
+            seat.as_str(),
+            note.kind.as_str(),
+            &note.key,
+            &note.value,
+            &Boot::this().clock,
+            batch.now,
+            lifetime,
+        ))?;
+    if note.kind == NoteKind::Request {
+        batch.ring(seat, Bell::Requests);
+    }
+    Ok(())
+}
+
+/// What was put before a restart of the machine has outlived it.
+pub(crate) fn list(batch: &Batch<'_>, seat: &SeatName, kind: NoteKind) -> rusqlite::Result<Vec<Note>> {
+    batch
+        .connection
+        .prepare_cached(
+            "SELECT key, value, lifetime FROM notes
+             WHERE seat = ?1 AND kind = ?2 AND clock = ?3 AND put_at + lifetime > ?4 ORDER BY put_at, key",
+        )?
+        .query_map((seat.as_str(), kind.as_str(), &Boot::this().clock, batch.now), |row| {
+            let lifetime: i64 = row.get(2)?;
+            Ok(Note {
+                kind,
+                key: row.get(0)?,
+                value: row.get(1)?,
+                lifetime: Duration::from_nanos(lifetime.try_into().unwrap_or_default()),
+            })
+        })?
+        .collect()
+}
+
+pub(crate) fn remove(batch: &Batch<'_>, seat: &SeatName, kind: NoteKind, key: &str) -> rusqlite::Result<()> {
+    batch.connection.prepare_cached("DELETE FROM notes WHERE seat = ?1 AND kind = ?2 AND key = ?3")?.execute((
+        seat.as_str(),
+        kind.as_str(),
+        key,
+    ))?;
+    Ok(())
+}

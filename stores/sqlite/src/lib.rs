@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod bells;
+mod board;
+mod boot;
+mod database;
+mod faults;
+mod liveness;
+mod place;
+mod seats;
+mod store;
+mod worker;
+
+pub use place::{SqliteOptions, default_path};
+pub use store::SqliteStore;

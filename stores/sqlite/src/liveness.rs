@@ -1,0 +1,147 @@
+//! Who lives: a lock file for every process that holds a seat.
+//!
+//! # Why a free lock means that the leader is gone
+//!
+//! A process locks its file before any seat names its session, and keeps it open until its engine has
+//! ended, with all work returned. The lock belongs to the open file, not to the process: a child that
+//! inherits it keeps it, too. So the kernel frees the lock only when the last of them is gone, and at
+//! that very moment. A file that is missing proves nothing: somebody may have removed it. A lock that
+//! is held proves nothing either, beyond the lease: a lapsed seat may be taken.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tenure_core::StoreError;
+use tokio::sync::Notify;
+
+use crate::faults;
+
+/// The lock files beside a database.
+pub(crate) struct Liveness {
+    side: PathBuf,
+    own: Mutex<Option<(String, File)>>,
+    deaths: Mutex<HashMap<String, Arc<Death>>>,
+}
+
+/// The end of a process, to be waited for.
+#[derive(Default)]
+pub(crate) struct Death {
+    pub(crate) happened: AtomicBool,
+    pub(crate) told: Arc<Notify>,
+}
+
+impl Liveness {
+    pub(crate) fn new(side: PathBuf) -> Self {
+        Self { side, own: Mutex::default(), deaths: Mutex::default() }
+    }
+
+    /// Our session, locked from the first call on.
+    pub(crate) fn session(&self) -> Result<String, StoreError> {
+        let mut own = lock(&self.own);
+        if let Some((id, _)) = &*own {
+            return Ok(id.clone());
+        }
+        loop {
+            let id = format!("{:032x}", rand::random::<u128>());
+            let path = self.path(&id);
+            let failed = |error| faults::of_file(&path, error);
+            let file = File::options().create_new(true).read(true).write(true).open(&path).map_err(failed)?;
+            // Whoever clears away free locks may have found it between these two lines.
+            if file.try_lock().is_ok() && is_at(&file, &path) {
+                *own = Some((id.clone(), file));
+                return Ok(id);
+            }
+        }
+    }
+
+    /// The lock, for a child to inherit.
+    pub(crate) fn lifeline(&self) -> Option<File> {
+        lock(&self.own).as_ref().and_then(|(_, file)| file.try_clone().ok())
+    }
+
+    pub(crate) fn is_own(&self, session: &str) -> bool {
+        lock(&self.own).as_ref().is_some_and(|(id, _)| id == session)
+    }
+
+    /// Whether the process of this session is known to be gone.
+    pub(crate) fn is_gone(&self, session: &str) -> bool {
+        if self.is_own(session) {
+            return false;
+        }
+        match File::open(self.path(session)) {
+            Ok(file) => file.try_lock_shared().is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// Waits for the end of a process, on a thread that sleeps in the kernel until then: one for each
+    /// process that leads.
+    pub(crate) fn watch(&self, session: &str) -> Arc<Death> {
+        let mut deaths = lock(&self.deaths);
+        deaths.retain(|_, death| !death.happened.load(Ordering::Acquire));
+        if let Some(death) = deaths.get(session) {
+            return death.clone();
+        }
+        let death = Arc::new(Death::default());
+        let Ok(file) = File::open(self.path(session)) else { return death };
+        let told = death.clone();
+        let thread = std::thread::Builder::new().name("tenure-deaths".to_owned()).stack_size(64 * 1024);
+        let waits = thread.spawn(move || {
+            loop {
+                match file.lock_shared() {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return tracing::warn!(%error, "the end of a leader cannot be waited for"),
+                }
+            }
+            // Let go first: whoever is told looks at the lock.
+            drop(file);
+            told.happened.store(true, Ordering::Release);
+            told.told.notify_waiters();
+        });
+        match waits {
+            Ok(_) => drop(deaths.insert(session.to_owned(), death.clone())),
+            Err(error) => tracing::warn!(%error, "the end of a leader cannot be waited for"),
+        }
+        death
+    }
+
+    /// Removes the lock file of a process that is gone.
+    pub(crate) fn remove(&self, session: &str) {
+        let _ = std::fs::remove_file(self.path(session));
+    }
+
+    /// The sessions that have a lock file here.
+    pub(crate) fn sessions(&self) -> Vec<String> {
+        let Ok(files) = std::fs::read_dir(&self.side) else { return Vec::new() };
+        let name = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_suffix(".lock").map(str::to_owned);
+        files.filter_map(|file| name(file.ok()?)).collect()
+    }
+
+    fn path(&self, session: &str) -> PathBuf {
+        // It comes from the database, so it is not trusted to be a mere name.
+        let name: String = session.chars().filter(char::is_ascii_hexdigit).collect();
+        self.side.join(format!("{name}.lock"))
+    }
+}
+
+/// Whether this file is still the one at this path.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
+    matches!((file.metadata(), std::fs::metadata(path)), (Ok(one), Ok(other)) if id(&one) == id(&other))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

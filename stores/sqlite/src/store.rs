@@ -1,0 +1,206 @@
+//! The store itself: each call becomes one act of the worker's next transaction.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use tenure_core::{
+    Board, BoxFuture, Change, Clock, DynBoard, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record,
+    Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+};
+
+use crate::bells::{Bell, Bells};
+use crate::liveness::Liveness;
+use crate::place::{Place, SqliteOptions};
+use crate::worker::{Batch, Context, Need, Worker};
+use crate::{board, seats};
+
+/// Seats in a SQLite database, shared by the processes of one machine.
+pub struct SqliteStore {
+    place: Place,
+    liveness: Arc<Liveness>,
+    bells: Arc<Bells>,
+    clock: Arc<OnceLock<Clock>>,
+    worker: OnceLock<Result<Worker, String>>,
+}
+
+impl SqliteStore {
+    /// A store in this file, or the default one. Nothing is opened before the first call.
+    pub fn new(options: SqliteOptions) -> Self {
+        let place = Place::new(options);
+        Self {
+            liveness: Arc::new(Liveness::new(place.side.clone())),
+            bells: Arc::new(Bells::new(place.side.clone())),
+            clock: Arc::default(),
+            worker: OnceLock::new(),
+            place,
+        }
+    }
+
+    /// A store in this file.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self::new(SqliteOptions { path: Some(path.into()) })
+    }
+
+    async fn run<T, F>(&self, need: Need, act: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Batch<'_>) -> rusqlite::Result<Result<T, StoreError>> + Send + 'static,
+    {
+        let worker = self.worker.get_or_init(|| {
+            let (liveness, bells, clock) = (self.liveness.clone(), self.bells.clone(), self.clock.clone());
+            Worker::start(Context { place: self.place.clone(), liveness, bells, clock })
+                .map_err(|error| error.to_string())
+        });
+        match worker {
+            Ok(worker) => worker.run(need, act).await,
+            Err(error) => Err(StoreError::denied(format!("no thread for the store: {error}"))),
+        }
+    }
+
+    /// The session to hold seats on. The folder for its lock is made with the database, so that is
+    /// opened first.
+    async fn session(&self) -> Result<String, StoreError> {
+        match self.liveness.session() {
+            Ok(session) => Ok(session),
+            Err(_) => {
+                self.run(Need::Read, |_| Ok(Ok(()))).await?;
+                self.liveness.session()
+            }
+        }
+    }
+
+    /// What there is to tell a watcher now; otherwise who holds the seat.
+    async fn look(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
+        let (seat, seen) = (seat.clone(), seen.clone());
+        self.run(Need::Read, move |batch| {
+            let reading = match seats::read(batch, &seat)? {
+                Ok(reading) => reading,
+                Err(error) => return Ok(Err(error)),
+            };
+            let is_over = |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over);
+            let news = seen.differs_from(reading.seat.as_ref())
+                || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
+                || (seen.requests && !board::list(batch, &seat, NoteKind::Request)?.is_empty());
+            Ok(Ok((news, seats::holder(batch, &seat)?)))
+        })
+        .await
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.place.database).finish_non_exhaustive()
+    }
+}
+
+impl Store for SqliteStore {
+    fn promises(&self) -> Promises {
+        Promises {
+            life: LifeKind::Lock,
+            judge: Judge::Store,
+            takeover: Takeover::Instant,
+            over_is_proof: true,
+            push: if Bells::CAN_LISTEN { Push::Proven } else { Push::None },
+            shared_heartbeat: true,
+            durability: "a seat that was won is on disk before it counts",
+            min_lease: Duration::from_millis(15),
+            broken_by: &[
+                "The database file, or the folder beside it, is removed, replaced or restored from a backup.",
+                "The disk is written to by more than one machine. Network and FUSE file systems are refused.",
+                "Work goes on in a process that has closed the lock file it was given, or that never had it.",
+            ],
+            ..Promises::of("sqlite")
+        }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.clock.set(clock.clone());
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        let seat = seat.clone();
+        self.run(Need::Read, move |batch| seats::read(batch, &seat)).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        let (seat, expected, next) = (seat.clone(), expected.cloned(), next.clone());
+        // To win is durable; a release that is lost in a power cut costs a wait, and nothing else.
+        let (need, session) = match next.is_vacant() {
+            true => (Need::Write, None),
+            false => (Need::Durable, Some(self.session().await?)),
+        };
+        self.run(need, move |batch| seats::swap(batch, &seat, expected.as_ref(), &next, session.as_deref()).map(Ok))
+            .await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        let (seat, held, record, session) = (seat.clone(), held.clone(), record.clone(), self.session().await?);
+        self.run(Need::Write, move |batch| seats::keep(batch, &seat, &held, &record, &session).map(Ok)).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let mut waits: Vec<BoxFuture<'_, ()>> = Vec::new();
+        // Listened for first, then looked: what changes in between is heard.
+        let mut deaf = false;
+        let bells = [Some(Bell::Holder), seen.requests.then_some(Bell::Requests)];
+        for bell in bells.into_iter().flatten() {
+            match self.bells.listen(seat, bell) {
+                Some(told) => waits.push(Box::pin(told.notified_owned())),
+                None => deaf = true,
+            }
+        }
+        match self.look(seat, seen).await {
+            Ok((true, _)) => return Change::Look,
+            Ok((false, Some(holder))) if !self.liveness.is_own(&holder) => {
+                let death = self.liveness.watch(&holder);
+                waits.push(Box::pin(death.told.clone().notified_owned()));
+                if death.happened.load(Ordering::Acquire) {
+                    return Change::Look;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => deaf = true,
+        }
+        if deaf {
+            // What cannot be heard must be looked for.
+            let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+            waits.push(Box::pin(tokio::time::sleep(lease / 3)));
+        }
+        select_all(waits).await;
+        Change::Look
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        let seat = seat.clone();
+        self.run(Need::Durable, move |batch| seats::forget(batch, &seat).map(Ok)).await
+    }
+
+    fn lifeline(&self) -> Option<File> {
+        self.liveness.lifeline()
+    }
+}
+
+impl Board for SqliteStore {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        let (seat, note) = (seat.clone(), note.clone());
+        self.run(Need::Write, move |batch| board::put(batch, &seat, &note).map(Ok)).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        let seat = seat.clone();
+        self.run(Need::Read, move |batch| board::list(batch, &seat, kind).map(Ok)).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        let (seat, key) = (seat.clone(), key.to_owned());
+        self.run(Need::Write, move |batch| board::remove(batch, &seat, kind, &key).map(Ok)).await
+    }
+}

@@ -1,0 +1,279 @@
+//! What can be wrong with a file, a folder or a disk: each is one clear error, and nothing is harmed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tenure_core::{
+    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, record,
+};
+use tenure_sqlite::SqliteStore;
+
+#[test]
+fn a_missing_parent_folder_is_named_with_the_command_that_makes_it() {
+    let folder = Folder::new("missing");
+    let error = fails(&folder.path().join("no/such/t.db"), Fault::Denied);
+    let missing = folder.path().join("no/such");
+    assert_eq!(error, format!("the folder {0} does not exist: mkdir -p {0}", missing.display()));
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_folder_in_place_of_the_file_is_told() {
+    let folder = Folder::new("folder");
+    assert!(fails(folder.path(), Fault::Denied).contains("is a folder: name a file in it"));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_as_it_is() {
+    let folder = Folder::new("foreign");
+    let path = folder.path().join("t.db");
+    let poem = "there once was a file that was not a database, and it was longer than its header\n".repeat(20);
+    std::fs::write(&path, &poem).unwrap();
+    assert!(fails(&path, Fault::Denied).contains("is not a database of Tenure: name another file"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), poem);
+}
+
+#[test]
+fn a_database_of_somebody_else_is_left_as_it_is() {
+    let folder = Folder::new("else");
+    let path = folder.path().join("t.db");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE seats (name TEXT); INSERT INTO seats VALUES ('x')")
+        .unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(fails(&path, Fault::Denied).contains("is not a database of Tenure"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_left_as_it_is() {
+    let folder = Folder::new("newer");
+    let path = folder.path().join("t.db");
+    works(&path);
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = fails(&path, Fault::Denied);
+    assert!(error.contains("newer version of Tenure (schema 99, known up to 1): upgrade this program"), "{error}");
+}
+
+#[test]
+fn a_damaged_database_is_told() {
+    let folder = Folder::new("damaged");
+    let path = folder.path().join("t.db");
+    works(&path);
+    Connection::open(&path).unwrap().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 8192, "there is more than the header");
+    bytes[100..].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let error = fails(&path, Fault::Denied);
+    assert!(error.contains("is damaged") || error.contains("is not a database"), "{error}");
+}
+
+#[test]
+fn a_record_that_is_not_ours_is_told_and_left_alone() {
+    let folder = Folder::new("record");
+    let path = folder.path().join("t.db");
+    works(&path);
+    let database = Connection::open(&path).unwrap();
+    database.execute("UPDATE seats SET record = '\"mine\"'", []).unwrap();
+    let error = fails(&path, Fault::Denied);
+    assert!(error.contains("something that Tenure did not write"), "{error}");
+    let kept: String = database.query_row("SELECT record FROM seats", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, "\"mine\"");
+}
+
+/// Both versions may be at work beside each other: what this one does not know, it keeps.
+#[test]
+fn fields_of_a_newer_version_are_kept() {
+    let folder = Folder::new("fields");
+    let path = folder.path().join("t.db");
+    works(&path);
+    let database = Connection::open(&path).unwrap();
+    database.execute("UPDATE seats SET record = json_set(record, '$.colour', 'green')", []).unwrap();
+    works(&path);
+    let colour: String =
+        database.query_row("SELECT json_extract(record, '$.colour') FROM seats", [], |row| row.get(0)).unwrap();
+    assert_eq!(colour, "green");
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_told() {
+    let folder = Folder::new("rights");
+    std::fs::create_dir(folder.path().join("locked")).unwrap();
+    let path = folder.path().join("locked/t.db");
+    let mut unprivileged = Command::new("setpriv");
+    unprivileged.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    if !rustix::process::geteuid().is_root() {
+        unprivileged = Command::new("env");
+        std::fs::set_permissions(folder.path().join("locked"), std::os::unix::fs::PermissionsExt::from_mode(0o555))
+            .unwrap();
+    }
+    let error = in_child(unprivileged, &path);
+    assert!(error.contains("cannot be opened") || error.contains("may not be written"), "{error}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_a_term_goes_on_once_there_is_space() {
+    let folder = Folder::new("full");
+    let mut unshared = Command::new("unshare");
+    let script = r#"mount -t tmpfs -o size=512k tmpfs "$1" && shift && exec "$@""#;
+    unshared.args(["--mount", "--map-root-user", "sh", "-c", script, "sh"]).arg(folder.path());
+    let error = in_child(unshared, &folder.path().join("t.db"));
+    assert!(error.contains("no space left"), "{error}");
+    assert!(error.contains("then works"), "{error}");
+}
+
+#[test]
+fn a_database_that_was_replaced_is_opened_anew_and_its_tokens_start_anew() {
+    let folder = Folder::new("replaced");
+    let path = folder.path().join("t.db");
+    let runtime = runtime();
+    let store = SqliteStore::at(&path);
+    let first = runtime.block_on(store.read(&seat())).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    }
+    let second = runtime.block_on(store.read(&seat())).unwrap();
+    assert_ne!(first.identity, second.identity, "candidates must be able to tell");
+}
+
+// -------------------------------------------------------------------------------------------------
+
+/// What a child does that was started by a test: prints what goes wrong.
+fn main_of_child(path: &Path) {
+    let runtime = runtime();
+    if path.ends_with("locked/t.db") {
+        let error = runtime.block_on(SqliteStore::at(path).read(&seat())).unwrap_err();
+        assert_eq!(error.fault(), Fault::Denied);
+        println!("{error}");
+        return;
+    }
+    // The disk is filled to the brim, then there is space again.
+    let elections = Elections::new(SqliteStore::at(path));
+    let election = elections.election("jobs").lease(Duration::from_secs(6)).start().unwrap();
+    runtime.block_on(async {
+        let mut events = election.events();
+        election.elected().await.unwrap();
+        let filler = path.with_file_name("filler");
+        let mut size = 1 << 20;
+        let mut filled = Vec::new();
+        while size > 0 {
+            if std::fs::write(&filler, vec![1; filled.len() + size]).is_err() {
+                size /= 2;
+            } else {
+                filled.resize(filled.len() + size, 1);
+            }
+        }
+        let error = loop {
+            match events.next().await.expect("it goes on") {
+                Event::Error { error } => break error,
+                Event::LostLeadership { .. } => panic!("a full disk cost the term at once"),
+                _ => {}
+            }
+        };
+        print!("{error} ");
+        std::fs::remove_file(&filler).unwrap();
+        while !matches!(events.next().await.expect("it goes on"), Event::Recovered | Event::BecameLeader { .. }) {}
+        println!("then works");
+    });
+}
+
+#[test]
+fn child() {
+    if let Ok(path) = std::env::var("TENURE_TEST_CHILD") {
+        main_of_child(Path::new(&path));
+    }
+}
+
+/// Runs this very test program under a wrapper, and returns what it printed.
+fn in_child(mut wrapper: Command, path: &Path) -> String {
+    let output = wrapper
+        .arg(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env("TENURE_TEST_CHILD", path)
+        .output()
+        .unwrap_or_else(|error| panic!("{wrapper:?}: {error}: apt-get install util-linux"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}
+
+/// Reads and bids, and returns what both say is wrong.
+fn fails(path: &Path, fault: Fault) -> String {
+    runtime().block_on(async {
+        let store = SqliteStore::at(path);
+        let read: StoreError = store.read(&seat()).await.unwrap_err();
+        assert_eq!(read.fault(), fault, "{read}");
+        assert_eq!(read.to_string().lines().count(), 1, "{read}");
+        read.to_string()
+    })
+}
+
+/// Takes the seat, whoever had it.
+fn works(path: &Path) {
+    runtime().block_on(async {
+        let store = SqliteStore::at(path);
+        let seat_now = store.read(&seat()).await.unwrap().seat;
+        let mut next = seat_now.as_ref().map_or_else(blank, |seat| seat.record.clone());
+        next.token = next.token.next().unwrap();
+        next.nonce = rand::random();
+        let swap = store.swap(&seat(), seat_now.as_ref().map(|seat| &seat.version), &next).await.unwrap();
+        assert!(matches!(swap, Swap::Done { .. }));
+        assert_eq!(
+            store.read(&seat()).await.unwrap().seat.unwrap().record,
+            record::from_json(&record::to_json(&next)).unwrap()
+        );
+    });
+}
+
+fn blank() -> Record {
+    Record {
+        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+        token: Token::ZERO,
+        lease: Duration::from_secs(15),
+        since_ms: None,
+        heir: None,
+        metadata: Arc::default(),
+        nonce: 0,
+        unknown: Arc::default(),
+    }
+}
+
+/// A folder for one test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!(
+            "tenure-sqlite-{name}-{}-{:08x}",
+            std::process::id(),
+            rand::random::<u32>()
+        ));
+        std::fs::create_dir(&path).unwrap();
+        // Others may look in, so that a child without rights gets as far as the folder in question.
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// One thing broken in the sources of the workspace.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "not every test that reads mutants applies them")]
 pub(crate) struct Mutant {
-    #[allow(dead_code, reason = "not every test that reads mutants applies them")]
     pub(crate) name: String,
     pub(crate) file: PathBuf,
     pub(crate) caught_by: String,

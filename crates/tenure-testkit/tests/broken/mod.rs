@@ -134,7 +134,7 @@ struct BentSubject<B> {
 }
 
 impl<B: Bend> BentSubject<B> {
-    fn new(kind: LifeKind, make: fn() -> B) -> Arc<dyn Subject> {
+    fn of_kind(kind: LifeKind, make: fn() -> B) -> Arc<dyn Subject> {
         Arc::new(Self { memory: MemorySubject::new(kind), make })
     }
 }
@@ -186,7 +186,7 @@ macro_rules! breakers {
         pub(crate) const ALL: &[Breaker] = &[$(Breaker {
             name: stringify!($module),
             law: stringify!($law),
-            subject: || BentSubject::new(LifeKind::$kind, $module::$bend::default),
+            subject: || BentSubject::of_kind(LifeKind::$kind, $module::$bend::default),
         }),*];
     };
 }

@@ -120,6 +120,8 @@ struct Ours {
     token: Token,
     version: Version,
     over: bool,
+    /// Its user wanted to let go of it, even if the candidate stands by itself.
+    let_go: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -369,7 +371,7 @@ impl Machine {
         }
         // What is certain about the seat can be acted on at once; otherwise we look first.
         if why.is_voluntary() && hold.renewing && !self.doubt {
-            self.ours = Some(Ours { token: hold.token, version: hold.version, over: false });
+            self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
         } else {
             self.doubt |= why == Why::NotRenewed;
             self.look_at = Some(now);

@@ -64,6 +64,8 @@ pub(crate) struct World {
     /// A term that the store has forgotten and that may still be valid, or whose number might be
     /// used again.
     pub(crate) lost: Option<Lost>,
+    /// When the store last forgot something.
+    lost_at: Option<Time>,
     /// When somebody led first after everything had fallen quiet.
     pub(crate) led_after_quiet: Option<Time>,
     last_leader: Option<(NodeNr, u32)>,
@@ -99,6 +101,7 @@ impl World {
             dice,
             nodes,
             lost: None,
+            lost_at: None,
             led_after_quiet: None,
             last_leader: None,
             make,
@@ -268,7 +271,8 @@ impl World {
     /// Whether every running candidate has seen the holder and term that the seat names now, so that
     /// it would notice their loss. Where a lapse is told by versions or by the store's clock, they
     /// must have seen the last renewal, too: nobody can miss what it never saw.
-    pub(crate) fn everyone_knows_the_seat(&self) -> bool {
+    pub(crate) fn everyone_knows_the_seat(&mut self) -> bool {
+        self.may_start();
         let shelf = self.store.shelf();
         let names = shelf.names();
         let version = shelf.seat.as_ref().map(|kept| &kept.version);
@@ -284,6 +288,7 @@ impl World {
     pub(crate) fn lose(&mut self, token: Token) {
         let lease = nanos(self.plan.longest_lease());
         self.lost = Some(Lost { token, over_at: self.now + lease + lease / 10 });
+        self.lost_at = Some(self.now);
         self.let_strays_land();
     }
 

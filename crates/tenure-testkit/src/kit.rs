@@ -42,11 +42,14 @@ impl Kit {
     }
 
     /// Runs the tests that the arguments of this process ask for, and ends it with the outcome.
+    /// Subjects are dropped before that, so they can clear away what they have made.
     pub fn run(self) {
         let mut arguments = Arguments::from_args();
         // Laws mostly wait, so more of them can run at once than there are cores.
         arguments.test_threads.get_or_insert(AT_ONCE);
-        libtest_mimic::run(&arguments, self.trials()).exit();
+        let conclusion = libtest_mimic::run(&arguments, self.trials());
+        drop(self);
+        conclusion.exit();
     }
 }
 

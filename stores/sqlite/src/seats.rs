@@ -51,9 +51,11 @@ fn version(nonce: &str, beats: Option<i64>) -> Version {
     }
 }
 
-/// The nonce in a version.
-fn nonce(version: &Version) -> &str {
-    version.as_str().split('.').next().unwrap_or_default()
+/// Whether a version of a seat that our own session holds is of the write that still stands: it may
+/// have been told some heartbeats ago.
+fn is_of_write(version: &Version, nonce: &str, beats: Option<i64>) -> bool {
+    let told = version.as_str().split_once('.').map(|(nonce, told)| (nonce, told.parse().ok()));
+    told.is_some_and(|(of, told)| of == nonce && told.is_some() && told <= beats)
 }
 
 fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
@@ -124,7 +126,7 @@ pub(crate) fn swap(
     let as_expected = match (&current, expected) {
         (None, None) => true,
         (Some(row), Some(expected)) if row.session.as_ref().is_some_and(|session| batch.liveness.is_own(session)) => {
-            row.nonce == nonce(expected)
+            is_of_write(expected, &row.nonce, row.beats)
         }
         (Some(row), Some(expected)) => row.version() == *expected,
         _ => false,
@@ -172,7 +174,8 @@ pub(crate) fn keep(
         Some(found) => found,
         None => return Ok(Swap::Lost),
     };
-    if current != nonce(held) || current_session.as_deref() != Some(session) {
+    let beats_before = beats(batch, Some(session))?;
+    if current_session.as_deref() != Some(session) || !is_of_write(held, &current, beats_before) {
         return Ok(Swap::Lost);
     }
     if batch.beat.is_none_or(|beat| batch.moment.since(beat) >= record.lease / 4) {

@@ -60,6 +60,7 @@ impl Machine {
                     token: seat.record.token,
                     version: seat.version.clone(),
                     over: seat.life == Life::Over,
+                    let_go: false,
                 });
             }
             Stage::Idle | Stage::Stopped => {}
@@ -85,7 +86,7 @@ impl Machine {
                     }
                     Kind::Vacate(record) => {
                         self.ours = None;
-                        self.look_at = None;
+                        self.look_at = self.bidding.then_some(now);
                         self.sight.wrote(now, Seat { record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),
@@ -165,7 +166,7 @@ impl Machine {
                     if token > self.used {
                         self.pause(now);
                     }
-                    self.ours = Some(Ours { token, version, over: false });
+                    self.ours = Some(Ours { token, version, over: false, let_go: false });
                 }
             }
         }

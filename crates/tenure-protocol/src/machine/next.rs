@@ -33,7 +33,7 @@ impl Machine {
             return;
         }
         if let Some(ours) = self.ours.clone().filter(|_| self.undrained.is_none()) {
-            if !self.wants_to_stand() && self.may_vacate(now, &ours) {
+            if self.is_to_leave(now, &ours) {
                 return self.vacate(now, &ours, out);
             }
             if self.wants_to_stand() && now >= self.sight.waited_out_at() {
@@ -103,10 +103,11 @@ impl Machine {
         }
     }
 
-    /// Whether a seat of ours may be given up. A bid that landed in a seat that went backwards is left
+    /// Whether a seat of ours is to be given up now. A bid that landed in a seat that went backwards is left
     /// alone at first: given up, it would look to others like the end of the leader that was lost.
-    pub(super) fn may_vacate(&self, now: Moment, ours: &Ours) -> bool {
-        ours.token <= self.led || now >= self.sight.waited_out_at()
+    pub(super) fn is_to_leave(&self, now: Moment, ours: &Ours) -> bool {
+        let unwanted = ours.let_go || !self.wants_to_stand();
+        unwanted && (ours.token <= self.led || now >= self.sight.waited_out_at())
     }
 
     /// When a stop gives up trying to leave the seat: what we may have written has lapsed by then.

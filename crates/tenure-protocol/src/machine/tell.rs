@@ -110,7 +110,7 @@ impl Machine {
                 let can_act = self.undrained.is_none()
                     && self.ours.as_ref().is_some_and(|ours| {
                         let waited_out = now >= self.sight.waited_out_at();
-                        waited_out || (!self.wants_to_stand() && self.may_vacate(now, ours))
+                        waited_out || self.is_to_leave(now, ours)
                     });
                 let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
                 wakes[0] = may_call.then(|| at.max(self.paused_until));

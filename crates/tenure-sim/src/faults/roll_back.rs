@@ -1,6 +1,7 @@
 //! The seat is set back to what it was some writes ago.
 //!
-//! Guard: as for deletion.
+//! Guard: as for deletion. And with `takeover=instant`, no bid from before it lands after it (see
+//! `World::is_held_back`).
 
 use crate::world::World;
 

@@ -5,7 +5,10 @@ use tenure_protocol::Input;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
-    let Some(node) = world.pick_node().filter(|&node| world.plan.parts[node].manual) else { return false };
+    let Some(node) = world.pick_node() else { return false };
+    if !world.plan.parts[node].manual && !world.dice.chance(20) {
+        return false;
+    }
     if world.nodes[node].leads(world.now) {
         world.say(Some(node), || "its user lets go of the seat".into());
         world.tell(node, Input::Release);

@@ -4,15 +4,17 @@
 use tenure_protocol::{Action, Fault, Input, Record, Swap};
 
 use super::{Event, World};
-use crate::clock::nanos;
+use crate::clock::{Time, nanos};
 use crate::faults::fate::{self, Fate, Sort};
 use crate::node::{Arrival, NodeNr};
+use crate::plan::Kind;
 use crate::store::{Write, Written};
 
 /// A call that was sent.
 pub(super) struct Call {
     node: NodeNr,
     life: u32,
+    sent: Time,
     op: Op,
     fate: Fate,
 }
@@ -66,7 +68,7 @@ impl World {
         self.next += 1;
         let id = self.next;
         self.nodes[nr].call = Some(id);
-        self.calls.insert(id, Call { node: nr, life, op, fate });
+        self.calls.insert(id, Call { node: nr, life, sent: self.now, op, fate });
         if !fate.request_lost {
             self.after(fate.there, Event::Effect(id));
         } else if sort == Sort::Bid {
@@ -94,9 +96,20 @@ impl World {
         }
     }
 
+    /// Not promised: with `takeover=instant`, a bid from before a loss that lands after it. To a third it
+    /// looks like a rightful successor, and the end of *its* session like the end of the only leader.
+    fn is_held_back(&self, call: &Call) -> bool {
+        self.plan.kind == Kind::SessionInstant
+            && matches!(call.op, Op::Swap(_))
+            && self.lost_at.is_some_and(|lost| call.sent < lost)
+    }
+
     pub(super) fn take_effect(&mut self, id: u64) {
         let now = self.now;
         let Some(call) = self.calls.get(&id) else { return };
+        if self.is_held_back(call) {
+            return;
+        }
         let (nr, life, fate) = (call.node, call.life, call.fate);
         let before = self.store.shelf().names();
         let input = match (&call.op, fate.refused) {

@@ -1,0 +1,41 @@
+//! A few hundred seeds, and every mutant. The command runs many more.
+
+use tenure_sim::{mutants, run, run_mutant};
+
+#[test]
+fn every_promise_holds_in_a_few_hundred_seeds() {
+    for seed in 0..300 {
+        let outcome = run(seed, false);
+        assert_eq!(outcome.violation, None, "cargo run -p tenure-sim --release -- --seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_world() {
+    for seed in [1, 42, 1001] {
+        let (once, again) = (run(seed, true), run(seed, true));
+        assert!(once.timeline.len() > 100, "seed {seed} is a world in which something happens");
+        assert_eq!(once.timeline, again.timeline, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_mutant_names_an_invariant_and_says_what_is_broken() {
+    let names = tenure_sim::invariants();
+    assert!(mutants().len() >= 18);
+    for mutant in mutants() {
+        assert!(names.contains(&mutant.caught_by), "{}: there is no invariant {}", mutant.name, mutant.caught_by);
+        assert!(mutant.about.ends_with('.'), "{}: {}", mutant.name, mutant.about);
+    }
+}
+
+/// The rare ones take thousands of seeds: `tenure-sim --mutants`, in release.
+#[test]
+fn most_mutants_are_caught_within_a_hundred_seeds() {
+    let caught = mutants().iter().filter(|mutant| {
+        (0..100)
+            .any(|seed| run_mutant(mutant, seed, false).violation.is_some_and(|it| it.invariant == mutant.caught_by))
+    });
+    let caught = caught.count();
+    assert!(caught * 3 >= mutants().len() * 2, "only {caught} of {}", mutants().len());
+}

@@ -28,6 +28,7 @@ use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
+use crate::term::TermState;
 use crate::{Clock, DynStore, Ended, Error, Event, SeatName, StoreError, Term};
 
 /// Tells one election of an engine from the others.
@@ -266,7 +267,9 @@ impl Driver {
                 }
             }
             Command::Release { election, token } => {
-                let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(|term| term.token() == token);
+                // Another may have been handed the term since the last one let go of it.
+                let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
+                let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
                 if self.entries.get(&election).is_some_and(runs) {
                     self.step(election, Input::Release);
                 }

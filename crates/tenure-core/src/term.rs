@@ -176,6 +176,11 @@ impl TermState {
         WorkGuard(self.clone())
     }
 
+    /// Whether somebody holds a clone of it that gives up the seat when dropped.
+    pub(crate) fn is_held(&self) -> bool {
+        self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).strong_count() > 0
+    }
+
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_cancelled()
     }

@@ -22,6 +22,8 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result
     elections.forget(&args.election).await?;
     if global.json {
         print(json!({ "election": args.election, "forgotten": true, "token": look.token.get() }))?;
+    } else if !global.quiet && look.token.get() == 0 {
+        print(format!("nobody ever led {}: there was nothing to forget", args.election))?;
     } else if !global.quiet {
         print(format!(
             "{} is forgotten; should it be used again, its terms begin after {}",

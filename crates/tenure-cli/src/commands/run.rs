@@ -111,7 +111,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                event = self.events.next() => self.on_event(event)?,
+                event = next(&mut self.events) => self.on_event(&event)?,
                 news = self.keeper.news() => {
                     if news.is_none() {
                         self.replace_guard().await?;
@@ -161,7 +161,7 @@ impl Runner {
                 },
                 // The guard should have done it by then.
                 () = tokio::time::sleep(overdue) => break false,
-                event = self.events.next() => self.on_event(event)?,
+                event = next(&mut self.events) => self.on_event(&event)?,
             }
         };
         if !reliable {
@@ -181,7 +181,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                event = self.events.next() => self.on_event(event)?,
+                event = next(&mut self.events) => self.on_event(&event)?,
                 () = term.ended() => return Ok(()),
             }
         }
@@ -210,9 +210,8 @@ impl Runner {
         }
     }
 
-    fn on_event(&mut self, event: Option<Event>) -> Result<(), Failure> {
-        let Some(event) = event else { return Ok(()) };
-        match &event {
+    fn on_event(&mut self, event: &Event) -> Result<(), Failure> {
+        match event {
             // What will never work is told at once; what once has worked may work again.
             Event::Error { error } if error.fault() == Fault::Denied && !self.works => {
                 return Err(Failure::new(store_error(error)));
@@ -220,7 +219,7 @@ impl Runner {
             Event::LeaderChanged { .. } | Event::BecameLeader { .. } | Event::Recovered => self.works = true,
             _ => {}
         }
-        self.teller.event(&event, self.election.candidate());
+        self.teller.event(event, self.election.candidate());
         Ok(())
     }
 
@@ -252,6 +251,14 @@ impl Runner {
             Ended::EngineGone => Leave::EngineGone,
             _ => Leave::Asked(self.asked, None),
         }
+    }
+}
+
+/// The next event; never, after the last.
+async fn next(events: &mut Events) -> Event {
+    match events.next().await {
+        Some(event) => event,
+        None => std::future::pending().await,
     }
 }
 

@@ -30,16 +30,16 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result
             None if look.token.get() == 0 => print(paint.yellow("vacant: nobody has led yet"))?,
             None => print(paint.yellow(format!("vacant: nobody leads (the last term was {})", look.token)))?,
             Some(leader) => {
-                let since = leader.since_ms.map(|since| {
+                let so_far = leader.since_ms.map(|since| {
                     let ago = Duration::from_millis(wall_ms().saturating_sub(since));
-                    format!(" since {}", span(ago))
+                    format!(", for {} so far", span(ago))
                 });
-                let expires = look.expires_in.map(|left| format!(", lease good for {}", span(left)));
+                let expires = look.expires_in.map(|left| format!(", its lease is good for another {}", span(left)));
                 let unsure = (!look.vouched).then_some(", as last written: this store cannot tell if it still lives");
                 print(format!(
                     "{} leads{}{}{}",
                     paint.green(leader_words(leader)),
-                    since.unwrap_or_default(),
+                    so_far.unwrap_or_default(),
                     paint.dim(expires.unwrap_or_default()),
                     paint.dim(unsure.unwrap_or_default()),
                 ))?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpid, kill_process, kill_process_group, setsid};
 use rustix::time::{
@@ -171,7 +171,8 @@ impl Guard {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or(rustix::io::Errno::BADF);
         let (stdin, stdout, stderr) = (next()?, next()?, next()?);
-        let lifeline = descriptors.next();
+        // Out of the way of scripts, which like to use small numbers for their own.
+        let lifeline = descriptors.next().map(|lifeline| fcntl_dupfd_cloexec(&lifeline, 100).unwrap_or(lifeline));
         if let Some(lifeline) = &lifeline {
             // Everything that descends from here keeps it: as long as one of them lives, the seat is
             // not free before its lease is over.

@@ -32,6 +32,13 @@ impl World {
         Self::new("memory:")
     }
 
+    /// All share one store, which outlives them.
+    pub(crate) fn shared() -> Self {
+        let mut world = Self::new("");
+        world.store = format!("sqlite:{}", world.path("seats.db").display());
+        world
+    }
+
     fn new(store: &str) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let mark = format!("world-{}-{number}", std::process::id());
@@ -130,6 +137,46 @@ impl World {
                 (marked && is_alive(pid)).then_some(pid)
             })
             .collect()
+    }
+}
+
+/// A command that tells of its start, and takes a lock on one file for as long as it lives, or tells that
+/// another has it.
+pub(crate) const PROBE: &str = "exec 9>> probe; flock -n 9 || echo overlap >> log
+    echo start $TENURE_TERM $$ $TENURE_CANDIDATE >> log; exec sleep 1000";
+
+impl World {
+    /// The starts of probes so far. There must be no overlap, and every term must be above the last.
+    pub(crate) fn starts(&self) -> Vec<Start> {
+        let starts: Vec<Start> = self.log().iter().map(|line| Start::parse(line)).collect();
+        assert!(starts.is_sorted_by(|one, next| one.token < next.token), "{starts:?}");
+        starts
+    }
+
+    /// Waits for the start of this number, and returns it.
+    pub(crate) fn start_number(&self, number: usize) -> Start {
+        self.log_of(number);
+        let starts = self.starts();
+        assert_eq!(starts.len(), number, "{starts:?}");
+        starts[number - 1].clone()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) token: i32,
+    pub(crate) pid: Pid,
+    pub(crate) candidate: String,
+}
+
+impl Start {
+    fn parse(line: &str) -> Self {
+        assert!(line.starts_with("start "), "{line}");
+        Self {
+            token: number(line, 1),
+            pid: pid(line, 2),
+            candidate: line.split(' ').nth(3).unwrap_or_default().to_owned(),
+        }
     }
 }
 

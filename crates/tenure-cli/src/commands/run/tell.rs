@@ -1,6 +1,6 @@
 //! One friendly line on standard error for each change of state.
 
-use tenure::{Candidate, Event};
+use tenure::{Candidate, Event, Why};
 
 use crate::args::{Global, LogFormat};
 use crate::commands::leader_words;
@@ -24,7 +24,8 @@ impl Teller {
         let (name, paint) = (&self.election, self.paint);
         match event {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
-            Event::Ending { token, why } => {
+            // Why it was stopped is told by who has stopped it.
+            Event::Ending { token, why } if *why != Why::Stopped => {
                 self.say(paint.yellow(format!("hands over {name} (term {token}): {}", why.as_str())));
             }
             Event::LeaderChanged { leader: Some(leader) } if leader.candidate != *me => {

@@ -11,6 +11,9 @@ mod step_down;
 mod stores;
 mod watch;
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::demo::probe::{PROBE, main as probe};
+
 use std::io::Write;
 
 use serde_json::{Value, json};

@@ -20,6 +20,14 @@ impl Failure {
         Self { message: message.into(), code: CANNOT_TELL }
     }
 
+    /// From what the parser of the command line has to say, at length.
+    pub(crate) fn usage(said: &str) -> Self {
+        let said = said.split("\n\nUsage:").next().and_then(|said| said.split("\n\nFor more").next()).unwrap_or(said);
+        let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
+        let said = words.join(" ").replace(" tip: ", "; ");
+        Self::new(format!("{}: see `tenure help` or --help", said.trim_end_matches(['.', ':'])))
+    }
+
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;
         self

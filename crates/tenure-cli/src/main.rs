@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::Cli;
+use crate::failure::Failure;
 
 fn main() -> ExitCode {
     // Guard and shim come first: they are small, and nothing else of this program runs in them.
@@ -23,11 +24,17 @@ fn main() -> ExitCode {
         match args.next() {
             Some(role) if role == process::GUARD => process::guard::main(args),
             Some(role) if role == process::SHIM => process::shim::main(args),
+            Some(role) if role == commands::PROBE => commands::probe(args),
             _ => {}
         }
     }
-    let cli = Cli::parse();
-    match commands::run(cli) {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => commands::run(cli),
+        // Help was asked for, which is no error.
+        Err(help) if !help.use_stderr() => help.exit(),
+        Err(error) => Err(Failure::usage(&error.to_string())),
+    };
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("tenure: {failure}");

@@ -12,17 +12,16 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, WaitStatus, getpgid, getpid, kill_process, kill_process_group, setsid};
+use rustix::process::{Pid, Signal, WaitStatus, getpgid, kill_process, kill_process_group, setsid};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -30,7 +29,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::cgroup::Cgroup;
 use super::wire::{Exit, Heard, News, Order};
-use super::{MYSELF, SHIM, family, now, wire};
+use super::{family, now, shim, wire};
 
 /// Guards the command `CMD ARGS…`. Standard input is the line to tenure.
 pub(crate) fn main(command: impl Iterator<Item = OsString>) -> ! {
@@ -179,21 +178,18 @@ impl Guard {
             fcntl_setfd(lifeline, FdFlags::empty())?;
         }
         let cgroup = Cgroup::make();
-        let (shim, line) = wire::pair()?;
-        let child = Command::new(MYSELF)
-            .arg0("tenure")
-            .arg(SHIM)
-            .arg(getpid().as_raw_nonzero().to_string())
-            .arg(cgroup.as_ref().map(Cgroup::door).unwrap_or_default())
-            .args(&self.command)
+        let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
+        let (mut command, shim) = shim::command(&door, &self.command)?;
+        let child = command
             .env("TENURE_TERM", token.to_string())
-            .stdin(Stdio::from(line))
             .stdout(Stdio::from(stdout))
             .stderr(Stdio::from(stderr))
-            .process_group(0)
             .spawn()?;
+        // Its end of the line would be kept open with it.
+        drop(command);
+        shim::hand_stdin(&shim, stdin);
         let pid = Pid::from_child(&child);
-        let job = Job {
+        Ok(Job {
             main: Some(pid),
             group: pid,
             kill_at,
@@ -204,10 +200,7 @@ impl Guard {
             asked: BTreeSet::new(),
             cgroup,
             _lifeline: lifeline,
-        };
-        // If the shim is gone already, that will show.
-        let _ = job.shim.as_ref().map(|shim| wire::send(shim, "stdin", &[stdin.as_fd()]));
-        Ok(job)
+        })
     }
 
     /// Finds out what has become of the command and of what it has started.

@@ -71,7 +71,14 @@ impl World {
 
     /// Runs `tenure` to its end.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
-        self.tenure(args).output().unwrap()
+        self.output_of(self.tenure(args))
+    }
+
+    /// Runs a command to its end, which must come.
+    pub(crate) fn output_of(&self, mut command: Command) -> Output {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(command.output()));
+        told.recv_timeout(PATIENCE).expect("the command to end in time").unwrap()
     }
 
     /// Starts `tenure run OPTIONS jobs -- sh -c SCRIPT`.

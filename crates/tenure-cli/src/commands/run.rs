@@ -107,6 +107,9 @@ impl Runner {
 
     /// Waits for a term.
     async fn wait(&mut self) -> Result<Result<Term, Ended>, Failure> {
+        if self.asked.is_none() {
+            self.keeper.prepare();
+        }
         loop {
             tokio::select! {
                 biased;
@@ -115,6 +118,7 @@ impl Runner {
                 news = self.keeper.news() => {
                     if news.is_none() {
                         self.replace_guard().await?;
+                        self.keeper.prepare();
                     }
                 }
                 term = self.election.elected() => return Ok(term),

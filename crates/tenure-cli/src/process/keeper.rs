@@ -51,6 +51,11 @@ impl Keeper {
         Ok(Self { guard: Pid::from_child(&child), line, group: None, unheard: 0 })
     }
 
+    /// Has the guard get ready, so that the command can start at once.
+    pub(crate) fn prepare(&self) {
+        self.order(Order::Prepare);
+    }
+
     /// Has the command run, with the streams of this process.
     pub(crate) fn start(&mut self, token: u64, kill_at: u64, lifeline: Option<&File>) {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());

@@ -150,9 +150,13 @@ mod linux {
 
     /// What a candidate costs that waits, with its guard.
     fn waiting(scene: &mut Scene) {
+        let child = |pid: u32| -> u32 {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            children.split_ascii_whitespace().next().expect("a child").parse().unwrap()
+        };
         let tenure = scene.candidates[1].1.id();
-        let children = fs::read_to_string(format!("/proc/{tenure}/task/{tenure}/children")).unwrap_or_default();
-        let guard: u32 = children.split_ascii_whitespace().next().expect("its guard").parse().unwrap();
+        let guard = child(tenure);
+        let shim = child(guard);
         let pss = |pid: u32| {
             let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or("0 kB").trim().to_owned();
@@ -171,11 +175,15 @@ mod linux {
         };
         std::thread::sleep(Duration::from_secs(2));
         println!("\na tenure run that waits, lease 15 s");
-        println!("memory (PSS)                   {:.1} MB tenure + {:.1} MB guard", pss(tenure), pss(guard));
-        println!("threads                        {} tenure + {} guard", threads(tenure), threads(guard));
-        let before = (wakes(tenure), wakes(guard));
+        let all = [tenure, guard, shim];
+        let [of_tenure, of_guard, of_shim] = all.map(pss);
+        let sum = of_tenure + of_guard + of_shim;
+        println!("memory (PSS)   {sum:.1} MB: tenure {of_tenure:.1}, guard {of_guard:.1}, shim {of_shim:.1}");
+        let [of_tenure, of_guard, of_shim] = all.map(threads);
+        println!("threads        tenure {of_tenure}, guard {of_guard}, shim {of_shim}");
+        let before = all.map(wakes);
         std::thread::sleep(Duration::from_secs(30));
-        let (of_tenure, of_guard) = (wakes(tenure) - before.0, wakes(guard) - before.1);
-        println!("wake-ups in 30 s               {of_tenure} tenure + {of_guard} guard");
+        let [of_tenure, of_guard, of_shim] = [0, 1, 2].map(|at| wakes(all[at]) - before[at]);
+        println!("wake-ups, 30 s tenure {of_tenure}, guard {of_guard}, shim {of_shim}");
     }
 }

@@ -197,7 +197,7 @@ impl Runner {
         loop {
             tokio::select! {
                 biased;
-                ended = self.election.stopped() => return drop(ended),
+                _ = self.election.stopped() => return,
                 signal = self.signals.next() => {
                     if self.asked.replace(signal).is_some() {
                         return;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Rules, Token};
+use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Reading, Rules, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +59,10 @@ pub(crate) enum Command {
     },
     Stop {
         election: ElectionId,
+    },
+    Look {
+        seat: SeatName,
+        reply: oneshot::Sender<Result<Reading, Error>>,
     },
     Forget {
         seat: SeatName,
@@ -278,6 +282,7 @@ impl Driver {
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Drained { election, token } => self.step(election, Input::Drained(token)),
             Command::Stop { election } => self.step(election, Input::Stop),
+            Command::Look { seat, reply } => self.look(seat, reply),
             Command::Forget { seat, reply } => self.forget(seat, reply),
             Command::Sleep { until, reply } => {
                 self.at(until, Due::Sleeper(reply));

@@ -17,16 +17,16 @@
 
 mod folder;
 mod launch;
-mod ports;
+
 mod process;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
 mod resp;
 
+pub use crate::ports::free_port;
 pub use folder::Folder;
 pub use launch::Launch;
-pub use ports::free_port;
 pub use process::{PATIENCE, Process};
 pub use redis::{Redis, RedisSetup};
 pub use redis_cluster::RedisCluster;

@@ -10,7 +10,7 @@ use tenure_core::{Identity, StoreError};
 
 use crate::ears::{Ear, Ears};
 use crate::faults;
-use crate::scripts::Source;
+use crate::scripts::{self, Source};
 
 /// A connection that all calls share, pipelined. Once anything is wrong with it, it is over for good.
 pub(crate) struct Link {
@@ -32,10 +32,12 @@ impl Link {
         let mut connection = connect(info, Some(ears.clone())).await?;
         let mut who = redis::pipe();
         who.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+        // Loaded in advance, if that is permitted: a first write is then as quick as any other.
+        who.add_command(scripts::READ.load()).add_command(scripts::SWAP.load());
         let answers = connection
-            .send_packed_commands(&who, 0, 2)
+            .send_packed_commands(&who, 0, who.len())
             .await
-            .and_then(|answers| answers.into_iter().map(Value::extract_error).collect::<Result<Vec<_>, _>>())
+            .and_then(|answers| answers.into_iter().take(2).map(Value::extract_error).collect::<Result<Vec<_>, _>>())
             .map_err(|error| faults::of_connecting(&address, error))?;
         let text = |answer: &Value| redis::from_redis_value_ref::<String>(answer).unwrap_or_default();
         let field = |info: &str, name: &str| {

@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 
 use redis::Script;
 
-/// A script, and its name in errors.
+/// A script.
 pub(crate) struct Source {
     text: &'static str,
     hash: OnceLock<String>,
@@ -42,7 +42,14 @@ impl Source {
         Self { text, hash: OnceLock::new() }
     }
 
-    /// The command that runs it by its hash, as the server knows it after the first time.
+    /// The command that has the server know it.
+    pub(crate) fn load(&self) -> redis::Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(self.text);
+        command
+    }
+
+    /// The command that runs it by its hash, if the server knows it.
     pub(crate) fn by_hash(&self, keys: &[&str], arguments: &[&str]) -> redis::Cmd {
         let hash = self.hash.get_or_init(|| Script::new(self.text).get_hash().to_owned());
         command("EVALSHA", hash, keys, arguments)

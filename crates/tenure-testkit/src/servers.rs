@@ -15,6 +15,7 @@
 //! killed, the kernel kills the server, too. What is missing on this machine fails the test with the
 //! command that installs it. What a server said is shown when it does not start.
 
+mod certificates;
 mod folder;
 mod launch;
 
@@ -25,6 +26,7 @@ mod redis_sentinel;
 mod resp;
 
 pub use crate::ports::free_port;
+pub use certificates::Certificates;
 pub use folder::Folder;
 pub use launch::Launch;
 pub use process::{PATIENCE, Process};

@@ -43,11 +43,21 @@ pub(crate) fn of_connecting(address: &str, error: RedisError) -> StoreError {
     .because(error)
 }
 
+/// The server answers, but not to TLS.
+pub(crate) fn plain(address: &str) -> StoreError {
+    StoreError::denied(format!("no TLS with {address}: it serves Redis' protocol without: redis://"))
+}
+
 /// The server is a replica.
 pub(crate) fn replica(address: &str) -> StoreError {
     StoreError::refused(format!(
         "{address} is a replica and takes no writes (READONLY): name the master, or the Sentinels (redis+sentinel://)"
     ))
+}
+
+/// The server is one of several.
+pub(crate) fn in_cluster(address: &str) -> StoreError {
+    StoreError::denied(format!("{address} is part of a cluster: name it as redis+cluster://"))
 }
 
 /// The script is not known to the server.
@@ -74,7 +84,7 @@ fn by_code(address: &str, error: &RedisError) -> Option<StoreError> {
         wrong_password(address)
     } else if is("NOAUTH") {
         StoreError::denied(format!("{address} wants a password: redis://user:password@host"))
-    } else if is("NOPERM") {
+    } else if is("NOPERM") || said.contains("The user executing the script can't") {
         let detail = detail.split(" script:").next().unwrap_or_default();
         StoreError::denied(format!("{address} does not permit this ({detail}): see the README for the rights needed"))
     } else if is("WRONGTYPE") {
@@ -95,13 +105,17 @@ fn by_code(address: &str, error: &RedisError) -> Option<StoreError> {
     } else if is("CLUSTERDOWN") || is("MASTERDOWN") || is("TRYAGAIN") {
         StoreError::refused(format!("{address} cannot serve this now ({})", error.code().unwrap_or_default()))
     } else if is("MOVED") || is("ASK") {
-        StoreError::denied(format!("{address} is part of a cluster: name it as redis+cluster://"))
+        in_cluster(address)
     } else if is("BUSY") {
         StoreError::refused(format!("{address} is busy with somebody's script (BUSY)"))
     } else if is("NOSCRIPT") {
         StoreError::refused(format!("{address} forgets scripts (NOSCRIPT)"))
     } else if said.contains("DB index is out of range") || said.contains("SELECT is not allowed in cluster mode") {
         StoreError::denied(format!("{address} has no such database"))
+    } else if said.contains("unknown command") {
+        StoreError::denied(format!(
+            "{address} does not know a command that is needed: is it a Redis server, 6 or later?"
+        ))
     } else if said.contains("max number of clients reached") {
         StoreError::refused(format!("{address} takes no more connections: raise maxclients"))
     } else {

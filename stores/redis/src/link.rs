@@ -5,8 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value,
+};
 use tenure_core::{Identity, StoreError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::ears::{Ear, Ears};
 use crate::faults;
@@ -26,7 +30,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Connects, and asks who is there.
-    pub(crate) async fn connect(info: ConnectionInfo) -> Result<Arc<Self>, StoreError> {
+    pub(crate) async fn connect(info: ConnectionInfo, in_cluster: bool) -> Result<Arc<Self>, StoreError> {
         let address = info.addr().to_string();
         let ears = Arc::new(Ears::new());
         let mut connection = connect(info, Some(ears.clone())).await?;
@@ -49,6 +53,13 @@ impl Link {
                 "{address} does not tell which process it is (INFO server has no run_id): connect to the server itself"
             )));
         };
+        match field(&server, "redis_mode").as_deref() {
+            Some("sentinel") => {
+                return Err(StoreError::denied(format!("{address} is a Sentinel: name it as redis+sentinel://")));
+            }
+            Some("cluster") if !in_cluster => return Err(faults::in_cluster(&address)),
+            _ => {}
+        }
         if field(&replication, "role").as_deref() == Some("slave") {
             return Err(faults::replica(&address));
         }
@@ -210,9 +221,41 @@ pub(crate) async fn connect(
             Ok::<(), std::convert::Infallible>(())
         });
     }
+    let tls = match info.addr() {
+        ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+        _ => None,
+    };
     let client = Client::open(info).map_err(|error| faults::of_connecting(&address, error))?;
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(|error| faults::of_connecting(&address, error))
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    let connected = match tls {
+        None => connecting.await,
+        Some(at) => {
+            tokio::select! {
+                biased;
+                connected = connecting => connected,
+                () = answers_plainly(at) => return Err(faults::plain(&address)),
+            }
+        }
+    };
+    connected.map_err(|error| faults::of_connecting(&address, error))
 }
+
+/// Returns if a server turns out to speak without TLS. One that does waits for the end of a line when it
+/// is greeted with TLS, and would never be found out.
+async fn answers_plainly(at: (String, u16)) {
+    tokio::time::sleep(SLOW).await;
+    let asked = async {
+        let mut stream = TcpStream::connect(at).await?;
+        stream.write_all(b"PING\r\n").await?;
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let plain = asked.await.is_ok_and(|answer| [b"+PONG", b"-NOAU", b"-NOPE", b"-DENI"].contains(&&answer));
+    if !plain {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A server that takes longer to greet us over TLS is looked at more closely.
+const SLOW: Duration = Duration::from_millis(25);

@@ -91,7 +91,7 @@ impl Servers {
         if let Some(link) = holder.current() {
             return Ok(link);
         }
-        let link = Link::connect(self.info(node).await?).await?;
+        let link = Link::connect(self.info(node).await?, self.is_cluster()).await?;
         *holder.lock() = Some(link.clone());
         Ok(link)
     }

@@ -10,7 +10,7 @@ use crate::driver::Start;
 use crate::election::Shared;
 use crate::elections::Engine;
 use crate::handlers::Handlers;
-use crate::options::{JudgeOption, TakeoverOption};
+use crate::options::{JudgeOption, OnOverrun, TakeoverOption};
 use crate::{Election, ElectionOptions, Error, Event, Observer, Promises, SeatName, Term, span};
 
 /// A candidacy being configured. Nothing happens before [`start`](Self::start).
@@ -84,6 +84,12 @@ impl Builder {
         self
     }
 
+    /// See [`ElectionOptions::drift`].
+    pub fn drift(mut self, fraction: f64) -> Self {
+        self.options.drift = Some(fraction);
+        self
+    }
+
     /// See [`ElectionOptions::judge`].
     pub fn judge(mut self, judge: JudgeOption) -> Self {
         self.options.judge = Some(judge);
@@ -117,6 +123,12 @@ impl Builder {
     /// See [`ElectionOptions::give_up_after`].
     pub fn give_up_after(mut self, errors: u32) -> Self {
         self.options.give_up_after = Some(errors);
+        self
+    }
+
+    /// See [`ElectionOptions::on_overrun`].
+    pub fn on_overrun(mut self, what: OnOverrun) -> Self {
+        self.options.on_overrun = Some(what);
         self
     }
 

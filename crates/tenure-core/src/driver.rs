@@ -19,7 +19,7 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Rules, Token};
+use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Reading, Rules, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
+use crate::term::TermState;
 use crate::{Clock, DynStore, Ended, Error, Event, SeatName, StoreError, Term};
 
 /// Tells one election of an engine from the others.
@@ -58,6 +59,10 @@ pub(crate) enum Command {
     },
     Stop {
         election: ElectionId,
+    },
+    Look {
+        seat: SeatName,
+        reply: oneshot::Sender<Result<Reading, Error>>,
     },
     Forget {
         seat: SeatName,
@@ -266,7 +271,9 @@ impl Driver {
                 }
             }
             Command::Release { election, token } => {
-                let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(|term| term.token() == token);
+                // Another may have been handed the term since the last one let go of it.
+                let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
+                let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
                 if self.entries.get(&election).is_some_and(runs) {
                     self.step(election, Input::Release);
                 }
@@ -275,6 +282,7 @@ impl Driver {
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Drained { election, token } => self.step(election, Input::Drained(token)),
             Command::Stop { election } => self.step(election, Input::Stop),
+            Command::Look { seat, reply } => self.look(seat, reply),
             Command::Forget { seat, reply } => self.forget(seat, reply),
             Command::Sleep { until, reply } => {
                 self.at(until, Due::Sleeper(reply));

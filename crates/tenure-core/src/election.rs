@@ -11,7 +11,7 @@ use crate::driver::{Command, ElectionId};
 use crate::elections::Engine;
 use crate::events::{Entry, Queue};
 use crate::term::TermState;
-use crate::{Clock, Ended, Error, Event, Events, SeatName, Term};
+use crate::{Clock, Ended, Error, Event, Events, SeatName, StoreError, Term};
 
 /// A candidate's part in one election. Cheap to clone; clones are the same candidate.
 ///
@@ -222,6 +222,8 @@ pub(crate) struct State {
     pub(crate) leader: Option<Leader>,
     pub(crate) last_renewal: Option<SystemTime>,
     pub(crate) ended: Option<Ended>,
+    /// What the store complains of, until it works again.
+    pub(crate) failing: Option<Arc<StoreError>>,
     listeners: Vec<Weak<Queue>>,
 }
 
@@ -294,6 +296,7 @@ impl Shared {
                 .flatten()
                 .map(|term| Event::BecameLeader { term: Term::new(term) }),
             state.leader.clone().map(|leader| Event::LeaderChanged { leader: Some(leader) }),
+            state.failing.clone().map(|error| Event::Error { error }),
             state.ended.clone().map(|why| Event::Stopped { why }),
         ];
         for event in already.into_iter().flatten() {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, Line, Start};
 use crate::election::Shared;
-use crate::{Clock, DynStore, Election, Ended, Error, Observer, Promises, SeatName, Store, os};
+use crate::{Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
@@ -57,6 +57,17 @@ impl Elections {
     /// If the name cannot be used, or the engine cannot start.
     pub fn observe(&self, name: impl AsRef<str>) -> Result<Observer, Error> {
         self.election(name).observe()
+    }
+
+    /// Looks at the seat of an election once: who leads, and for how long yet by the store's word.
+    ///
+    /// # Errors
+    /// If the name cannot be used, or the store fails or does not answer in time.
+    pub async fn look(&self, name: impl AsRef<str>) -> Result<Look, Error> {
+        let seat = SeatName::new(name)?;
+        let (reply, answer) = oneshot::channel();
+        self.engine.start_thread()?.send(Command::Look { seat, reply });
+        answer.await?.map(|reading| Look::of(reading, &self.engine.promises))
     }
 
     /// Removes the seat of an election and its board, but keeps the number that its tokens must stay

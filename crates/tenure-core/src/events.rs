@@ -69,7 +69,7 @@ pub enum Event {
 }
 
 /// The events of an election, from the moment they were asked for: first what is the case already,
-/// if this candidate leads or knows who does, then what happens. A stream that ends after
+/// if this candidate leads or knows who does or the store fails, then what happens. A stream that ends after
 /// [`Event::Stopped`].
 ///
 /// Dropping it unsubscribes.

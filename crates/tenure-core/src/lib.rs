@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod handlers;
 pub mod layers;
+mod look;
 pub mod memory;
 mod name;
 mod options;
@@ -28,6 +29,7 @@ pub use election::{Election, Observer};
 pub use elections::Elections;
 pub use error::{Ended, Error, StoreError};
 pub use events::{Event, Events};
+pub use look::Look;
 pub use name::SeatName;
 pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
 pub use store::{Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
@@ -35,5 +37,5 @@ pub use tenure_protocol::{
     Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment, Push, Reading,
     Record, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,
 };
-pub use term::Term;
+pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

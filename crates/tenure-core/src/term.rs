@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use tenure_protocol::{Moment, Token, Why};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{ElectionId, Line};
@@ -40,6 +41,33 @@ impl Term {
     /// How long this term can be counted on, unless it is extended, which it usually is.
     pub fn remaining(&self) -> Duration {
         self.state.until().since(self.state.clock.now())
+    }
+
+    /// The moment that this term can be counted on until, unless it is extended: on the clock of the
+    /// engine, which on Linux is the `CLOCK_BOOTTIME` that all processes of the machine share.
+    pub fn deadline(&self) -> Moment {
+        self.state.until()
+    }
+
+    /// Resolves with the [deadline](Self::deadline) once it is another than the one known: after each
+    /// renewal, when work shall wrap up, and when the term is over. For work that lives elsewhere, say
+    /// in another process, and has to be told. Safe to drop.
+    pub async fn deadline_moved(&self, known: Moment) -> Moment {
+        loop {
+            let moved = self.state.moved.notified();
+            let until = self.state.until();
+            if until != known {
+                return until;
+            }
+            moved.await;
+        }
+    }
+
+    /// Counts as work of this term until what this returns is dropped: the seat is not given up
+    /// before that, even if the term is over, and this candidate does not stand again. `None` if the
+    /// term is ending. For work that the engine cannot cut; prefer the `run_…` calls for all other.
+    pub fn begin_work(&self) -> Option<Work> {
+        self.enter().map(Work)
     }
 
     /// Resolves when work shall wrap up. Safe to drop.
@@ -101,17 +129,19 @@ pub(crate) struct TermState {
     clock: Clock,
     /// Until when it may be counted on, in nanoseconds of the clock.
     until: AtomicU64,
+    /// Told whenever that changes.
+    moved: Notify,
     ending: CancellationToken,
     ended: CancellationToken,
     why: OnceLock<Why>,
-    work: Mutex<Work>,
+    work: Mutex<Tally>,
     release: Mutex<Weak<ReleaseOnDrop>>,
     line: Line,
     election: ElectionId,
 }
 
 #[derive(Default)]
-struct Work {
+struct Tally {
     running: usize,
     /// No more work may begin.
     closed: bool,
@@ -129,6 +159,7 @@ impl TermState {
             token,
             clock,
             until: AtomicU64::new(until.as_nanos()),
+            moved: Notify::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
             why: OnceLock::new(),
@@ -149,6 +180,7 @@ impl TermState {
 
     pub(crate) fn extend(&self, until: Moment) {
         self.until.store(until.as_nanos(), Ordering::Release);
+        self.moved.notify_waiters();
     }
 
     /// Tells work to wrap up; no more may begin. Returns whether none is running.
@@ -176,6 +208,11 @@ impl TermState {
         WorkGuard(self.clone())
     }
 
+    /// Whether somebody holds a clone of it that gives up the seat when dropped.
+    pub(crate) fn is_held(&self) -> bool {
+        self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).strong_count() > 0
+    }
+
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_cancelled()
     }
@@ -193,10 +230,15 @@ impl TermState {
         Moment::from_nanos(self.until.load(Ordering::Acquire))
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, Tally> {
         self.work.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
+
+/// Work of a term, as [`Term::begin_work`] returns it. It has returned when this is dropped.
+#[derive(Debug)]
+#[must_use = "the work counts as returned when this is dropped"]
+pub struct Work(#[expect(dead_code, reason = "only to be dropped")] WorkGuard);
 
 /// Work that the end of a term waits for.
 pub(crate) struct WorkGuard(Arc<TermState>);

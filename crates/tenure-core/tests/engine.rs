@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Elections, Ended, Event, LifeKind, ManualClock, Why};
+use tenure_core::{Elections, Ended, Event, Fault, LifeKind, ManualClock, Why};
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
 const LEASE: Duration = Duration::from_secs(15);
@@ -144,5 +144,82 @@ fn an_observer_leaves_the_seat_of_its_own_process_alone() {
         assert_eq!(a.term().unwrap().token(), token);
         assert_eq!(observer.leader().unwrap().candidate.id.as_ref(), "me");
         assert_eq!(observer.leader().unwrap().token, token);
+    });
+}
+
+#[test]
+fn whoever_listens_late_is_told_that_the_store_fails() {
+    each_kind(|clock, memory| {
+        memory.fail_next(Fault::Denied);
+        let one = Elections::with_clock(memory.store(), clock.clone());
+        let a = one.election("jobs").start().unwrap();
+        clock.settle();
+        let mut events = a.events();
+        assert!(matches!(block_on(events.next()), Some(Event::Error { .. })));
+        clock.advance(LEASE);
+        assert!(matches!(block_on(events.next()), Some(Event::Recovered)));
+        // And not once it works again.
+        assert!(!matches!(block_on(a.events().next()), Some(Event::Error { .. })));
+    });
+}
+
+#[test]
+fn a_term_tells_its_deadline_whenever_it_moves() {
+    each_kind(|clock, memory| {
+        let one = Elections::with_clock(memory.store(), clock.clone());
+        let a = one.election("jobs").start().unwrap();
+        clock.settle();
+        let term = a.term().unwrap();
+        let first = term.deadline();
+        assert_eq!(first.since(clock.now()), term.remaining());
+        clock.advance(LEASE / 2);
+        let second = block_on(term.deadline_moved(first));
+        assert!(second > first);
+        a.stop();
+        clock.settle();
+        assert!(block_on(term.deadline_moved(second)) < second);
+    });
+}
+
+#[test]
+fn the_seat_is_kept_until_work_that_lives_elsewhere_has_returned() {
+    each_kind(|clock, memory| {
+        let (one, other) = (
+            Elections::with_clock(memory.store(), clock.clone()),
+            Elections::with_clock(memory.store(), clock.clone()),
+        );
+        let a = one.election("jobs").stop_grace(LEASE * 10).start().unwrap();
+        clock.settle();
+        let b = other.election("jobs").start().unwrap();
+        let term = a.term().unwrap();
+        let work = term.begin_work().unwrap();
+        a.stop();
+        clock.advance(LEASE * 3);
+        assert!(term.is_current() && !a.is_leader() && !b.is_leader());
+        assert!(term.begin_work().is_none());
+        drop(work);
+        clock.settle();
+        assert!(b.is_leader());
+    });
+}
+
+#[test]
+fn one_look_tells_who_leads() {
+    each_kind(|clock, memory| {
+        let (one, other) = (
+            Elections::with_clock(memory.store(), clock.clone()),
+            Elections::with_clock(memory.store(), clock.clone()),
+        );
+        let looks = || block_on(other.look("jobs")).unwrap();
+        assert_eq!((looks().leader, looks().token.get()), (None, 0));
+        let a = one.election("jobs").candidate("a").start().unwrap();
+        clock.settle();
+        let look = looks();
+        assert_eq!(look.leader.unwrap().candidate.id.as_ref(), "a");
+        assert!(look.expires_in.is_none_or(|left| left <= LEASE));
+        a.stop();
+        clock.settle();
+        let look = looks();
+        assert_eq!((look.leader, look.token.get(), look.vouched), (None, 1, true));
     });
 }

@@ -46,8 +46,6 @@ pub struct Machine {
     ours: Option<Ours>,
     /// The outcome of a write of ours is not known before the seat was read.
     doubt: bool,
-    /// A write of ours was lost, so the version that we know is not the seat's.
-    outdated: bool,
     /// When a write that may name us was last sent.
     wrote_at: Moment,
     /// Since when nothing has kept us from leaving the seat: a stop tries for a lease from then on.
@@ -182,7 +180,6 @@ impl Machine {
             call: None,
             ours: None,
             doubt: false,
-            outdated: false,
             wrote_at: Moment::ORIGIN,
             leaving_since: Moment::ORIGIN,
             undrained: None,

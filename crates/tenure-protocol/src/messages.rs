@@ -47,7 +47,8 @@ pub enum Action {
         /// What to write.
         record: Record,
     },
-    /// Keep the seat that we hold.
+    /// Keep the seat that we hold. `Done` says that the seat still named this holder and term: a
+    /// heartbeat alone would keep a leader whose seat was deleted.
     Renew {
         /// The version it was last seen to have.
         held: Version,

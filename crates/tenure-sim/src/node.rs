@@ -40,8 +40,9 @@ pub(crate) struct Node {
     pub(crate) seen_version: Option<Version>,
     /// The life of the store's data that it last saw.
     pub(crate) identity: u32,
-    /// Failed calls since the last success that matters: a write of a leader, any answer to a follower.
-    pub(crate) failures: u32,
+    /// Writes and reads that failed since the last success that matters: a write of a leader, any answer
+    /// to a follower.
+    pub(crate) failed: (u32, u32),
     /// Cut off from the store until then.
     pub(crate) cut_off_until: Time,
 }

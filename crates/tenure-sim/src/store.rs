@@ -149,15 +149,15 @@ impl Shelf {
         self.has_floor
     }
 
-    fn reading(&self, life: impl FnOnce(&Kept) -> Life) -> Reading {
+    fn reading(&self, now: Time, life: impl FnOnce(&Kept) -> Life) -> Reading {
         Reading {
             seat: self.seat.as_ref().map(|kept| Seat {
                 record: kept.record.clone(),
                 version: kept.version.clone(),
                 life: life(kept),
             }),
-            // Like a revision of the whole store, which no write can turn back.
-            floor: if self.has_floor { Token::new(self.writes * 10) } else { Token::ZERO },
+            // Like a wall clock's milliseconds: ahead of every number that was ever bid.
+            floor: if self.has_floor { Token::new(now / 1_000_000) } else { Token::ZERO },
             identity: self.has_identity.then(|| Identity::new(format!("life {}", self.identity))),
         }
     }

@@ -93,15 +93,13 @@ impl Desk {
         shifts.sort_by_key(|shift| shift.sat_down);
         for pair in shifts.windows(2) {
             let (one, next) = (pair[0], pair[1]);
+            // Nobody sits down twice in a term, so one token twice means two candidates.
             ensure!(
-                one.token <= next.token,
+                one.token < next.token,
                 "a term with token {} began after one with token {}",
                 next.token,
                 one.token
             );
-            if one.token == next.token {
-                continue;
-            }
             ensure!(
                 one.last_act.is_none_or(|act| act < next.sat_down),
                 "two leaders worked at once: term {} still acted {:?} after term {} had begun its work",

@@ -39,6 +39,7 @@ impl std::fmt::Debug for Law {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Need {
     Sessions,
+    NoSessions,
     SessionsOrLocks,
     SharedHeartbeat,
     Push,
@@ -55,6 +56,7 @@ impl Need {
         let some_seat = || SeatName::new("tenure-testkit").expect("a name like any other");
         let (has, otherwise) = match self {
             Self::Sessions => (promises.life == LifeKind::Session, "it_has_no_sessions"),
+            Self::NoSessions => (promises.life != LifeKind::Session, "a_session_is_not_taken_by_force"),
             Self::SessionsOrLocks => {
                 (matches!(promises.life, LifeKind::Session | LifeKind::Lock), "it_has_no_sessions_or_locks")
             }

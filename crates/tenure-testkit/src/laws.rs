@@ -23,6 +23,7 @@ laws![
     odd_names_are_seats_of_their_own,
     tokens_only_rise,
     tokens_rise_above_a_deleted_seat,
+    a_forgotten_seat_keeps_its_floor,
     // The connection.
     many_tasks_may_call_at_once,
     a_dropped_call_leaves_nothing_locked,

@@ -1,14 +1,27 @@
 //! Every law on the memory store, in each of its kinds.
+//!
+//! `TENURE_TEST_PATIENCE=3` sets how many seconds to wait for what must happen, for runs in which a
+//! law is expected to fail.
+
+use std::time::Duration;
 
 use tenure_core::{LifeKind, TakeoverOption};
 use tenure_testkit::{Kit, MemorySubject};
 
 fn main() {
     Kit::new()
-        .subject("observe", MemorySubject::new(LifeKind::Observe))
-        .subject("clock", MemorySubject::new(LifeKind::Clock))
-        .subject("session", MemorySubject::new(LifeKind::Session))
-        .subject("session_safe", MemorySubject::new(LifeKind::Session).takeover(TakeoverOption::Safe))
-        .subject("lock", MemorySubject::new(LifeKind::Lock))
+        .subject("observe", memory(LifeKind::Observe))
+        .subject("clock", memory(LifeKind::Clock))
+        .subject("session", memory(LifeKind::Session))
+        .subject("session_safe", memory(LifeKind::Session).takeover(TakeoverOption::Safe))
+        .subject("lock", memory(LifeKind::Lock))
         .run();
+}
+
+fn memory(kind: LifeKind) -> MemorySubject {
+    let subject = MemorySubject::new(kind);
+    match std::env::var("TENURE_TEST_PATIENCE").ok().and_then(|seconds| seconds.parse().ok()) {
+        Some(seconds) => subject.patience(Duration::from_secs(seconds)),
+        None => subject,
+    }
 }

@@ -4,18 +4,21 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
 use serde::{Deserialize, Serialize};
-use tenure_protocol::{Change, Input, Leader, Reading, Record, Request, Seat, Swap, Token, Version};
+use tenure_protocol::{Change, Input, Leader, Moment, Reading, Record, Request, Seat, Swap, Token, Version};
 use tokio::sync::oneshot;
 
 use super::{Driver, Due, ElectionId, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
 use crate::{Error, Note, NoteKind, SeatName, Seen, StoreError};
+
+/// How long somebody who asks once waits for the store.
+const ONE_OFF: Duration = Duration::from_secs(10);
 
 /// What a pending future comes to.
 pub(super) enum Answer {
@@ -137,11 +140,25 @@ impl Driver {
         });
     }
 
+    pub(super) fn look(&self, seat: SeatName, reply: oneshot::Sender<Result<Reading, Error>>) {
+        let store = self.store.clone();
+        self.one_off(reply, async move { store.read(&seat).await });
+    }
+
     pub(super) fn forget(&self, seat: SeatName, reply: oneshot::Sender<Result<(), Error>>) {
         let store = self.store.clone();
+        self.one_off(reply, async move { store.forget(&seat).await });
+    }
+
+    /// A call that belongs to no election, under a time-out for people who wait.
+    fn one_off<T: Send + 'static>(
+        &self,
+        reply: oneshot::Sender<Result<T, Error>>,
+        call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) {
+        let call = self.before(self.clock.now() + ONE_OFF, "the store did not answer in time", call);
         tokio::spawn(async move {
-            let answer = caught(store.forget(&seat)).await;
-            let _ = reply.send(answer.map_err(|error| Error::Store(error.into())));
+            let _ = reply.send(call.await.map_err(|error| Error::Store(error.into())));
         });
     }
 
@@ -173,13 +190,22 @@ impl Driver {
         election: ElectionId,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
+        let until = self.clock.now() + self.entries[&election].rules.timing.attempt();
+        self.before(until, "the board did not answer in time", call)
+    }
+
+    fn before<T: Send + 'static>(
+        &self,
+        until: Moment,
+        late: &'static str,
+        call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
         let clock = self.clock.clone();
-        let until = clock.now() + self.entries[&election].rules.timing.attempt();
         async move {
             let (call, over) = (std::pin::pin!(caught(call)), std::pin::pin!(clock.sleep_until(until)));
             match select(call, over).await {
                 Either::Left((answer, _)) => answer,
-                Either::Right(_) => Err(StoreError::unknown("the board did not answer in time")),
+                Either::Right(_) => Err(StoreError::unknown(late)),
             }
         }
     }

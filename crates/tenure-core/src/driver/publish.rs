@@ -31,7 +31,7 @@ impl Entry {
             Action::Failing(fault) => self.on_failing(fault),
             Action::Recovered => {
                 info!(election = %self.shared.name, candidate = %self.shared.candidate, "the store works again");
-                self.tell(Event::Recovered);
+                self.tell_and(Event::Recovered, |state| state.failing = None);
             }
             Action::Read
             | Action::Swap { .. }
@@ -148,7 +148,7 @@ impl Entry {
         } else {
             warn!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store fails");
         }
-        self.tell(Event::Error { error });
+        self.tell_and(Event::Error { error: error.clone() }, |state| state.failing = Some(error));
     }
 
     pub(super) fn publish_stopped(mut self, why: Ended) {

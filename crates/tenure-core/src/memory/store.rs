@@ -240,7 +240,7 @@ impl Store for MemoryStore {
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        self.world.delete(seat);
+        self.world.forget(seat);
         Ok(())
     }
 }

@@ -159,6 +159,14 @@ impl World {
         self.announce(&news);
     }
 
+    /// Removes a seat and its board; the floor stays.
+    pub(super) fn forget(&self, seat: &SeatName) {
+        if let Some(slot) = self.lock().slots.get_mut(seat) {
+            slot.notes.clear();
+        }
+        self.delete(seat);
+    }
+
     pub(super) fn end_sessions(&self) {
         self.lock().sessions.values_mut().for_each(|session| session.ended = true);
         self.announce_all();

@@ -14,22 +14,12 @@ impl Machine {
             Err(fault) => {
                 self.on_fault(now, fault, true, out);
                 self.settle_bid(Bid::Failed(fault), out);
-                if let Stage::Leading(hold) | Stage::Ending(hold, _) = &self.stage
-                    && hold.renewing
-                    && !self.outdated
-                {
-                    // The next renewal asks the same question.
-                    self.doubt = false;
-                    self.look_at = None;
-                } else {
-                    self.look_at = Some(now);
-                }
+                self.look_at = Some(now);
                 return false;
             }
         };
         self.on_answer(out);
         self.doubt = false;
-        self.outdated = false;
         self.look_at = None;
         if self.sight.read(sent, now, reading, &self.rules.timing) {
             // Terms may have come and gone unseen: no number that we tried before is good any more.
@@ -94,7 +84,6 @@ impl Machine {
             }
             Ok(Swap::Lost) => {
                 self.on_answer(out);
-                self.outdated = true;
                 self.on_setback(now);
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);

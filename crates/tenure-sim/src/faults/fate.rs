@@ -33,8 +33,9 @@ pub(crate) enum Sort {
     Keep,
 }
 
-/// At most this many calls in a row fail in gentle weather: two renewals with their read-backs.
-const FAILURES_IN_A_ROW: u32 = 4;
+/// At most this many writes, and as many reads, fail in gentle weather until one succeeds: two renewals
+/// with their read-backs, which is what the timing has room for.
+const FAILURES: u32 = 2;
 
 /// Decides what becomes of a call of this node.
 pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
@@ -45,7 +46,8 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let until_quiet = plan.quiet_at.saturating_sub(world.now);
     let cut_off = world.now < world.nodes[node].cut_off_until;
     let more = if plan.weather == Weather::Focused { 2 } else { 1 };
-    let failures = world.nodes[node].failures;
+    let failed = &mut world.nodes[node].failed;
+    let failed = if sort == Sort::Read { &mut failed.1 } else { &mut failed.0 };
     let dice = &mut world.dice;
     let mut fate = Fate { there: one_way(dice, latency), back: one_way(dice, latency), ..Fate::default() };
     let mut struck = Vec::new();
@@ -56,12 +58,13 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
         fate.request_lost = true;
         return fate;
     }
-    if faults.has(FaultKind::Loss) && dice.chance(150 * more) && (!gentle || failures < FAILURES_IN_A_ROW) {
+    if faults.has(FaultKind::Loss) && dice.chance(150 * more) && (!gentle || *failed < FAILURES) {
         if dice.chance(500) {
             fate.request_lost = true
         } else {
             fate.reply_lost = true
         }
+        *failed += 1;
         struck.push(FaultKind::Loss);
     }
     if faults.has(FaultKind::Loss) && sort == Sort::Bid && more > 1 && dice.chance(400) {

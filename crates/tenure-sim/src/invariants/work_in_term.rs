@@ -1,5 +1,8 @@
-//! Work runs only within its term. Work that can be cut is gone when its term is; as for the rest, no
-//! other term begins in the same process before it has returned.
+//! Work of one term does not reach into the next: no term begins in a process before all work of its
+//! earlier ones has returned.
+//!
+//! That work which can be cut is gone when its term is over is not checked here: the world itself drops
+//! it by the node's clock, as the engine would. *One leader* checks the deadline that it is dropped at.
 
 use tenure_protocol::Action;
 

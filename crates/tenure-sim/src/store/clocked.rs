@@ -32,7 +32,7 @@ impl Model for Clocked {
 
     fn read(&self, now: Time) -> Reading {
         let time = StoreTime::from_nanos(self.time(now));
-        self.shelf.reading(|kept| Life::Clock { now: time, renewed: StoreTime::from_nanos(kept.written) })
+        self.shelf.reading(now, |kept| Life::Clock { now: time, renewed: StoreTime::from_nanos(kept.written) })
     }
 
     fn swap(&mut self, now: Time, write: &Write) -> Written {

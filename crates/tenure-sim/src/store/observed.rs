@@ -24,8 +24,8 @@ impl Model for Observed {
         &mut self.shelf
     }
 
-    fn read(&self, _now: Time) -> Reading {
-        self.shelf.reading(|_| Life::Observe)
+    fn read(&self, now: Time) -> Reading {
+        self.shelf.reading(now, |_| Life::Observe)
     }
 
     fn swap(&mut self, _now: Time, write: &Write) -> Written {

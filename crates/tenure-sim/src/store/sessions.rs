@@ -54,7 +54,7 @@ impl Model for Sessions {
     }
 
     fn read(&self, now: Time) -> Reading {
-        self.shelf.reading(|kept| if self.holder_lives(now, kept) { Life::Held } else { Life::Over })
+        self.shelf.reading(now, |kept| if self.holder_lives(now, kept) { Life::Held } else { Life::Over })
     }
 
     fn swap(&mut self, now: Time, write: &Write) -> Written {

@@ -33,7 +33,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         seen_version: None,
         highest_seen: Token::ZERO,
         identity: 0,
-        failures: 0,
+        failed: (0, 0),
         cut_off_until: 0,
     }
 }
@@ -137,7 +137,6 @@ impl World {
             Arrival::TimeOut { call } => {
                 if node.call == Some(call) {
                     node.call = None;
-                    node.failures += 1;
                     let was_read = self.calls.get(&call).is_some_and(|call| call.is_read());
                     let fault = Err(Fault::Unknown);
                     self.say(Some(nr), || "its call has timed out".into());
@@ -164,7 +163,7 @@ impl World {
             Input::Read(Ok(reading)) => self.nodes[nr].sees(reading),
             Input::Written(Ok(Swap::Done { version, since, granted })) => {
                 let Some(call) = self.calls.get(&call) else { return };
-                self.nodes[nr].failures = 0;
+                self.nodes[nr].failed = (0, 0);
                 self.nodes[nr].seen_version = Some(version.clone());
                 if let Some(record) = call.record() {
                     let holder = record.holder.as_ref().map(|_| own);
@@ -180,7 +179,6 @@ impl World {
                     *granted = Some(self.granted(nr));
                 }
             }
-            Input::Written(Err(_)) | Input::Read(Err(_)) => self.nodes[nr].failures += 1,
             _ => {}
         }
         self.step(nr, input);
@@ -221,7 +219,7 @@ impl Node {
         self.highest_seen = self.highest_seen.max(names.map_or(Token::ZERO, |(_, token)| token));
         self.seen_version = reading.seat.as_ref().map(|seat| seat.version.clone());
         if self.term.is_none() {
-            self.failures = 0;
+            self.failed = (0, 0);
         }
         if let Some(identity) = &reading.identity {
             self.identity = identity.as_str().trim_start_matches("life ").parse().unwrap_or(0);

@@ -20,19 +20,25 @@ laws![
     two_with_the_same_id_never_both_lead,
     a_lost_answer_to_a_winning_bid_ends_in_one_term,
     stop_during_a_bid_leaves_the_seat_free,
+    a_deleted_seat_makes_no_second_leader,
+    a_leader_whose_seat_is_taken_stops,
     // Work.
     work_drains_before_the_seat_is_released,
     work_that_cannot_be_cut_keeps_the_seat,
+    work_that_ignores_the_end_is_cut,
     work_that_panics_counts_as_returned,
+    work_runs_again_in_every_term,
     a_starved_runtime_does_not_delay_renewals,
     // Handlers and listeners.
     slow_handlers_do_not_delay_renewals,
     a_panicking_handler_does_not_hurt_the_election,
     stop_may_be_called_from_handlers_and_work,
+    a_cancelled_token_stops_the_election,
     every_beginning_has_its_end,
     everybody_knows_who_leads,
     // Asking once, and giving up.
     try_acquire_wins_or_is_told_that_the_seat_is_taken,
     a_term_acquired_by_hand_ends_with_its_last_clone,
+    a_term_is_kept_for_whoever_asks_before_it_is_dropped,
     a_candidate_gives_up_after_so_many_errors,
 ];

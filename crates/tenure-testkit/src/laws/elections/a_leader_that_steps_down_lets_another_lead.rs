@@ -35,10 +35,16 @@ async fn hand_over(bench: &Bench, from: &Standing, to: &Standing) -> Verdict {
                 matches!(event, Event::LostLeadership { token: ended, .. } if *ended == token)
             })
             .await?;
+        let Event::LostLeadership { why, .. } = ended else { continue };
+        ensure!(
+            why == Why::SteppedDown || !why.is_voluntary(),
+            "a term that was to be handed over ended for another reason: {}",
+            why.as_str()
+        );
         let next = bench.elected(to).await?.token();
         ensure!(next > token, "the next term has token {next}, which is not above {token}");
         // On a machine so busy that the term was lost before it could be handed over: once more.
-        if let Event::LostLeadership { why: Why::SteppedDown, .. } = ended {
+        if why == Why::SteppedDown {
             let seen = bench.read(&bench.connect(), &bench.seat("steps-down")).await?;
             let holder = seen.record.holder.map(|holder| holder.incarnation);
             ensure!(

@@ -22,6 +22,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     one.election.stop();
     let ended = bench.stopped(&one).await?;
     ensure!(ended == tenure_core::Ended::Stopped, "stop() must end as stopped, not as: {ended}");
+    let seen = bench.read(&bench.connect(), &seat).await?.record;
+    ensure!(!seen.is_held_by(one.election.candidate().incarnation), "the seat still names a candidate that has stopped");
     let second = bench.within("that the other works after one has stopped", desk.acted_above(first)).await?;
 
     ensure!(second > first, "the second term has token {second}, which is not above {first}");

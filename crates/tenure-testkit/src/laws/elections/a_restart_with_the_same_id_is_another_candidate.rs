@@ -19,6 +19,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let before = bench.stand(&seat, "same")?;
     before.works_at(&desk);
     let first = bench.within("that the first one works", desk.acted_above(Token::ZERO)).await?;
+    let old = bench.elected(&before).await?;
     // The old process cannot reach the store any more, but it still runs.
     before.wire.set(Traffic::Hang);
     let after = bench.stand(&seat, "same")?;
@@ -30,5 +31,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let second = bench.within("that the one started again works", desk.acted_above(first)).await?;
     let term = after.election.term().map(|term| term.token());
     ensure!(term.is_none_or(|token| token >= second), "the one started again leads with {term:?}, not {second}");
+    // Judged only once it is over, so that nothing it still does is overlooked.
+    bench.within("that the old term ends", old.ended()).await?;
     desk.acts_do_not_overlap()
 }

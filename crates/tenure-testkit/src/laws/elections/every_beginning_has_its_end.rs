@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tenure_core::{Event, Token};
 
+use crate::bench::now;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::{Bench, Verdict};
@@ -29,7 +30,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let mut slow = one.election.events();
     let mut half_asleep = one.election.events();
     let mut heard = Vec::new();
+    let until = now() + bench.patience;
     for number in 0..TERMS {
+        ensure!(now() < until, "{number} terms, each let go at once, took {:?}", bench.patience);
         let term = bench
             .within("that a free seat is acquired", async {
                 loop {

@@ -3,6 +3,9 @@
 //!
 //! Protects from: a seat released, or lapsed, while the work of its leader still runs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tenure_core::{Event, Why};
 
 use crate::failure::ensure;
@@ -17,15 +20,20 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let desk = Desk::new();
         let lease = bench.lease();
         let one = bench.stand_with(&seat, "one", |election| election.stop_grace(lease * 20))?;
-        let at = desk.clone();
+        let (at, has_wrapped_up) = (desk.clone(), Arc::new(AtomicBool::new(false)));
+        let flag = has_wrapped_up.clone();
         let working = one.works(move |term| {
-            let at = at.clone();
+            let (at, wrapped_up) = (at.clone(), flag.clone());
             async move {
                 let shift = at.sit(&term);
                 term.ending().await;
                 // It takes longer than a lease, and acts all the while.
                 let until = tokio::time::Instant::now() + lease * 3 / 2;
-                while shift.act() && tokio::time::Instant::now() < until {
+                while shift.act() {
+                    if tokio::time::Instant::now() >= until {
+                        wrapped_up.store(true, Ordering::SeqCst);
+                        break;
+                    }
                     tokio::time::sleep(lease / 50).await;
                 }
             }
@@ -53,6 +61,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         bench.stopped(&other).await?;
         next.abort();
         if as_asked {
+            ensure!(has_wrapped_up.load(Ordering::SeqCst), "work was cut while it had time left to wrap up in");
             ensure!(desk.sittings() == 2, "{} have worked, not two", desk.sittings());
             return Ok(());
         }

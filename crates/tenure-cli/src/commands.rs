@@ -1,0 +1,87 @@
+//! The commands, a file each.
+
+mod completions;
+#[cfg(target_os = "linux")]
+mod demo;
+mod forget;
+#[cfg(target_os = "linux")]
+mod run;
+mod status;
+mod step_down;
+mod stores;
+mod watch;
+
+#[cfg(target_os = "linux")]
+pub(crate) use self::demo::probe::{PROBE, main as probe};
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use tenure::Leader;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+use crate::screen;
+use crate::setup::{Setup, start_log};
+
+/// Runs a command, and returns its exit code.
+pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
+    let Cli { global, command } = cli;
+    start_log(&global);
+    match command {
+        Command::Completions(args) => return Ok(completions::run(&args)),
+        Command::Stores => return stores::run(&global),
+        #[cfg(target_os = "linux")]
+        Command::Demo(args) => return demo::run(&global, &args),
+        _ => {}
+    }
+    let setup = Setup::new(&global)?;
+    // One thread: the election has its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            #[cfg(target_os = "linux")]
+            Command::Run(args) => run::run(&global, &setup, args).await,
+            #[cfg(not(target_os = "linux"))]
+            Command::Run(_) | Command::Demo(_) => Err(Failure::new("this command needs Linux so far: use the library")),
+            Command::Status(args) => status::run(&global, &setup, &args).await,
+            Command::Watch(args) => watch::run(&global, &setup, &args).await,
+            Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
+            Command::Forget(args) => forget::run(&global, &setup, &args).await,
+            Command::Completions(_) | Command::Stores => unreachable!("done above"),
+            #[cfg(target_os = "linux")]
+            Command::Demo(_) => unreachable!("done above"),
+        }
+    })
+}
+
+/// A leader as JSON.
+fn leader_json(leader: &Leader) -> Value {
+    json!({
+        "candidate": &*leader.candidate.id,
+        "incarnation": leader.candidate.incarnation.to_string(),
+        "token": leader.token.get(),
+        "since": leader.since_ms.map(screen::timestamp),
+        "metadata": &*leader.metadata,
+    })
+}
+
+/// A leader for people: `host-123 (term 7, zone=a)`.
+fn leader_words(leader: &Leader) -> String {
+    let metadata: String = leader.metadata.iter().map(|(key, value)| format!(", {key}={value}")).collect();
+    format!("{} (term {}{metadata})", printable(&leader.candidate.id), leader.token)
+}
+
+/// What others have written must not move the cursor.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Prints a line to standard output. Whoever has stopped reading wants no more.
+fn print(line: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        result => Ok(result?),
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the demo happens: a folder, and the candidates in it, each a `tenure run` of its own.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, PipeWriter, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::probe::{PROBE, Report};
+use crate::process::shim;
+
+/// What happens on the stage.
+pub(super) enum Happening {
+    /// A command has started.
+    Started(Report, Instant),
+    /// Somebody at the keyboard has seen enough.
+    Interrupted,
+}
+
+pub(super) struct Stage {
+    folder: PathBuf,
+    lease: Duration,
+    /// What probes write to.
+    reports: PipeWriter,
+    pub(super) happenings: Receiver<Happening>,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+pub(super) struct Candidate {
+    pub(super) name: &'static str,
+    child: Child,
+    pub(super) state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Waits,
+    Leads(u64),
+    Stopped,
+    Gone,
+}
+
+impl Stage {
+    pub(super) fn set(names: &[&'static str], lease: Duration) -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("tenure-demo-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let (reader, reports) = io::pipe()?;
+        let (tell, happenings) = channel();
+        listen_to_probes(reader, tell.clone());
+        listen_to_keyboard(tell)?;
+        let mut stage = Self { folder, lease, reports, happenings, candidates: Vec::new() };
+        for name in names {
+            let child = stage.start(name)?;
+            stage.candidates.push(Candidate { name, child, state: State::Waits });
+        }
+        Ok(stage)
+    }
+
+    /// Starts a candidate. It dies with this thread, so that nothing is left of a demo that was killed.
+    fn start(&self, name: &str) -> io::Result<Child> {
+        let store = format!("sqlite:{}", self.folder.join("seats.db").display());
+        let lease = tenure::span::show(self.lease);
+        let probe = self.folder.join("probe");
+        let args = ["/proc/self/exe", "run", "--quiet", "--store", &store, "--candidate", name, "--lease", &lease];
+        let command = ["demo", "--", "/proc/self/exe", PROBE];
+        let args = args.iter().chain(&command).map(Path::new).chain([probe.as_path()]);
+        let (mut command, line) = shim::command(Path::new(""), args)?;
+        for (variable, _) in std::env::vars_os() {
+            let variable = variable.to_string_lossy().into_owned();
+            if variable.starts_with("TENURE_") && !variable.starts_with("TENURE_TEST_") {
+                command.env_remove(variable);
+            }
+        }
+        // No options from a file that happens to lie here, either.
+        command.current_dir(&self.folder);
+        let child = command.stdout(Stdio::from(self.reports.try_clone()?)).stderr(Stdio::null()).spawn()?;
+        shim::hand_stdin(&line, fs::File::open("/dev/null")?);
+        Ok(child)
+    }
+
+    /// Starts a candidate again that is gone.
+    pub(super) fn restart(&mut self, at: usize) -> io::Result<()> {
+        self.candidates[at].child = self.start(self.candidates[at].name)?;
+        self.candidates[at].state = State::Waits;
+        Ok(())
+    }
+}
+
+impl Candidate {
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(&mut self) {
+        let _ = self.child.wait();
+        self.state = State::Gone;
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for candidate in &self.candidates {
+            candidate.signal(Signal::TERM);
+            candidate.signal(Signal::CONT);
+        }
+        let began = Instant::now();
+        for candidate in &mut self.candidates {
+            while matches!(candidate.child.try_wait(), Ok(None)) {
+                if began.elapsed() > Duration::from_secs(5) {
+                    let _ = candidate.child.kill();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn listen_to_probes(reader: io::PipeReader, tell: Sender<Happening>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
+            if let Some(report) = Report::parse(&line)
+                && tell.send(Happening::Started(report, Instant::now())).is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+fn listen_to_keyboard(tell: Sender<Happening>) -> io::Result<()> {
+    let (mut reader, writer) = UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    std::thread::spawn(move || {
+        while reader.read_exact(&mut [0]).is_ok() {
+            if tell.send(Happening::Interrupted).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! `tenure run`: a command that runs while this candidate leads.
+//!
+//! ```text
+//!               elected               ending                    gone
+//!  tenure  waits ──▶ start, kill-at … ──▶ stop, kill-at ──────────▶ the seat is released ──▶ waits
+//!  guard   waits ──▶ spawns CMD ────────▶ SIGTERM … SIGKILL ──▶ gone
+//! ```
+//!
+//! The command counts as work of the term until the guard has said that nothing is left of it, so the
+//! engine does not give up the seat before that. What the guard is told to enforce is the moment that
+//! the engine counts on, moved with every renewal, less a margin.
+
+mod leave;
+mod signals;
+mod tell;
+
+use std::time::Duration;
+
+use tenure::{Election, ElectionOptions, Ended, Event, Events, Fault, Moment, Term, Work};
+
+use self::leave::{Leave, exec_failure};
+use self::signals::Signals;
+use self::tell::Teller;
+use crate::args::{Global, OnLoss, Run};
+use crate::failure::{Failure, store_error};
+use crate::process::keeper::Keeper;
+use crate::process::now;
+use crate::process::wire::{Exit, News};
+use crate::setup::Setup;
+
+pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
+    // First of all, so that no signal is lost.
+    let signals = Signals::listen()?;
+    let elections = setup.elections()?;
+    let options = setup.options(&args.election).overlaid(args.options.overrides());
+    let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
+    let election = elections.election(&args.election).options(options).start()?;
+    let mut runner = Runner {
+        events: election.events(),
+        keeper: start_guard(&election, &args)?,
+        margin: lease.div_f64(100.0).max(Duration::from_millis(50)),
+        teller: Teller::new(global, &args.election),
+        works: false,
+        guards: 1,
+        asked: None,
+        lifeline: Box::new(move || elections.lifeline()),
+        election,
+        signals,
+        args,
+    };
+    let leave = runner.run().await?;
+    // Whatever is left of the candidacy ends in good order; the guard ends with this process.
+    runner.part().await;
+    leave.into_code()
+}
+
+struct Runner {
+    args: Run,
+    election: Election,
+    events: Events,
+    lifeline: Box<dyn Fn() -> Option<std::fs::File>>,
+    keeper: Keeper,
+    signals: Signals,
+    teller: Teller,
+    /// How long before the end of the hold nothing may be left.
+    margin: Duration,
+    /// The store has answered.
+    works: bool,
+    /// How many were started.
+    guards: u32,
+    /// The signal that asked to leave.
+    asked: Option<i32>,
+}
+
+/// What has become of a command.
+enum Outcome {
+    /// It has ended by itself.
+    Exited(Exit),
+    /// It could not be executed.
+    Failed { errno: i32 },
+    /// It had to end with its term. How it did, if that is known.
+    Stopped(Option<Exit>),
+}
+
+impl Runner {
+    /// From term to term, until there is a reason to leave.
+    async fn run(&mut self) -> Result<Leave, Failure> {
+        loop {
+            let term = match self.wait().await? {
+                Ok(term) => term,
+                Err(ended) => return Ok(self.left(ended)),
+            };
+            // Asked to leave in between, or the term is ending: nothing is started any more.
+            let Some(work) = self.asked.is_none().then(|| term.begin_work()).flatten() else {
+                self.await_end(&term).await?;
+                continue;
+            };
+            match self.lead(&term, work).await? {
+                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.args.command[0])),
+                Outcome::Exited(exit) => return Ok(Leave::Exited(exit)),
+                Outcome::Stopped(exit) if self.asked.is_some() => return Ok(Leave::Asked(self.asked, exit)),
+                Outcome::Stopped(_) if self.args.on_loss == OnLoss::Exit => return Ok(Leave::Lost),
+                Outcome::Stopped(_) => self.await_end(&term).await?,
+            }
+        }
+    }
+
+    /// Waits for a term.
+    async fn wait(&mut self) -> Result<Result<Term, Ended>, Failure> {
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => self.on_signal(signal),
+                event = next(&mut self.events) => self.on_event(&event)?,
+                news = self.keeper.news() => {
+                    if news.is_none() {
+                        self.replace_guard().await?;
+                    }
+                }
+                term = self.election.elected() => return Ok(term),
+            }
+        }
+    }
+
+    /// Has the command run, and returns when nothing is left of it.
+    async fn lead(&mut self, term: &Term, work: Work) -> Result<Outcome, Failure> {
+        let mut deadline = term.deadline();
+        let mut moved_at = now();
+        let lifeline = (self.lifeline)();
+        self.keeper.start(term.token().get(), self.kill_at(deadline), lifeline.as_ref());
+        drop(lifeline);
+        let mut course = Course::default();
+        let reliable = loop {
+            let overdue = self.overdue(deadline, moved_at);
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    let again = self.asked.is_some();
+                    self.on_signal(signal);
+                    if again && !self.keeper.kill_at(0) {
+                        break false;
+                    }
+                }
+                moved = term.deadline_moved(deadline) => {
+                    (deadline, moved_at) = (moved, now());
+                    if !self.keeper.kill_at(self.kill_at(deadline)) {
+                        break false;
+                    }
+                }
+                () = term.ending(), if !course.stopping => {
+                    course.stopping = true;
+                    self.keeper.stop();
+                }
+                news = self.keeper.news() => match news {
+                    None => break false,
+                    Some(News::Gone) => break true,
+                    Some(news) => if course.ends_by_itself(news) {
+                        // What it has left behind ends with the term.
+                        self.election.stop();
+                    }
+                },
+                // The guard should have done it by then.
+                () = tokio::time::sleep(overdue) => break false,
+                event = next(&mut self.events) => self.on_event(&event)?,
+            }
+        };
+        if !reliable {
+            self.replace_guard().await?;
+        }
+        if !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current() {
+            // The command is gone, but the engine would go on leading.
+            self.election.step_down();
+        }
+        // Only now may the seat be released.
+        drop(work);
+        Ok(course.outcome())
+    }
+
+    async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => self.on_signal(signal),
+                event = next(&mut self.events) => self.on_event(&event)?,
+                () = term.ended() => return Ok(()),
+            }
+        }
+    }
+
+    /// Leaves the election. A signal cuts it short.
+    async fn part(&mut self) {
+        self.election.stop();
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.election.stopped() => return drop(ended),
+                signal = self.signals.next() => {
+                    if self.asked.replace(signal).is_some() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_signal(&mut self, signal: i32) {
+        if self.asked.replace(signal).is_none() {
+            self.teller.asked(signal);
+            self.election.stop();
+        }
+    }
+
+    fn on_event(&mut self, event: &Event) -> Result<(), Failure> {
+        match event {
+            // What will never work is told at once; what once has worked may work again.
+            Event::Error { error } if error.fault() == Fault::Denied && !self.works => {
+                return Err(Failure::new(store_error(error)));
+            }
+            Event::LeaderChanged { .. } | Event::BecameLeader { .. } | Event::Recovered => self.works = true,
+            _ => {}
+        }
+        self.teller.event(event, self.election.candidate());
+        Ok(())
+    }
+
+    /// Makes sure that nothing is left of a guard and what it guarded, and starts another.
+    async fn replace_guard(&mut self) -> Result<(), Failure> {
+        self.teller.guard_failed();
+        self.keeper.destroy().await;
+        self.guards += 1;
+        if self.guards > MOST_GUARDS {
+            return Err(Failure::new("the guard was killed again and again: find out by whom, and start again"));
+        }
+        self.keeper = start_guard(&self.election, &self.args)?;
+        Ok(())
+    }
+
+    fn kill_at(&self, deadline: Moment) -> u64 {
+        (deadline - self.margin).as_nanos()
+    }
+
+    /// How long to wait for a guard that should have killed everything by now.
+    fn overdue(&self, deadline: Moment, moved_at: u64) -> Duration {
+        let due = (deadline - self.margin / 2).max(Moment::from_nanos(moved_at) + self.margin);
+        due.since(Moment::from_nanos(now()))
+    }
+
+    fn left(&self, ended: Ended) -> Leave {
+        match ended {
+            Ended::GaveUp { errors } => Leave::GaveUp { errors },
+            Ended::EngineGone => Leave::EngineGone,
+            _ => Leave::Asked(self.asked, None),
+        }
+    }
+}
+
+/// The next event; never, after the last.
+async fn next(events: &mut Events) -> Event {
+    match events.next().await {
+        Some(event) => event,
+        None => std::future::pending().await,
+    }
+}
+
+/// So many guards are started in the life of one `tenure run`: killing them is not for every day.
+const MOST_GUARDS: u32 = 100;
+
+fn start_guard(election: &Election, args: &Run) -> Result<Keeper, Failure> {
+    let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
+    Keeper::start_guard(&args.command, &variables)
+        .map_err(|error| Failure::new(format!("the guard could not be started: {error}")))
+}
+
+/// What has become of a command so far.
+#[derive(Default)]
+struct Course {
+    /// It was asked to end.
+    stopping: bool,
+    /// The guard has killed it.
+    cut: bool,
+    by_itself: bool,
+    exit: Option<Exit>,
+    failed: Option<i32>,
+}
+
+impl Course {
+    /// Takes in what the guard tells. Returns whether the command has ended by itself.
+    fn ends_by_itself(&mut self, news: News) -> bool {
+        match news {
+            News::Cut => self.cut = true,
+            News::Failed { errno } => self.failed = Some(errno),
+            News::Exited(exit) => {
+                self.exit = Some(exit);
+                self.by_itself = !self.stopping && !self.cut;
+                return self.by_itself;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.failed, self.exit) {
+            (Some(errno), _) => Outcome::Failed { errno },
+            (None, Some(exit)) if self.by_itself => Outcome::Exited(exit),
+            (None, exit) => Outcome::Stopped(exit),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! One friendly line on standard error for each change of state.
+
+use tenure::{Candidate, Event, Why};
+
+use crate::args::{Global, LogFormat};
+use crate::commands::leader_words;
+use crate::failure::store_error;
+use crate::screen::Paint;
+
+/// Tells people what happens, unless they want the log or nothing.
+pub(crate) struct Teller {
+    election: String,
+    on: bool,
+    paint: Paint,
+}
+
+impl Teller {
+    pub(crate) fn new(global: &Global, election: &str) -> Self {
+        let on = !global.quiet && global.verbose == 0 && global.log_format == LogFormat::Text;
+        Self { election: election.to_owned(), on, paint: Paint::for_stream(&std::io::stderr()) }
+    }
+
+    pub(crate) fn event(&self, event: &Event, me: &Candidate) {
+        let (name, paint) = (&self.election, self.paint);
+        match event {
+            Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
+            // Why it was stopped is told by who has stopped it.
+            Event::Ending { token, why } if *why != Why::Stopped => {
+                self.say(paint.yellow(format!("hands over {name} (term {token}): {}", why.as_str())));
+            }
+            Event::LeaderChanged { leader: Some(leader) } if leader.candidate != *me => {
+                self.say(paint.dim(format!("waits for {name}, led by {}", leader_words(leader))));
+            }
+            Event::Error { error } => {
+                self.say(paint.red(format!("the store fails: {}: still trying", store_error(error))));
+            }
+            Event::Recovered => self.say(paint.green("the store works again")),
+            Event::Overran { token } => {
+                self.say(paint.red(format!(
+                    "something of term {token} of {name} cannot be killed: it stands no more until then"
+                )));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn asked(&self, signal: i32) {
+        let what = match signal {
+            2 => "interrupted",
+            1 => "hung up on",
+            _ => "asked to end",
+        };
+        self.say(self.paint.dim(format!("{what}: leaves {}", self.election)));
+    }
+
+    pub(crate) fn guard_failed(&self) {
+        self.say(self.paint.red("the guard died or does not answer: kills everything it guarded"));
+    }
+
+    fn say(&self, line: impl std::fmt::Display) {
+        if self.on {
+            eprintln!("tenure: {line}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `tenure status`: who leads.
+
+use serde_json::json;
+use std::time::Duration;
+
+use super::{leader_json, leader_words, print};
+use crate::args::{Global, Status};
+use crate::failure::Failure;
+use crate::screen::{Paint, span, wall_ms};
+use crate::setup::Setup;
+
+pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result<u8, Failure> {
+    let look = setup.elections()?.look(&args.election).await?;
+    if global.json {
+        let leader = look.leader.as_ref().map(|leader| {
+            let mut value = leader_json(leader);
+            value["expires_in_ms"] = json!(look.expires_in.map(|left| left.as_millis() as u64));
+            value
+        });
+        print(json!({
+            "election": args.election,
+            "store": setup.shown(),
+            "leader": leader,
+            "vouched": look.vouched,
+            "token": look.token.get(),
+        }))?;
+    } else if !global.quiet {
+        let paint = Paint::for_stream(&std::io::stdout());
+        match &look.leader {
+            None if look.token.get() == 0 => print(paint.yellow("vacant: nobody has led yet"))?,
+            None => print(paint.yellow(format!("vacant: nobody leads (the last term was {})", look.token)))?,
+            Some(leader) => {
+                let so_far = leader.since_ms.map(|since| {
+                    let ago = Duration::from_millis(wall_ms().saturating_sub(since));
+                    format!(", for {} so far", span(ago))
+                });
+                let expires = look.expires_in.map(|left| format!(", its lease is good for another {}", span(left)));
+                let unsure = (!look.vouched).then_some(", as last written: this store cannot tell if it still lives");
+                print(format!(
+                    "{} leads{}{}{}",
+                    paint.green(leader_words(leader)),
+                    so_far.unwrap_or_default(),
+                    paint.dim(expires.unwrap_or_default()),
+                    paint.dim(unsure.unwrap_or_default()),
+                ))?;
+            }
+        }
+    }
+    Ok(if look.leader.is_some() { 0 } else { 1 })
+}

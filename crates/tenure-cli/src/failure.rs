@@ -1,0 +1,97 @@
+//! Why a command failed: one line that says what to do, and an exit code.
+
+use std::error::Error as _;
+use std::fmt;
+
+use tenure::{ConnectError, Error, StoreError};
+
+/// The exit code for bad usage, and for everything that could not be found out.
+pub(crate) const CANNOT_TELL: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: CANNOT_TELL }
+    }
+
+    /// From what the parser of the command line has to say, at length.
+    pub(crate) fn usage(said: &str) -> Self {
+        let said = said.split("\n\nUsage:").next().and_then(|said| said.split("\n\nFor more").next()).unwrap_or(said);
+        let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
+        let said = words.join(" ").replace(" tip: ", "; ");
+        Self::new(format!("{}: see `tenure help` or --help", said.trim_end_matches(['.', ':'])))
+    }
+
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One line, whatever others have put into it.
+        for (at, line) in self.message.lines().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { " " }, line.trim())?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Store(error) => Self::new(store_error(&error)),
+            error => Self::new(error.to_string()),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// What a store said, with what it said it was caused by.
+pub(crate) fn store_error(error: &StoreError) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message += &format!(": {cause}");
+        source = cause.source();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_in_one_line() {
+        assert_eq!(Failure::new("first\n  second").to_string(), "first second");
+    }
+
+    #[test]
+    fn a_store_error_tells_its_causes() {
+        let error = StoreError::denied("cannot open the database").because(std::io::Error::other("no permission"));
+        assert_eq!(store_error(&error), "cannot open the database: no permission");
+    }
+}

@@ -1,0 +1,44 @@
+//! The command `tenure`: runs a command while leading, tells who leads, hands over.
+
+mod args;
+mod commands;
+mod failure;
+mod mask;
+#[cfg(target_os = "linux")]
+mod process;
+mod screen;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Cli;
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    // Guard and shim come first: they are small, and nothing else of this program runs in them.
+    #[cfg(target_os = "linux")]
+    {
+        let mut args = std::env::args_os().skip(1);
+        match args.next() {
+            Some(role) if role == process::GUARD => process::guard::main(args),
+            Some(role) if role == process::SHIM => process::shim::main(args),
+            Some(role) if role == commands::PROBE => commands::probe(args),
+            _ => {}
+        }
+    }
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => commands::run(cli),
+        // Help was asked for, which is no error.
+        Err(help) if !help.use_stderr() => help.exit(),
+        Err(error) => Err(Failure::usage(&error.to_string())),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("tenure: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! URLs as they may be shown.
+
+/// A URL with what may be secret in it masked: the password, and the values of parameters whose names
+/// sound like one.
+pub(crate) fn mask(url: &str) -> String {
+    let (front, query) = url.split_once('?').map_or((url, None), |(front, query)| (front, Some(query)));
+    let mut masked = mask_password(front);
+    if let Some(query) = query {
+        let parameters: Vec<String> = query.split('&').map(mask_parameter).collect();
+        masked = format!("{masked}?{}", parameters.join("&"));
+    }
+    masked
+}
+
+fn mask_password(front: &str) -> String {
+    let Some((scheme, rest)) = front.split_once("://") else { return front.to_owned() };
+    // The last @ before the path: a password may hold one, unescaped by mistake. A slash may be in it
+    // by mistake, too, so where there is an @ at all, everything up to it counts.
+    let Some((user, host)) = rest.rsplit_once('@') else { return front.to_owned() };
+    let user = match user.split_once(':') {
+        Some((user, _)) => format!("{user}:***"),
+        None => user.to_owned(),
+    };
+    format!("{scheme}://{user}@{host}")
+}
+
+fn mask_parameter(parameter: &str) -> String {
+    const SECRET: [&str; 8] = ["pass", "pwd", "secret", "token", "key", "sig", "credential", "auth"];
+    match parameter.split_once('=') {
+        Some((name, _)) if SECRET.iter().any(|word| name.to_ascii_lowercase().contains(word)) => {
+            format!("{name}=***")
+        }
+        _ => parameter.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked() {
+        for (url, shown) in [
+            ("redis://user:hunter2@host:6379/0", "redis://user:***@host:6379/0"),
+            ("redis://:hunter2@host", "redis://:***@host"),
+            (
+                "postgres://u:hunter2@h/db?sslmode=require&password=hunter2",
+                "postgres://u:***@h/db?sslmode=require&password=***",
+            ),
+            ("postgres://u:hunter2@hunter2@h/db", "postgres://u:***@h/db"),
+            ("postgres://u:hunter2/hunter2@h/db", "postgres://u:***@h/db"),
+            (
+                "azblob://account/container?SharedAccessSignature=hunter2",
+                "azblob://account/container?SharedAccessSignature=***",
+            ),
+        ] {
+            assert_eq!(mask(url), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_not_secret_is_shown() {
+        for url in
+            ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "redis://user@host", "sqlite:a.db?mode=ro"]
+        {
+            assert_eq!(mask(url), url);
+        }
+    }
+}

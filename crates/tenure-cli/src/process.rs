@@ -1,0 +1,43 @@
+//! The processes of `tenure run`.
+//!
+//! ```text
+//!   tenure ──────── orders, descriptors ───────▶ guard ── spawns ──▶ shim ══ exec ══▶ CMD
+//!   (the election)  ◀── started, exited, gone ── (a session of its own,               (a process group
+//!                                                 parent and reaper of                  of its own, no
+//!                                                 all that CMD starts)                  terminal)
+//! ```
+//!
+//! The command must be dead by the end of its term even if `tenure` is stopped, killed or cut off, so
+//! the end is enforced by a process that does nothing else. All three are this one program, executed
+//! again with a hidden first argument.
+//!
+//! - `wire.rs`: what tenure and the guard say to each other
+//! - `guard.rs`: the guard itself
+//! - `shim.rs`: what becomes the command
+//! - `family.rs`: signals to, and the end of, everything that descends from this process
+//! - `cgroup.rs`: the same by control group, where there is one to be had
+//! - `keeper.rs`: tenure's side: starts the guard, asks it, and stands in for it should it fail
+
+pub(crate) mod cgroup;
+pub(crate) mod family;
+pub(crate) mod guard;
+pub(crate) mod keeper;
+pub(crate) mod shim;
+pub(crate) mod wire;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The hidden first argument that makes this program a guard.
+pub(crate) const GUARD: &str = "__guard";
+
+/// The hidden first argument that makes this program a shim.
+pub(crate) const SHIM: &str = "__shim";
+
+/// This program, whatever has become of the file it was started from.
+const MYSELF: &str = "/proc/self/exe";
+
+/// Nanoseconds of the clock that terms are counted by.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,98 @@
+//! A control group of its own for the command, where this process may make one: killing it kills
+//! everybody in it at once, however fast they fork.
+//!
+//! Only with cgroup v2, in a group that is ours to divide (as root in a container, or a service with
+//! `Delegate=yes`). Where it cannot be had, `family.rs` does without.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A control group, removed when this is dropped, which works once it is empty.
+#[derive(Debug)]
+pub(crate) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes one below that of this process; `None` if that cannot be.
+    pub(crate) fn make() -> Option<Self> {
+        if std::env::var_os("TENURE_TEST_NO_CGROUP").is_some() {
+            return None;
+        }
+        let own = own_group(
+            &fs::read_to_string("/proc/self/cgroup").ok()?,
+            &fs::read_to_string("/proc/self/mountinfo").ok()?,
+        )?;
+        let group = Self::of_guard(&own, std::process::id());
+        fs::create_dir(&group.0).ok()?;
+        // Before Linux 5.14 it has no such file, and then it is of no use.
+        group.0.join("cgroup.kill").exists().then_some(group)
+    }
+
+    fn of_guard(own: &Path, guard: u32) -> Self {
+        Self(own.join(format!("tenure-{guard}")))
+    }
+
+    /// The file that a process writes `0` to in order to join.
+    pub(crate) fn door(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
+    /// Kills everybody in it.
+    pub(crate) fn kill(&self) {
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Removes what a guard that was killed has left behind. Its group is empty by then.
+pub(crate) fn clean_up_after(guard: u32) {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    if let Some(own) = own_group(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) {
+        drop(Cgroup::of_guard(&own, guard));
+    }
+}
+
+/// The folder of this process's own group, from its `cgroup` and `mountinfo`.
+fn own_group(membership: &str, mounts: &str) -> Option<PathBuf> {
+    let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let (root, mount) = mounts.lines().find_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        (back.split(' ').next()? == "cgroup2").then_some((front.next()?, front.next()?))
+    })?;
+    // What lies outside of the part that is mounted here cannot be reached.
+    let below = Path::new(path).strip_prefix(root).ok()?;
+    Some(Path::new(mount).join(below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "22 1 0:20 / /proc rw - proc proc rw\n\
+        30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn the_own_group_is_found_below_the_mount() {
+        let group = own_group("1:cpu:/x\n0::/user.slice/job\n", MOUNTS);
+        assert_eq!(group.unwrap(), Path::new("/sys/fs/cgroup/user.slice/job"));
+        assert_eq!(own_group("0::/\n", MOUNTS).unwrap(), Path::new("/sys/fs/cgroup"));
+    }
+
+    #[test]
+    fn without_version_two_there_is_none() {
+        assert_eq!(own_group("1:cpu:/x\n", MOUNTS), None);
+        assert_eq!(own_group("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n"), None);
+    }
+
+    #[test]
+    fn a_group_outside_of_what_is_mounted_is_out_of_reach() {
+        let mounts = "30 22 0:26 /inner /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(own_group("0::/other\n", mounts), None);
+        assert_eq!(own_group("0::/inner/a\n", mounts).unwrap(), Path::new("/sys/fs/cgroup/a"));
+    }
+}

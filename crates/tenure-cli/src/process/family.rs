@@ -1,0 +1,98 @@
+//! Everything that descends from this process: told to end, killed, and reaped until none is left.
+//!
+//! This process is a subreaper, so whoever loses its parent becomes a child of this one: in the end
+//! everybody does, also those that have started a session or a group of their own. A child that was
+//! not reaped keeps its number, so a signal to a child never hits somebody else.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait,
+};
+
+/// Makes orphans among the descendants come to this process.
+pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
+    set_child_subreaper(Some(getpid()))
+}
+
+/// Reaps all children that have ended, telling of each. Returns whether none is left.
+pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => ended(pid, status),
+            Ok(None) => return false,
+            Err(Errno::CHILD) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Kills all children, and the whole process groups that they are in: a group is killed in one go, so
+/// that nobody in it can slip away by forking. To be called again until none is left, as the children
+/// of the killed become ours.
+pub(crate) fn kill() {
+    let mine = getpgrp();
+    for child in children() {
+        if let Ok(group) = getpgid(Some(child))
+            && group != mine
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = kill_process(child, Signal::KILL);
+    }
+}
+
+/// The children of this process, ended or not.
+pub(crate) fn children() -> Vec<Pid> {
+    children_by_thread().unwrap_or_else(children_by_parent)
+}
+
+/// As the kernel lists them for each thread, where it was built to.
+fn children_by_thread() -> Option<Vec<Pid>> {
+    let mut found = Vec::new();
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let listed = fs::read_to_string(thread.path().join("children")).ok()?;
+        found.extend(listed.split_ascii_whitespace().filter_map(pid));
+    }
+    Some(found)
+}
+
+/// By asking every process for its parent.
+fn children_by_parent() -> Vec<Pid> {
+    let me = getpid().as_raw_nonzero().to_string();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| {
+            let child = pid(entry.file_name().to_str()?)?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            // The name, in parentheses, may hold anything.
+            let parent = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?;
+            (parent == me).then_some(child)
+        })
+        .collect()
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_of_finding_children_agree() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let by_parent = children_by_parent().contains(&pid);
+        let by_thread = children_by_thread().is_none_or(|children| children.contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(by_parent && by_thread);
+    }
+}

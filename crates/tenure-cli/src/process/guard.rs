@@ -1,0 +1,333 @@
+//! The guard: sees to it that nothing of a command outlives its term.
+//!
+//! One thread, no timers of its own but the one for the end of the term. It waits for
+//!
+//! - orders from tenure; if tenure is gone, everything is killed, and the guard ends
+//! - the end of the term: everything is killed
+//! - the end of children, by SIGCHLD
+//!
+//! and tells tenure what has become of the command. Only once *nothing* is left does it say so, or end,
+//! and with that let go of the lifeline that tells other candidates that the leader lives.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, Signal, WaitStatus, getpgid, kill_process, kill_process_group, setsid};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+
+use super::cgroup::Cgroup;
+use super::wire::{Exit, Heard, News, Order};
+use super::{family, now, shim, wire};
+
+/// Guards the command `CMD ARGS…`. Standard input is the line to tenure.
+pub(crate) fn main(command: impl Iterator<Item = OsString>) -> ! {
+    let code = match Guard::new(command.collect()) {
+        Ok(mut guard) => {
+            guard.run();
+            0
+        }
+        Err(error) => {
+            eprintln!("tenure: the guard could not start: {error}");
+            2
+        }
+    };
+    std::process::exit(code)
+}
+
+struct Guard {
+    command: Vec<OsString>,
+    line: std::io::Stdin,
+    /// Readable when a child has ended.
+    ended: UnixStream,
+    /// Readable when the term is over.
+    timer: OwnedFd,
+    job: Option<Job>,
+}
+
+/// A command that runs, or what it has left behind.
+struct Job {
+    /// Its process; `None` once that has ended.
+    main: Option<Pid>,
+    group: Pid,
+    kill_at: u64,
+    /// Closed once the shim has become the command.
+    shim: Option<OwnedFd>,
+    failed: Option<i32>,
+    /// Who was asked to end: the group, and which orphans.
+    stopping: bool,
+    group_asked: bool,
+    asked: BTreeSet<i32>,
+    cgroup: Option<Cgroup>,
+    /// Held until nothing is left.
+    _lifeline: Option<OwnedFd>,
+}
+
+impl Guard {
+    fn new(command: Vec<OsString>) -> std::io::Result<Self> {
+        // First of all: what asks a whole service or terminal to end is tenure's to hear. Handlers
+        // that do nothing, unlike ignored signals, are not passed on to the command.
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
+            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+        }
+        let (ended, wake) = UnixStream::pair()?;
+        ended.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGCHLD, wake)?;
+        setsid()?;
+        family::adopt_orphans()?;
+        let _ = rustix::thread::set_name(c"tenure-guard");
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let guard = Self { command, line: std::io::stdin(), ended, timer, job: None };
+        guard.tell(News::Ready);
+        Ok(guard)
+    }
+
+    fn run(&mut self) {
+        loop {
+            self.wait();
+            // Time first: nothing that comes in may hold up the end.
+            self.keep_time();
+            loop {
+                match wire::next_order(&self.line) {
+                    Heard::Nothing => break,
+                    Heard::Said(order, descriptors) => self.obey(order, descriptors),
+                    Heard::Over => return self.kill(),
+                }
+            }
+            self.look();
+        }
+    }
+
+    /// Kills everything if time is up.
+    fn keep_time(&mut self) {
+        if self.job.as_ref().is_some_and(|job| now() >= job.kill_at) {
+            self.tell(News::Cut);
+            self.kill();
+        }
+    }
+
+    /// Sleeps until something happens.
+    fn wait(&self) {
+        let mut sources = vec![
+            PollFd::new(&self.line, PollFlags::IN),
+            PollFd::new(&self.ended, PollFlags::IN),
+            PollFd::new(&self.timer, PollFlags::IN),
+        ];
+        if let Some(shim) = self.job.as_ref().and_then(|job| job.shim.as_ref()) {
+            sources.push(PollFd::new(shim, PollFlags::IN));
+        }
+        // Interrupted, it looks around, which does no harm.
+        let _ = poll(&mut sources, None);
+    }
+
+    fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
+        match order {
+            Order::Start { token, kill_at } => {
+                if self.job.is_some() || now() >= kill_at {
+                    self.tell(News::Cut);
+                    return self.tell(News::Gone);
+                }
+                match self.start(token, kill_at, descriptors) {
+                    Ok(job) => {
+                        self.tell(News::Started { pid: job.group.as_raw_nonzero().get() });
+                        self.job = Some(job);
+                        self.set_timer(Some(kill_at));
+                    }
+                    Err(error) => {
+                        self.tell(News::Failed { errno: error.raw_os_error().unwrap_or(0) });
+                        self.tell(News::Gone);
+                    }
+                }
+            }
+            Order::KillAt(moment) => {
+                if let Some(job) = &mut self.job {
+                    job.kill_at = moment;
+                    self.set_timer(Some(moment));
+                }
+                self.tell(News::Heard);
+                self.keep_time();
+            }
+            Order::Stop => {
+                if let Some(job) = &mut self.job {
+                    job.ask();
+                }
+            }
+        }
+    }
+
+    fn start(&self, token: u64, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(rustix::io::Errno::BADF);
+        let (stdin, stdout, stderr) = (next()?, next()?, next()?);
+        // Out of the way of scripts, which like to use small numbers for their own.
+        let lifeline = descriptors.next().map(|lifeline| fcntl_dupfd_cloexec(&lifeline, 100).unwrap_or(lifeline));
+        if let Some(lifeline) = &lifeline {
+            // Everything that descends from here keeps it: as long as one of them lives, the seat is
+            // not free before its lease is over.
+            fcntl_setfd(lifeline, FdFlags::empty())?;
+        }
+        let cgroup = Cgroup::make();
+        let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
+        let (mut command, shim) = shim::command(&door, &self.command)?;
+        let child = command
+            .env("TENURE_TERM", token.to_string())
+            .stdout(Stdio::from(stdout))
+            .stderr(Stdio::from(stderr))
+            .spawn()?;
+        // Its end of the line would be kept open with it.
+        drop(command);
+        shim::hand_stdin(&shim, stdin);
+        let pid = Pid::from_child(&child);
+        Ok(Job {
+            main: Some(pid),
+            group: pid,
+            kill_at,
+            shim: Some(shim),
+            failed: None,
+            stopping: false,
+            group_asked: false,
+            asked: BTreeSet::new(),
+            cgroup,
+            _lifeline: lifeline,
+        })
+    }
+
+    /// Finds out what has become of the command and of what it has started.
+    fn look(&mut self) {
+        let _ = (&self.ended).read(&mut [0; 64]);
+        let Some(job) = &mut self.job else {
+            family::reap(|_, _| {});
+            return;
+        };
+        // Before the reaping: a shim tells why it failed, and then ends.
+        job.hear_shim();
+        let (news, none_left) = job.reap();
+        if job.stopping && !none_left {
+            job.ask_orphans();
+        }
+        if let Some(news) = news {
+            self.tell(news);
+        }
+        if none_left {
+            self.gone();
+        }
+    }
+
+    /// Kills everything, and returns when nothing is left.
+    fn kill(&mut self) {
+        let Some(job) = &mut self.job else { return };
+        let mut pause = 1_000_000;
+        loop {
+            if let Some(cgroup) = &job.cgroup {
+                cgroup.kill();
+            }
+            if job.main.is_some() {
+                let _ = kill_process_group(job.group, Signal::KILL);
+            }
+            family::kill();
+            let (news, none_left) = job.reap();
+            if let Some(news) = news {
+                let _ = wire::send(&self.line, &news.to_string(), &[]);
+            }
+            if none_left {
+                return self.gone();
+            }
+            // The next one to end, or a little later: what is being killed may yet be dying.
+            let timeout = Timespec { tv_sec: 0, tv_nsec: pause };
+            let _ = poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&timeout));
+            let _ = (&self.ended).read(&mut [0; 64]);
+            pause = (pause * 2).min(50_000_000);
+        }
+    }
+
+    fn gone(&mut self) {
+        self.job = None;
+        self.set_timer(None);
+        self.tell(News::Gone);
+    }
+
+    /// Wakes at this moment, or never.
+    fn set_timer(&self, moment: Option<u64>) {
+        // Zero would mean never.
+        let moment = moment.map_or(0, |moment| moment.max(1));
+        let at = Timespec { tv_sec: (moment / 1_000_000_000) as i64, tv_nsec: (moment % 1_000_000_000) as i64 };
+        let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
+    }
+
+    /// Should tenure be gone, that will be heard on the line.
+    fn tell(&self, news: News) {
+        let _ = wire::send(&self.line, &news.to_string(), &[]);
+    }
+}
+
+impl Job {
+    fn hear_shim(&mut self) {
+        let Some(shim) = &self.shim else { return };
+        match wire::receive(shim, RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            Ok(Some(packet)) => {
+                self.failed = packet.text.parse().ok();
+                self.shim = None;
+            }
+            Ok(None) | Err(_) => self.shim = None,
+        }
+    }
+
+    /// Reaps who has ended. Returns what there is to tell of the command, and whether nothing is left.
+    fn reap(&mut self) -> (Option<News>, bool) {
+        let (main, failed) = (self.main, self.failed);
+        let mut news = None;
+        let none_left = family::reap(|pid, status| {
+            if main == Some(pid) {
+                news = Some(failed.map_or(News::Exited(exit(status)), |errno| News::Failed { errno }));
+            }
+        });
+        if news.is_some() {
+            self.main = None;
+        }
+        (news, none_left)
+    }
+
+    /// Asks everything to end.
+    fn ask(&mut self) {
+        self.stopping = true;
+        // Only while its first process is not reaped is the number of the group surely its own.
+        if self.main.is_some() && !self.group_asked {
+            self.group_asked = true;
+            let _ = kill_process_group(self.group, Signal::TERM);
+            // A stopped process would not hear it.
+            let _ = kill_process_group(self.group, Signal::CONT);
+        }
+        self.ask_orphans();
+    }
+
+    /// Asks those to end, once each, that were left behind and have not heard it as part of the group.
+    fn ask_orphans(&mut self) {
+        for child in family::children() {
+            let heard = self.group_asked && getpgid(Some(child)) == Ok(self.group);
+            if !heard && self.asked.insert(child.as_raw_nonzero().get()) {
+                let _ = kill_process(child, Signal::TERM);
+                let _ = kill_process(child, Signal::CONT);
+            }
+        }
+    }
+}
+
+fn exit(status: WaitStatus) -> Exit {
+    match status.terminating_signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.exit_status().unwrap_or(0)),
+    }
+}

@@ -1,0 +1,123 @@
+//! Tenure's side of the guard: starts it, asks it, and stands in for it should it fail.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::wire::{Heard, News, Order};
+use super::{GUARD, MYSELF, cgroup, family, wire};
+
+/// A guard, and what is known of it.
+pub(crate) struct Keeper {
+    guard: Pid,
+    line: AsyncFd<OwnedFd>,
+    /// The process group of the command, while there is one.
+    group: Option<Pid>,
+    /// How many moments in a row were told and not heard.
+    unheard: u32,
+}
+
+/// So many moments in a row may go unheard before the guard counts as failed. They come with the
+/// renewals, so this is long enough for any machine that can keep its leases.
+const PATIENCE: u32 = 2;
+
+impl Keeper {
+    /// Starts a guard for this command. It waits, and costs next to nothing.
+    pub(crate) fn start_guard(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
+        // Should the guard die, what it guarded comes to this process.
+        family::adopt_orphans()?;
+        let (here, there) = wire::pair()?;
+        let child = Command::new(MYSELF)
+            .arg0("tenure")
+            .arg(GUARD)
+            .args(command)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::from(there))
+            .stdout(Stdio::null())
+            .spawn()?;
+        #[allow(
+            deprecated,
+            reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
+        )]
+        let line = AsyncFd::with_interest(here, Interest::READABLE)?;
+        Ok(Self { guard: Pid::from_child(&child), line, group: None, unheard: 0 })
+    }
+
+    /// Has the command run, with the streams of this process.
+    pub(crate) fn start(&mut self, token: u64, kill_at: u64, lifeline: Option<&File>) {
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let mut descriptors = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        descriptors.extend(lifeline.map(AsFd::as_fd));
+        self.unheard = 0;
+        let _ = wire::send(self.line.get_ref(), &Order::Start { token, kill_at }.to_string(), &descriptors);
+    }
+
+    /// Tells by when nothing may be left. Returns whether the guard can be counted on.
+    #[must_use]
+    pub(crate) fn kill_at(&mut self, moment: u64) -> bool {
+        self.order(Order::KillAt(moment));
+        self.unheard += 1;
+        if self.unheard > 1 {
+            // Somebody may have stopped it.
+            let _ = kill_process(self.guard, Signal::CONT);
+        }
+        self.unheard <= PATIENCE
+    }
+
+    /// Has the command asked to end.
+    pub(crate) fn stop(&self) {
+        self.order(Order::Stop);
+        let _ = kill_process(self.guard, Signal::CONT);
+    }
+
+    /// What the guard tells next; `None` if it is gone. Nothing is lost if the future is dropped.
+    pub(crate) async fn news(&mut self) -> Option<News> {
+        loop {
+            let Ok(mut ready) = self.line.readable().await else { return None };
+            match wire::next_news(self.line.get_ref()) {
+                Heard::Nothing => ready.clear_ready(),
+                Heard::Said(News::Heard, _) => self.unheard = 0,
+                Heard::Said(news, _) => {
+                    match news {
+                        News::Started { pid } => self.group = Pid::from_raw(pid),
+                        News::Exited(_) | News::Gone => self.group = None,
+                        _ => {}
+                    }
+                    return Some(news);
+                }
+                Heard::Over => return None,
+            }
+        }
+    }
+
+    /// Kills the guard and everything that it guards, and returns when nothing is left.
+    pub(crate) async fn destroy(&self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let mut pause = Duration::from_millis(1);
+        loop {
+            // The guard is among the children. Once it is gone, its children are ours.
+            family::kill();
+            if family::reap(|_, _| {}) {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        cgroup::clean_up_after(self.guard.as_raw_nonzero().get().unsigned_abs());
+    }
+
+    fn order(&self, order: Order) {
+        // A line that is full or closed shows in what is not answered.
+        let _ = wire::send(self.line.get_ref(), &order.to_string(), &[]);
+    }
+}

@@ -1,0 +1,68 @@
+//! `tenure demo` ends by itself or when asked to, and leaves nothing behind.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{World, send, text};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+/// The demo's folders are made in the world's own.
+fn demo(world: &World, args: &[&str]) -> std::process::Command {
+    let mut command = world.tenure(&[&["demo"], args].concat());
+    command.env("TMPDIR", world.path(""));
+    command
+}
+
+fn is_tidy(world: &World) {
+    world.eventually_empty();
+    assert_eq!(std::fs::read_dir(world.path("")).unwrap().count(), 0);
+}
+
+#[test]
+fn every_way_to_end_a_leader_leads_to_another_without_overlap() {
+    let world = World::alone();
+    let output = world.output_of(demo(&world, &["--rounds", "3", "--lease", "1s", "--json"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    let mut before = 0;
+    for round in &lines[..3] {
+        assert_eq!(round["overlap"], false);
+        assert_ne!(round["ended"]["candidate"], round["next"]["candidate"]);
+        let token = round["next"]["token"].as_u64().unwrap();
+        assert!(token > before);
+        before = token;
+    }
+    assert_eq!((&lines[3]["hand_overs"], &lines[3]["overlaps"]), (&3.into(), &0.into()));
+    is_tidy(&world);
+}
+
+#[test]
+fn it_is_plain_in_a_pipe_and_ends_with_a_summary_when_interrupted() {
+    let world = World::alone();
+    let mut child = demo(&world, &["--rounds", "100", "--lease", "1s"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.contains("killed (-9)")).unwrap();
+    send(Pid::from_child(&child), Signal::INT);
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(rest.iter().any(|line| line.contains("never two commands at once")), "{rest:?}");
+    assert!(!first.contains('\x1b') && rest.iter().all(|line| !line.contains('\x1b')));
+    is_tidy(&world);
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_no_processes() {
+    let world = World::alone();
+    let mut child = demo(&world, &["--rounds", "100"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.contains("killed (-9)")).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.eventually_empty();
+}

@@ -1,0 +1,181 @@
+//! What the guard is for: nothing of a command outlives its term, whoever is killed or stopped.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{World, children, is_alive, is_stopped, number, pid, send};
+use rustix::process::Signal;
+
+/// With a control group to kill by, if this machine has one to give, and without.
+const WAYS: [Option<&str>; 2] = [None, Some("1")];
+
+/// Tells of its start, and never ends by itself.
+const FOREVER: &str = "echo start $TENURE_TERM $$ >> log; exec sleep 1000";
+
+fn everything_is_gone_after(signal: Signal, script: &str, lines: usize) {
+    for no_cgroup in WAYS {
+        let world = World::alone();
+        let mut args = vec!["run", "--stop-grace", "200ms", "jobs", "--", "sh", "-c", script];
+        args.insert(1, "--quiet");
+        let mut command = world.tenure(&args);
+        if let Some(no_cgroup) = no_cgroup {
+            command.env("TENURE_TEST_NO_CGROUP", no_cgroup);
+        }
+        let mut tenure = common::Running { child: command.spawn().unwrap() };
+        world.log_of(lines);
+        tenure.signal(signal);
+        tenure.wait(&world);
+        if signal == Signal::KILL {
+            world.eventually_empty();
+        } else {
+            // Nothing is left by the time that tenure leaves, except for its guard, which leaves with it.
+            let left = world.living();
+            assert!(left.len() <= 1, "left: {left:?}");
+            world.eventually_empty();
+        }
+    }
+}
+
+#[test]
+fn a_grandchild_that_ignores_sigterm_is_gone() {
+    let script = "sh -c 'trap \"\" TERM; echo deep >> log; while :; do sleep 0.1; done' & wait";
+    everything_is_gone_after(Signal::TERM, script, 1);
+    everything_is_gone_after(Signal::KILL, script, 1);
+}
+
+#[test]
+fn a_grandchild_in_a_session_of_its_own_is_gone() {
+    let script = "setsid sh -c 'trap \"\" TERM; echo away >> log; while :; do sleep 0.1; done' & wait";
+    everything_is_gone_after(Signal::TERM, script, 1);
+    everything_is_gone_after(Signal::KILL, script, 1);
+}
+
+#[test]
+fn an_orphan_in_a_session_of_its_own_is_gone() {
+    // Its parent has ended long ago.
+    let script = "(setsid sh -c 'trap \"\" TERM; echo away >> log; while :; do sleep 0.1; done' &); exec sleep 1000";
+    everything_is_gone_after(Signal::TERM, script, 1);
+    everything_is_gone_after(Signal::KILL, script, 1);
+}
+
+#[test]
+fn a_command_that_keeps_forking_is_gone() {
+    // Each link of the chain starts the next one in a session of its own, and ends.
+    let link = "n=$1; [ $n = 190 ] && echo forks >> log; [ $n -gt 0 ] && setsid sh chain $((n - 1)) & sleep 0.01";
+    let script = format!("cat > chain <<'END'\n{link}\nEND\nfor i in 1 2 3; do sh chain 200 & done; exec sleep 1000");
+    everything_is_gone_after(Signal::TERM, &script, 3);
+    everything_is_gone_after(Signal::KILL, &script, 3);
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_gone_before_its_exit_code_is_told() {
+    let script =
+        "setsid sh -c 'trap \"echo asked >> log; exit\" TERM; echo away >> log; while :; do sleep 0.01; done' &
+        until [ -s log ]; do sleep 0.01; done; exit 3";
+    let world = World::alone();
+    assert_eq!(world.run(&[], script).code(&world), 3);
+    assert_eq!(world.log(), ["away", "asked"]);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_stopped_command_hears_that_it_shall_end() {
+    let world = World::alone();
+    let mut tenure =
+        world.run(&["--stop-grace", "1h"], "trap 'exit 7' TERM; echo $$ >> log; while :; do sleep 0.01; done");
+    let command = pid(&world.log_of(1)[0], 0);
+    send(command, Signal::STOP);
+    world.eventually("the command to be stopped", || is_stopped(command));
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 7);
+}
+
+#[test]
+fn the_command_dies_with_tenure() {
+    let world = World::alone();
+    let mut tenure = world.run(&[], FOREVER);
+    world.log_of(1);
+    tenure.signal(Signal::KILL);
+    tenure.wait(&world);
+    world.eventually_empty();
+}
+
+#[test]
+fn the_command_dies_with_tenure_and_its_guard() {
+    let world = World::alone();
+    let mut tenure = world.run(&[], FOREVER);
+    let command = pid(&world.log_of(1)[0], 2);
+    let guard = tenure.guard(&world);
+    // The guard first, so that it cannot do anything about it.
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    tenure.signal(Signal::KILL);
+    send(guard, Signal::KILL);
+    tenure.wait(&world);
+    world.eventually("the command to be dead", || !is_alive(command));
+}
+
+#[test]
+fn a_stopped_tenure_does_not_keep_the_command_alive_and_stands_again_when_it_goes_on() {
+    let world = World::alone();
+    let mut tenure = world.run(&["--lease", "1s"], FOREVER);
+    let command = pid(&world.log_of(1)[0], 2);
+    tenure.signal(Signal::STOP);
+    world.eventually("the command to be dead", || !is_alive(command));
+    assert!(is_stopped(tenure.pid()));
+    tenure.signal(Signal::CONT);
+    let log = world.log_of(2);
+    assert!(number(&log[1], 1) > number(&log[0], 1), "{log:?}");
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_stopped_guard_does_not_keep_tenure_from_leaving() {
+    let world = World::alone();
+    let mut tenure = world.run(&[], FOREVER);
+    world.log_of(1);
+    let guard = tenure.guard(&world);
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_guard_that_was_killed_takes_the_command_with_it_and_tenure_starts_over() {
+    let world = World::alone();
+    let mut tenure =
+        world.run(&["--lease", "1s"], "setsid sleep 1000 & echo start $TENURE_TERM $$ >> log; exec sleep 1000");
+    let before = world.log_of(1);
+    let (guard, command) = (tenure.guard(&world), pid(&before[0], 2));
+    let escaped = children(command);
+    assert_eq!(escaped.len(), 1);
+    send(guard, Signal::KILL);
+    let log = world.log_of(2);
+    assert!(!is_alive(command) && !is_alive(escaped[0]));
+    assert!(number(&log[1], 1) > number(&log[0], 1), "{log:?}");
+    assert_ne!(tenure.guard(&world), guard);
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_guard_is_not_ended_by_what_ends_a_whole_service() {
+    // As systemd does it: SIGTERM to every process at once.
+    let world = World::alone();
+    let mut tenure = world.run(
+        &["--stop-grace", "1h"],
+        "trap 'sleep 0.3; echo done >> log; exit 7' TERM; echo up >> log; while :; do sleep 0.01; done",
+    );
+    world.log_of(1);
+    for pid in world.living() {
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    }
+    assert_eq!(tenure.code(&world), 7);
+    assert_eq!(world.log(), ["up", "done"]);
+}

@@ -1,0 +1,212 @@
+//! The commands that look, ask and tell; and what they say to bad input: one line, what to do, non-zero.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+
+use common::{PROBE, World, text};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+fn is_refused(output: &Output, says: &[&str]) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("tenure: ") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty());
+    for word in says {
+        assert!(said.contains(word), "{word:?} is not in {said}");
+    }
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
+}
+
+#[test]
+fn an_election_that_nobody_ever_stood_in_is_vacant() {
+    let world = World::shared();
+    let status = world.output(&["status", "jobs"]);
+    assert_eq!((status.status.code(), text(&status.stdout).as_str()), (Some(1), "vacant: nobody has led yet\n"));
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert_eq!(json_of(&status)["leader"], Value::Null);
+}
+
+#[test]
+fn status_tells_who_leads() {
+    let world = World::shared();
+    let tenure = world.run(&["--candidate", "alice", "--metadata", "zone=a"], PROBE);
+    world.start_number(1);
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!(status.status.code(), Some(0));
+    let told = json_of(&status);
+    assert_eq!(told["election"], "jobs");
+    assert_eq!(told["leader"]["candidate"], "alice");
+    assert_eq!(told["leader"]["token"], 1);
+    assert_eq!(told["leader"]["metadata"], json!({ "zone": "a" }));
+    assert!(told["leader"]["since"].as_str().unwrap().ends_with('Z'));
+    assert!((1..=15_000).contains(&told["leader"]["expires_in_ms"].as_u64().unwrap()));
+    let status = world.output(&["status", "jobs"]);
+    assert_eq!(status.status.code(), Some(0));
+    assert!(text(&status.stdout).starts_with("alice (term 1, zone=a) leads, for "), "{}", text(&status.stdout));
+    // No colours, as this is not a terminal, even for one who likes them.
+    assert!(!text(&status.stdout).contains('\x1b'));
+    drop(tenure);
+}
+
+#[test]
+fn watch_tells_every_change() {
+    let world = World::shared();
+    let mut watch = world.tenure(&["watch", "--json", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut leader = || -> Value {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["election"], "jobs");
+        line["leader"]["candidate"].clone()
+    };
+    assert_eq!(leader(), Value::Null);
+    let mut alice = world.run(&["--candidate", "alice"], PROBE);
+    assert_eq!(leader(), "alice");
+    alice.signal(Signal::TERM);
+    alice.wait(&world);
+    assert_eq!(leader(), Value::Null);
+    let bob = world.run(&["--candidate", "bob"], PROBE);
+    assert_eq!(leader(), "bob");
+    drop(bob);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
+fn there_is_nobody_to_ask_in_a_vacant_election() {
+    let world = World::shared();
+    let asked = world.output(&["step-down", "jobs"]);
+    assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "nobody leads\n"));
+}
+
+#[test]
+fn an_election_is_forgotten_but_its_numbers_are_not() {
+    let world = World::shared();
+    assert!(world.output(&["run", "jobs", "--", "true"]).status.success());
+    let forgotten = world.output(&["forget", "jobs"]);
+    assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
+    assert_eq!(text(&world.output(&["status", "jobs"]).stdout), "vacant: nobody has led yet\n");
+    let next = world.output(&["run", "jobs", "--", "sh", "-c", "echo $TENURE_TERM"]);
+    assert_eq!(text(&next.stdout), "2\n");
+}
+
+#[test]
+fn an_election_with_a_leader_is_forgotten_only_with_yes() {
+    let world = World::shared();
+    let tenure = world.run(&["--candidate", "alice"], PROBE);
+    world.start_number(1);
+    is_refused(&world.output(&["forget", "jobs"]), &["alice (term 1) leads jobs", "--yes"]);
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    drop(tenure);
+}
+
+#[test]
+fn stores_tell_what_they_promise_and_what_breaks_it() {
+    let world = World::shared();
+    let stores = world.output(&["stores", "--json"]);
+    let told = json_of(&stores);
+    for store in told["stores"].as_array().unwrap() {
+        assert!(!store["broken_by"].as_array().unwrap().is_empty(), "{store}");
+    }
+    assert!(text(&world.output(&["stores"]).stdout).starts_with("sqlite:\n"));
+}
+
+#[test]
+fn completions_are_to_be_had() {
+    let world = World::alone();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = world.output(&["completions", shell]);
+        assert!(output.status.success() && text(&output.stdout).contains("step-down"), "{shell}");
+    }
+}
+
+#[test]
+fn a_store_that_is_not_known_is_refused_without_telling_its_password() {
+    let world = World::shared();
+    for args in [
+        &["status", "jobs", "--store", "nosuch://user:hunter2@host/x"][..],
+        &["run", "jobs", "--store", "nosuch://user:hunter2@host/x", "--", "true"],
+        &["watch", "jobs", "--store", "hunter2"],
+        &["status", "jobs", "-vv", "--store", "nosuch://user:hunter2@host/x"],
+    ] {
+        let output = world.output(args);
+        is_refused(&output, &["known here"]);
+        assert!(!text(&output.stderr).contains("hunter2"));
+    }
+    // Neither as a variable, in help that shows what variables are set to.
+    let mut help = world.tenure(&["run", "--help"]);
+    help.env("TENURE_STORE", "redis://user:hunter2@host");
+    let help = world.output_of(help);
+    assert!(help.status.success() && !text(&help.stdout).contains("hunter2"));
+}
+
+#[test]
+fn a_folder_without_permission_is_told_and_so_is_one_that_is_missing() {
+    let world = World::shared();
+    is_refused(&world.output(&["status", "jobs", "--store", "sqlite:missing/seats.db"]), &["mkdir -p"]);
+    is_refused(&world.output(&["run", "jobs", "--store", "sqlite:missing/seats.db", "--", "true"]), &["mkdir -p"]);
+    // Root may do everything, except where the kernel itself says no.
+    for store in ["sqlite:/proc/seats.db", "sqlite:/proc/1/seats.db"] {
+        is_refused(&world.output(&["status", "jobs", "--store", store]), &["/proc"]);
+        is_refused(&world.output(&["run", "jobs", "--store", store, "--", "true"]), &["/proc"]);
+    }
+    world.eventually_empty();
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let world = World::shared();
+    for (args, says) in [
+        (&["status", ""][..], "election name"),
+        (&["run", "jobs", "--lease", "15s", "--renew", "10s", "--", "true"], "lease"),
+        (&["run", "--candidate", "", "jobs", "--", "true"], "candidate"),
+        (&["status", "jobs", "--config", "nosuch.toml"], "nosuch.toml"),
+    ] {
+        is_refused(&world.output(args), &[says]);
+    }
+    for (args, says) in [
+        (&["run", "jobs"][..], "required"),
+        (&["run", "jobs", "--lease", "15", "--", "true"], "15s"),
+        (&["run", "jobs", "--laese", "15s", "--", "true"], "--lease"),
+        (&["statsu", "jobs"], "status"),
+        (&["run", "jobs", "true"], "--help"),
+    ] {
+        is_refused(&world.output(args), &[says]);
+    }
+}
+
+#[test]
+fn options_come_in_layers() {
+    let world = World::shared();
+    let candidate = |args: &[&str], variable: Option<&str>| {
+        let mut command = world.tenure(args);
+        if let Some(variable) = variable {
+            command.env("TENURE_CANDIDATE", variable);
+        }
+        text(&world.output_of(command).stdout)
+    };
+    let script = ["run", "-q", "jobs", "--", "sh", "-c", "echo $TENURE_CANDIDATE"];
+    std::fs::write(world.path("tenure.toml"), "candidate = \"file\"\n").unwrap();
+    assert_eq!(candidate(&script, None), "file\n");
+    assert_eq!(candidate(&script, Some("variable")), "variable\n");
+    let flag = [&["run", "--candidate", "flag"], &script[1..]].concat();
+    assert_eq!(candidate(&flag, Some("variable")), "flag\n");
+    std::fs::write(world.path("tenure.toml"), "candidaet = \"file\"\n").unwrap();
+    is_refused(&world.output(&["status", "jobs"]), &["tenure.toml", "did you mean `candidate`?"]);
+}
+
+#[test]
+fn the_log_is_json_for_who_wants_it() {
+    let world = World::shared();
+    let output = world.output(&["run", "--log-format", "json", "jobs", "--", "true"]);
+    let lines: Vec<Value> = text(&output.stderr).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["message"] == "leads" && line["election"] == "jobs"), "{lines:?}");
+}

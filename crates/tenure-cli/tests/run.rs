@@ -1,0 +1,157 @@
+//! `tenure run` as a wrapper: exit codes, streams, variables, signals.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use common::{World, number, stat, text};
+use rustix::process::Signal;
+
+#[test]
+fn the_commands_exit_code_is_kept() {
+    let world = World::alone();
+    for (script, code) in [("true", 0), ("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)] {
+        assert_eq!(world.run(&[], script).code(&world), code, "{script}");
+    }
+    world.eventually_empty();
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_127_and_one_that_cannot_be_executed_126() {
+    let world = World::alone();
+    std::fs::write(world.path("plain"), "no program").unwrap();
+    world.script("stray", "");
+    std::fs::write(world.path("stray"), "#!/nosuch/interpreter\n").unwrap();
+    for (program, code) in [("./nosuch", 127), ("nosuch-anywhere", 127), ("./plain", 126), ("./stray", 127), ("/", 126)]
+    {
+        let output = world.output(&["run", "--quiet", "jobs", "--", program]);
+        assert_eq!(output.status.code(), Some(code), "{program}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("tenure: {program}: ")) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn streams_pass_through() {
+    let world = World::alone();
+    let mut child = world
+        .tenure(&["run", "--quiet", "jobs", "--", "sh", "-c", "cat; echo aside >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "one\ntwo\n");
+    assert_eq!(text(&output.stderr), "aside\n");
+}
+
+#[test]
+fn the_command_knows_its_election_candidate_and_term() {
+    let world = World::alone();
+    let script = "echo $TENURE_ELECTION $TENURE_CANDIDATE $TENURE_TERM";
+    let output = world.output(&["run", "--candidate", "alice", "jobs", "--", "sh", "-c", script]);
+    assert_eq!(text(&output.stdout), "jobs alice 1\n");
+    assert_eq!(text(&output.stderr), "tenure: leads jobs (term 1)\n");
+}
+
+#[test]
+fn the_command_has_a_group_of_its_own_and_no_terminal() {
+    let world = World::alone();
+    let output = world.output(&["run", "jobs", "--", "cat", "/proc/self/stat"]);
+    let said = text(&output.stdout);
+    let pid = number(&said, 0);
+    let fields: Vec<&str> = said.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
+    let (group, session, terminal) = (number(fields[2], 0), number(fields[3], 0), fields[4]);
+    assert_eq!(group, pid);
+    assert_ne!(session, number(&stat(std::path::Path::new("/proc/self")).unwrap()[3], 0));
+    assert_eq!(terminal, "0");
+}
+
+#[test]
+fn no_descriptor_is_handed_down_that_was_not_there_before() {
+    let world = World::alone();
+    let output = world.output(&["run", "jobs", "--", "ls", "/proc/self/fd"]);
+    let directly = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap();
+    assert_eq!(text(&output.stdout), text(&directly.stdout));
+}
+
+#[test]
+fn a_command_that_wraps_up_in_time_keeps_its_exit_code() {
+    let world = World::alone();
+    let mut tenure =
+        world.run(&[], "trap 'echo bye >> log; exit 7' TERM; echo up >> log; while :; do sleep 0.01; done");
+    world.log_of(1);
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 7);
+    assert_eq!(world.log(), ["up", "bye"]);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_command_that_is_stopped_by_us_tells_of_the_signal_that_asked() {
+    let world = World::alone();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let lines = world.log().len();
+        let mut tenure = world.run(&[], "echo up >> log; exec sleep 1000");
+        world.log_of(lines + 1);
+        tenure.signal(signal);
+        assert_eq!(tenure.code(&world), code);
+    }
+    world.eventually_empty();
+}
+
+#[test]
+fn a_command_that_ignores_sigterm_is_killed_in_time() {
+    let world = World::alone();
+    let mut tenure = world.run(&["--stop-grace", "100ms"], "trap '' TERM; echo up >> log; while :; do sleep 0.1; done");
+    world.log_of(1);
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_second_signal_kills_at_once() {
+    let world = World::alone();
+    let mut tenure = world
+        .run(&["--stop-grace", "1h"], "trap 'echo asked >> log' TERM; echo up >> log; while :; do sleep 0.1; done");
+    world.log_of(1);
+    tenure.signal(Signal::INT);
+    world.log_of(2);
+    tenure.signal(Signal::INT);
+    assert_eq!(tenure.code(&world), 130);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_stop_may_take_longer_than_the_lease() {
+    let world = World::alone();
+    let script = "trap 'echo asked >> log; sleep 2; echo done >> log; exit 5' TERM; echo up >> log; while :; do sleep 0.01; done";
+    let mut tenure = world.run(&["--lease", "1s", "--stop-grace", "1h"], script);
+    world.log_of(1);
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 5);
+    assert_eq!(world.log(), ["up", "asked", "done"]);
+}
+
+#[test]
+fn signals_that_were_ignored_from_the_start_stay_ignored() {
+    let world = World::alone();
+    // As `nohup` does it.
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let script = format!("trap '' HUP; exec {tenure} run jobs -- sh -c 'echo up >> log; exec sleep 1000'");
+    let command = world.tenure(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.arg("-c").arg(script).current_dir(command.get_current_dir().unwrap());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stderr(Stdio::null());
+    let mut running = common::Running { child: shell.spawn().unwrap() };
+    world.log_of(1);
+    running.signal(Signal::HUP);
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(&world), 143);
+}

@@ -1,0 +1,46 @@
+//! A leader that finds another in its seat, by whatever force, stops at once and is told why.
+//!
+//! Protects from: a leader that goes on renewing what is no longer its own.
+
+use tenure_core::{Event, Swap, Why};
+
+use crate::bench::candidate;
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::NoSessions];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("taken");
+    let store = bench.connect();
+    let one = bench.stand(&seat, "one")?;
+    let mut term = bench.elected(&one).await?;
+    let mut events = one.election.events();
+    let usurper = candidate("usurper");
+    // The leader renews at the same time, so it may take a few tries.
+    loop {
+        let seen = bench.read(&store, &seat).await?;
+        let record = bench.held(&usurper, seen.record.token.get() + 1);
+        if bench.within("an answer", store.swap(&seat, Some(&seen.version), &record)).await?? != Swap::Lost {
+            break;
+        }
+        term = bench.elected(&one).await?;
+    }
+    let before = one.counter.counts();
+    let ended = bench
+        .event("that a leader whose seat was taken is told", &mut events, |event| {
+            matches!(event, Event::LostLeadership { token, .. } if *token >= term.token())
+        })
+        .await?;
+    let Event::LostLeadership { why, .. } = ended else { return Ok(()) };
+    // One reading may have been under way already; another one must have told.
+    let looked = one.counter.counts().reads > before.reads + 1;
+    ensure!(
+        why == Why::SeatLost || (why == Why::NotRenewed && !looked),
+        "a leader has seen that its seat was taken, but its term ended for another reason: {}",
+        why.as_str()
+    );
+    ensure!(!term.is_current(), "the term of a leader whose seat was taken is still current");
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Work that waits somewhere when its term ends, and does not mind being told to wrap up, is dropped
+//! there; whoever runs it is told why, and nothing of it runs in the next term.
+//!
+//! Protects from: work that goes on because nobody made it stop.
+
+use tenure_core::{Ended, Token};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::wrap::Traffic;
+use crate::{Bench, Desk, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("cut");
+    let desk = Desk::new();
+    let one = bench.stand(&seat, "one")?;
+    let (election, at) = (one.election.clone(), desk.clone());
+    let work = tokio::spawn(async move {
+        election
+            .run_while_leader(async |term| {
+                let shift = at.sit(&term);
+                loop {
+                    shift.act();
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            })
+            .await
+    });
+    let first = bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
+    one.wire.set(Traffic::Hang);
+    let other = bench.stand(&seat, "other")?;
+    other.works_at(&desk);
+    let cut: Result<Result<std::convert::Infallible, Ended>, _> =
+        bench.within("that work which never returns is cut", work).await?;
+    ensure!(
+        matches!(cut, Ok(Err(Ended::TermEnded { token, .. })) if token == first),
+        "whoever ran the work was told {cut:?}, and not that its term had ended"
+    );
+    bench.within("that the other works", desk.acted_above(first)).await?;
+    desk.acts_do_not_overlap()
+}

@@ -1,0 +1,22 @@
+//! Keeps the first 64 letters of an id, like a column that is too narrow.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct CutsIdsShort;
+
+impl Bend for CutsIdsShort {
+    async fn swap(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let mut next = next.clone();
+        if let Some(holder) = &mut next.holder {
+            holder.id = holder.id.chars().take(64).collect::<String>().into();
+        }
+        Store::swap(&parts.store, seat, expected, &next).await
+    }
+}

@@ -1,0 +1,26 @@
+//! Lets nobody have a seat for a while after it was released, like a lock delay.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct DelaysAfterARelease;
+
+impl Bend for DelaysAfterARelease {
+    async fn swap(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let seen = Store::read(&parts.store, seat).await?.seat;
+        let delayed = seen.is_some_and(|seat| {
+            let age = match seat.life {
+                tenure_core::Life::Clock { now, renewed } => now.checked_since(renewed).unwrap_or_default(),
+                _ => Duration::MAX,
+            };
+            seat.record.is_vacant() && age < Duration::from_millis(500)
+        });
+        if delayed { Ok(Swap::Lost) } else { Store::swap(&parts.store, seat, expected, next).await }
+    }
+}

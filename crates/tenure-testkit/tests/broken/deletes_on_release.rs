@@ -1,0 +1,26 @@
+//! Deletes the record when a seat is released, and with it the last token.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct DeletesOnRelease;
+
+impl Bend for DeletesOnRelease {
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        Ok(Reading::of(Store::read(&parts.store, seat).await?.seat))
+    }
+
+    async fn swap(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let swap = Store::swap(&parts.store, seat, expected, next).await?;
+        if next.is_vacant() && swap != Swap::Lost {
+            parts.memory.delete(seat.as_str());
+        }
+        Ok(swap)
+    }
+}

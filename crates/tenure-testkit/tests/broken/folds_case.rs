@@ -1,0 +1,30 @@
+//! Takes names that differ only in case for the same, like some collations.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct FoldsCase;
+
+fn folded(seat: &SeatName) -> SeatName {
+    SeatName::new(seat.as_str().to_lowercase()).unwrap()
+}
+
+impl Bend for FoldsCase {
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        Store::read(&parts.store, &folded(seat)).await
+    }
+
+    async fn swap(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        Store::swap(&parts.store, &folded(seat), expected, next).await
+    }
+
+    async fn renew(&self, parts: &Parts, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        Store::renew(&parts.store, &folded(seat), held, record).await
+    }
+}

@@ -1,0 +1,12 @@
+//! Remembers nothing of a seat that was deleted.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct HasNoFloor;
+
+impl Bend for HasNoFloor {
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        Ok(Reading::of(Store::read(&parts.store, seat).await?.seat))
+    }
+}

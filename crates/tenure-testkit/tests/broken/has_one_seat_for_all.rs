@@ -1,0 +1,30 @@
+//! Keeps all seats in one place.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct OneSeatForAll;
+
+fn the_one() -> SeatName {
+    SeatName::new("the one").unwrap()
+}
+
+impl Bend for OneSeatForAll {
+    async fn read(&self, parts: &Parts, _: &SeatName) -> Result<Reading, StoreError> {
+        Store::read(&parts.store, &the_one()).await
+    }
+
+    async fn swap(
+        &self,
+        parts: &Parts,
+        _: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        Store::swap(&parts.store, &the_one(), expected, next).await
+    }
+
+    async fn renew(&self, parts: &Parts, _: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        Store::renew(&parts.store, &the_one(), held, record).await
+    }
+}

@@ -1,0 +1,24 @@
+//! Says that it goes by sessions, but asks nobody whether one lives.
+
+use super::*;
+use tenure_core::Life;
+
+#[derive(Default)]
+pub(crate) struct SessionsInNameOnly;
+
+impl Bend for SessionsInNameOnly {
+    fn promises(&self, parts: &Parts) -> Promises {
+        Promises { life: LifeKind::Session, ..Store::promises(&parts.store) }
+    }
+
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        let mut reading = Store::read(&parts.store, seat).await?;
+        if let Some(seat) = &mut reading.seat
+            && let Life::Clock { now, renewed } = seat.life
+        {
+            let age = now.checked_since(renewed).unwrap_or_default();
+            seat.life = if seat.record.is_vacant() || age >= seat.record.lease { Life::Over } else { Life::Held };
+        }
+        Ok(reading)
+    }
+}

@@ -1,0 +1,20 @@
+//! Says that a session is over though it has some time left.
+
+use super::*;
+use std::sync::OnceLock;
+
+#[derive(Default)]
+pub(crate) struct LapsesInAHurry(OnceLock<tokio::time::Instant>);
+
+impl Bend for LapsesInAHurry {
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        let first = *self.0.get_or_init(tokio::time::Instant::now);
+        let mut reading = Store::read(&parts.store, seat).await?;
+        if let Some(seat) = &mut reading.seat
+            && first.elapsed() > seat.record.lease / 2
+        {
+            seat.life = tenure_core::Life::Over;
+        }
+        Ok(reading)
+    }
+}

@@ -1,0 +1,12 @@
+//! Wakes nobody on a request.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct MindsNoRequests;
+
+impl Bend for MindsNoRequests {
+    async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
+        Store::changed(&parts.store, seat, &Seen { requests: false, ..seen.clone() }).await
+    }
+}

@@ -1,0 +1,229 @@
+//! Stores that break one law each: a memory store with one thing bent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Board, BoxFuture, Change, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Reading, Record, SeatName, Seen,
+    Store, StoreError, Swap, Version,
+};
+use tenure_testkit::{MemorySubject, Subject};
+
+/// What a bent store is made of.
+pub(crate) struct Parts {
+    pub(crate) store: MemoryStore,
+    pub(crate) memory: Memory,
+}
+
+/// One thing done wrong. Everything that a bend does not say is done right.
+pub(crate) trait Bend: Send + Sync + Sized + 'static {
+    fn promises(&self, parts: &Parts) -> Promises {
+        Store::promises(&parts.store)
+    }
+
+    fn read(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send {
+        Store::read(&parts.store, seat)
+    }
+
+    fn swap(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        Store::swap(&parts.store, seat, expected, next)
+    }
+
+    fn renew(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        held: &Version,
+        record: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        Store::renew(&parts.store, seat, held, record)
+    }
+
+    fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
+        Store::changed(&parts.store, seat, seen)
+    }
+
+    fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> impl Future<Output = Result<(), StoreError>> + Send {
+        Board::put(&parts.store, seat, note)
+    }
+
+    fn list(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        kind: NoteKind,
+    ) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
+        Board::list(&parts.store, seat, kind)
+    }
+
+    fn remove(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        kind: NoteKind,
+        key: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        Board::remove(&parts.store, seat, kind, key)
+    }
+
+    fn forget(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
+        Store::forget(&parts.store, seat)
+    }
+}
+
+struct Bent<B> {
+    parts: Parts,
+    bend: B,
+}
+
+impl<B: Bend> Store for Bent<B> {
+    fn promises(&self) -> Promises {
+        self.bend.promises(&self.parts)
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.bend.read(&self.parts, seat).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.bend.swap(&self.parts, seat, expected, next).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.bend.renew(&self.parts, seat, held, record).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.bend.changed(&self.parts, seat, seen).await
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.bend.forget(&self.parts, seat).await
+    }
+}
+
+impl<B: Bend> Board for Bent<B> {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        self.bend.put(&self.parts, seat, note).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        self.bend.list(&self.parts, seat, kind).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        self.bend.remove(&self.parts, seat, kind, key).await
+    }
+}
+
+/// A bent store as a subject.
+struct BentSubject<B> {
+    memory: MemorySubject,
+    make: fn() -> B,
+}
+
+impl<B: Bend> BentSubject<B> {
+    fn of_kind(kind: LifeKind, make: fn() -> B) -> Arc<dyn Subject> {
+        Arc::new(Self { memory: MemorySubject::new(kind), make })
+    }
+}
+
+impl<B: Bend> Subject for BentSubject<B> {
+    fn open(&self) -> Box<dyn DynStore> {
+        let memory = self.memory.memory().clone();
+        Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)() })
+    }
+
+    /// Short: here, laws are to fail.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3)
+    }
+
+    fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        self.memory.delete(seat)
+    }
+
+    fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        self.memory.end_session(seat)
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        // The memory of it fails every call, which the bend may put in other words.
+        let memory = Memory::new();
+        for _ in 0..64 {
+            memory.fail_next(tenure_core::Fault::Refused);
+        }
+        Some(Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)() }))
+    }
+}
+
+/// A store that breaks a law.
+#[derive(Clone)]
+pub(crate) struct Breaker {
+    /// What it does wrong.
+    pub(crate) name: &'static str,
+    /// The law that must find it.
+    pub(crate) law: &'static str,
+    pub(crate) subject: fn() -> Arc<dyn Subject>,
+}
+
+/// Lists bends by the modules that they stand in: `module::Bend breaks law on Kind`.
+macro_rules! breakers {
+    ($($module:ident::$bend:ident breaks $law:ident on $kind:ident,)*) => {
+        $(mod $module;)*
+
+        pub(crate) const ALL: &[Breaker] = &[$(Breaker {
+            name: stringify!($module),
+            law: stringify!($law),
+            subject: || BentSubject::of_kind(LifeKind::$kind, $module::$bend::default),
+        }),*];
+    };
+}
+
+breakers![
+    checks_first_and_writes_later::ChecksFirst breaks one_of_many_racing_bids_wins on Clock,
+    ignores_the_version::IgnoresTheVersion breaks a_swap_on_a_stale_version_loses_and_changes_nothing on Clock,
+    renews_whatever_is_there::RenewsWhatever breaks a_renewal_of_a_lost_seat_is_lost on Clock,
+    delays_after_a_release::DelaysAfterARelease breaks a_released_seat_is_taken_at_once on Clock,
+    lapses_in_a_hurry::LapsesInAHurry breaks a_lapsed_seat_can_be_taken_and_not_before on Session,
+    tells_the_wrong_time::TellsTheWrongTime breaks a_lapsed_seat_can_be_taken_and_not_before on Clock,
+    touches_what_it_reads::TouchesWhatItReads breaks a_lapsed_seat_can_be_taken_and_not_before on Observe,
+    reads_from_a_cache::ReadsFromACache breaks a_read_back_tells_who_holds on Clock,
+    takes_content_for_a_version::ContentForAVersion breaks every_write_has_a_version_of_its_own on Clock,
+    cuts_ids_short::CutsIdsShort breaks every_field_of_a_record_comes_back on Clock,
+    forgets_unknown_fields::ForgetsUnknownFields breaks fields_of_a_newer_version_survive on Clock,
+    has_one_seat_for_all::OneSeatForAll breaks separate_seats_do_not_touch on Clock,
+    folds_case::FoldsCase breaks odd_names_are_seats_of_their_own on Clock,
+    deletes_on_release::DeletesOnRelease breaks tokens_only_rise on Clock,
+    has_no_floor::HasNoFloor breaks tokens_rise_above_a_deleted_seat on Clock,
+    hands_answers_to_the_wrong_caller::WrongCaller breaks many_tasks_may_call_at_once on Clock,
+    stays_locked_when_dropped::StaysLocked breaks a_dropped_call_leaves_nothing_locked on Clock,
+    swallows_errors::SwallowsErrors breaks a_failed_call_is_an_error_and_never_a_panic on Clock,
+    has_sessions_in_name_only::SessionsInNameOnly breaks a_bid_on_a_living_session_is_lost on Clock,
+    renews_on_a_dead_session::RenewsOnADeadSession breaks a_seat_is_not_kept_on_an_ended_session on Session,
+    calls_every_heartbeat_new::EveryHeartbeatNew breaks a_shared_heartbeat_tells_its_own_age on Session,
+    never_wakes::NeverWakes breaks a_watch_wakes_when_the_holder_changes on Clock,
+    watches_from_now_on::WatchesFromNowOn breaks a_watch_tells_what_changed_before_it_began on Clock,
+    wakes_at_every_renewal::WakesAtEveryRenewal breaks a_watch_sleeps_through_renewals on Clock,
+    pushes_releases_alone::PushesReleasesAlone breaks a_watch_wakes_when_the_holders_session_ends on Session,
+    keeps_quiet_about_its_own_end::KeepsQuiet breaks a_watch_tells_that_our_own_session_is_over on Session,
+    minds_no_requests::MindsNoRequests breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
+    loses_notes::LosesNotes breaks a_note_stays_until_it_is_removed on Clock,
+    keeps_notes_for_ever::KeepsNotesForEver breaks a_note_lives_as_long_as_it_says on Clock,
+    keeps_every_note_of_a_key::KeepsEveryNote breaks a_note_replaces_one_of_the_same_key on Clock,
+    mixes_kinds::MixesKinds breaks kinds_of_notes_are_apart on Clock,
+    has_one_board_for_all::OneBoardForAll breaks boards_of_seats_are_apart on Clock,
+    writes_notes_into_the_seat::WritesNotesIntoTheSeat breaks notes_leave_the_seat_alone on Clock,
+    forgets_the_floor_too::ForgetsTheFloorToo breaks a_forgotten_seat_keeps_its_floor on Clock,
+];

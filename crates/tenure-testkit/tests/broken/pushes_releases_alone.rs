@@ -1,0 +1,18 @@
+//! Pushes what is written to a seat, but not that its holder's session has ended.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct PushesReleasesAlone;
+
+impl Bend for PushesReleasesAlone {
+    async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
+        loop {
+            let now = Store::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
+            if seen.differs_from(now.as_ref()) {
+                return Change::Look;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Tells the time of the reading for that of the renewal, so that no seat ever seems old.
+
+use super::*;
+use tenure_core::Life;
+
+#[derive(Default)]
+pub(crate) struct TellsTheWrongTime;
+
+impl Bend for TellsTheWrongTime {
+    async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
+        let mut reading = Store::read(&parts.store, seat).await?;
+        if let Some(seat) = &mut reading.seat
+            && let Life::Clock { now, .. } = seat.life
+        {
+            seat.life = Life::Clock { now, renewed: now };
+        }
+        Ok(reading)
+    }
+}

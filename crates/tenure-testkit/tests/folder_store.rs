@@ -1,0 +1,36 @@
+//! The store of the guide for store authors passes every law.
+
+#[path = "../examples/folder_store/store.rs"]
+mod store;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_core::DynStore;
+use tenure_testkit::Subject;
+
+use crate::store::FolderStore;
+
+struct Folder(PathBuf);
+
+impl Subject for Folder {
+    fn open(&self) -> Box<dyn DynStore> {
+        Box::new(FolderStore::new(&self.0))
+    }
+
+    fn lease(&self) -> Duration {
+        // A disk may take its time to write.
+        Duration::from_secs(2)
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        // A file is no folder, so nothing can be in it.
+        let file = self.0.join("no folder");
+        std::fs::create_dir_all(&self.0).and_then(|()| std::fs::write(&file, "")).ok()?;
+        Some(Box::new(FolderStore::new(file.join("seats"))))
+    }
+}
+
+fn main() {
+    tenure_testkit::conformance(Folder(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("folder-store")));
+}

@@ -12,6 +12,9 @@ use crate::{DynStore, LifeKind};
 /// |---|---|
 /// | `sqlite:` | the default file under the user's state folder (feature `sqlite`) |
 /// | `sqlite:/path/to/file.db` | this file |
+/// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
+/// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
+/// | `redis+cluster://host:port,host:port` | a Redis Cluster |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -26,6 +29,10 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
+        #[cfg(feature = "redis")]
+        scheme if tenure_redis::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_redis::RedisStore::from_url(url).map_err(ConnectError)?))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let options = tenure_sqlite::SqliteOptions::from_url(url).map_err(ConnectError)?;
@@ -40,6 +47,16 @@ pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
+        #[cfg(feature = "redis")]
+        "redis",
+        #[cfg(feature = "redis")]
+        "rediss",
+        #[cfg(feature = "redis")]
+        "redis+unix",
+        #[cfg(feature = "redis")]
+        "redis+sentinel",
+        #[cfg(feature = "redis")]
+        "redis+cluster",
         "memory",
     ]
 }
@@ -92,6 +109,17 @@ mod tests {
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "redis")]
+    fn redis_can_be_had_by_url_and_its_password_is_never_shown() {
+        for url in ["redis://u:pw@h:1/2", "rediss://h", "redis+unix:///s", "redis+sentinel://h/m", "redis+cluster://h"]
+        {
+            assert_eq!(connect(url).unwrap().promises().store, "redis", "{url}");
+        }
+        let error = connect("redis://u:hunter2@h?colour=hunter2").err().expect("an unknown option").to_string();
+        assert!(error.contains("colour") && !error.contains("hunter2"), "{error}");
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub use connect::{ConnectError, connect, schemes};
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in Redis or Valkey.
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use tenure_redis as redis;
 /// Seats in a file, for the processes of one machine.
 #[cfg(feature = "sqlite")]
 #[doc(inline)]

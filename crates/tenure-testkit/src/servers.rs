@@ -1,0 +1,36 @@
+//! Real servers for tests, on free ports of this machine and in temporary folders.
+//!
+//! ```no_run
+//! use tenure_testkit::servers::Redis;
+//!
+//! let mut redis = Redis::start();
+//! println!("{}", redis.url());
+//! redis.pause();          // SIGSTOP: connections stay open, nothing is answered
+//! redis.resume();
+//! redis.kill();           // SIGKILL
+//! redis.restart();        // on the same port, with what its folder holds
+//! ```
+//!
+//! Nothing is left behind: a server ends with the value that stands for it, and if the test itself is
+//! killed, the kernel kills the server, too. What is missing on this machine fails the test with the
+//! command that installs it. What a server said is shown when it does not start.
+
+mod certificates;
+mod folder;
+mod launch;
+
+mod process;
+mod redis;
+mod redis_cluster;
+mod redis_sentinel;
+mod resp;
+
+pub use crate::ports::free_port;
+pub use certificates::Certificates;
+pub use folder::Folder;
+pub use launch::Launch;
+pub use process::{PATIENCE, Process};
+pub use redis::{Redis, RedisSetup};
+pub use redis_cluster::RedisCluster;
+pub use redis_sentinel::RedisSentinel;
+pub use resp::Reply;

@@ -1,0 +1,61 @@
+//! A Redis Cluster of three masters.
+
+use super::{Redis, RedisSetup, Reply};
+
+/// A Redis Cluster of three masters.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// Its nodes.
+    pub nodes: Vec<Redis>,
+}
+
+impl RedisCluster {
+    /// Starts the nodes, shares the slots out among them, and waits until they agree.
+    ///
+    /// # Panics
+    /// If one is not installed, or does not start.
+    pub fn start() -> Self {
+        let setup = RedisSetup::redis().with([
+            "--cluster-enabled",
+            "yes",
+            "--cluster-config-file",
+            "nodes.conf",
+            "--cluster-node-timeout",
+            "2000",
+        ]);
+        let mut nodes: Vec<_> = (0..3).map(|_| setup.start()).collect();
+        let slots = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
+        for (node, (from, to)) in nodes.iter().zip(slots) {
+            must(node.ask(&["CLUSTER", "ADDSLOTSRANGE", from, to]));
+        }
+        for (number, node) in nodes.iter().enumerate() {
+            must(node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]));
+        }
+        for node in &nodes[1..] {
+            let bus = node.ask(&["CONFIG", "GET", "cluster-port"]);
+            let Reply::List(pair) = bus else { panic!("{bus:?}") };
+            must(nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), pair[1].text()]));
+        }
+        for node in &mut nodes {
+            let port = node.port();
+            node.process.wait_until("it sees the whole cluster", || {
+                let info = super::resp::ask(port, &["CLUSTER", "INFO"]);
+                info.is_ok_and(|info| {
+                    let text = info.text();
+                    text.contains("cluster_state:ok") && text.contains("cluster_known_nodes:3")
+                })
+            });
+        }
+        Self { nodes }
+    }
+
+    /// A URL that names the nodes.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(Redis::address).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+}
+
+fn must(reply: Reply) {
+    assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+}

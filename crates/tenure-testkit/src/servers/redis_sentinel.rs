@@ -1,0 +1,64 @@
+//! A Redis server and its replica, watched over by three Sentinels.
+
+use super::{Redis, RedisSetup};
+
+/// A Redis server, its replica, and three Sentinels that replace it within a second or two.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    /// The two servers. Which of them is the master, the Sentinels say.
+    pub servers: [Redis; 2],
+    /// The Sentinels.
+    pub sentinels: Vec<Redis>,
+}
+
+impl RedisSentinel {
+    /// What the Sentinels call the master.
+    pub const NAME: &'static str = "tenure";
+
+    /// Starts all of them, and waits until the replica follows and the Sentinels know each other.
+    ///
+    /// # Panics
+    /// If one is not installed, or does not start.
+    pub fn start() -> Self {
+        let master = Redis::start();
+        let port = master.port().to_string();
+        let mut replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
+        let mut sentinels: Vec<_> = (0..3).map(|_| RedisSetup::redis().with(["--sentinel"]).start()).collect();
+        for sentinel in &sentinels {
+            sentinel.ask(&["SENTINEL", "MONITOR", Self::NAME, "127.0.0.1", &port, "2"]);
+            for (setting, value) in [("down-after-milliseconds", "500"), ("failover-timeout", "3000")] {
+                sentinel.ask(&["SENTINEL", "SET", Self::NAME, setting, value]);
+            }
+        }
+        replica.process.wait_until("it follows", || master.info("replication", "connected_slaves") == "1");
+        let follows = |replica: &Redis| replica.info("replication", "master_link_status") == "up";
+        while !follows(&replica) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for sentinel in &mut sentinels {
+            let port = sentinel.port();
+            sentinel.process.wait_until("it knows the others", || {
+                let known = super::resp::ask(port, &["SENTINEL", "CKQUORUM", Self::NAME]);
+                let has_replica = super::resp::ask(port, &["INFO", "sentinel"])
+                    .is_ok_and(|info| info.text().contains("slaves=1,sentinels=3"));
+                has_replica && known.is_ok_and(|known| known.text().starts_with("OK 3"))
+            });
+        }
+        Self { servers: [master, replica], sentinels }
+    }
+
+    /// A URL that names the Sentinels.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(Redis::address).collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), Self::NAME)
+    }
+
+    /// Which of the servers the Sentinels take for the master.
+    pub fn master(&self) -> Option<usize> {
+        let reply =
+            self.sentinels.iter().find_map(|s| s.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]).ok())?;
+        let super::Reply::List(address) = reply else { return None };
+        let port: u16 = address.get(1)?.text().parse().ok()?;
+        self.servers.iter().position(|server| server.port() == port)
+    }
+}

@@ -1,0 +1,103 @@
+//! The harness itself: servers start, stop, come back, and leave nothing behind.
+
+use std::time::Duration;
+
+use tenure_testkit::servers::{Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
+
+#[test]
+fn a_server_is_paused_killed_and_restarted_on_its_port() {
+    let mut redis = Redis::start();
+    assert_eq!(redis.ask(&["SET", "a", "1"]).text(), "OK");
+    redis.pause();
+    redis.resume();
+    assert_eq!(redis.ask(&["GET", "a"]).text(), "1");
+    redis.kill();
+    assert!(redis.try_ask(&["PING"]).is_err());
+    redis.restart();
+    assert_eq!(redis.ask(&["GET", "a"]), Reply::Nil, "it keeps nothing");
+    assert_eq!(redis.calls("get"), 1);
+}
+
+#[test]
+fn a_durable_server_keeps_what_it_was_told() {
+    let mut redis = RedisSetup::redis().durable().start();
+    assert_eq!(redis.ask(&["SET", "a", "1"]).text(), "OK");
+    redis.kill();
+    redis.restart();
+    assert_eq!(redis.ask(&["GET", "a"]).text(), "1");
+}
+
+#[test]
+fn valkey_starts_too() {
+    let valkey = RedisSetup::valkey().start();
+    assert_eq!(valkey.info("server", "server_name"), "valkey");
+}
+
+#[test]
+fn sentinels_replace_a_killed_master() {
+    let mut trio = RedisSentinel::start();
+    assert_eq!(trio.master(), Some(0));
+    trio.servers[0].kill();
+    let began = std::time::Instant::now();
+    while trio.master() != Some(1) {
+        assert!(began.elapsed() < Duration::from_secs(60), "no failover");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_cluster_answers_for_every_slot() {
+    let cluster = RedisCluster::start();
+    let moved = cluster.nodes.iter().filter(|node| node.ask(&["GET", "a"]).text().starts_with("MOVED")).count();
+    assert_eq!(moved, 2, "one of the three has the key");
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let redis = Redis::start();
+    let (folder, id) = (redis.folder().to_owned(), redis.process.id());
+    drop(redis);
+    assert!(!folder.exists());
+    assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+}
+
+#[test]
+fn a_server_ends_with_the_process_that_started_it_however_that_ends() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env("TENURE_TEST_CHILD", "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let line = lines.find_map(|line| line.unwrap().split_once("server ").map(|(_, rest)| rest.to_owned())).unwrap();
+    let (id, folder) = line.split_once(' ').unwrap();
+    let server = std::path::PathBuf::from(format!("/proc/{id}/exe"));
+    let runs = || std::fs::read_link(&server).is_ok();
+    assert!(runs());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let began = std::time::Instant::now();
+    while runs() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it outlived its test");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn child() {
+    if std::env::var_os("TENURE_TEST_CHILD").is_some() {
+        let redis = Redis::start();
+        println!("server {} {}", redis.process.id(), redis.folder().display());
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_missing_server_is_told_with_the_command_that_installs_it() {
+    let log = std::env::temp_dir().join("never-written");
+    let spawn = || Process::spawn(Launch::new("no-such-server", "redis"), &log);
+    let told = *std::panic::catch_unwind(spawn).unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(told, "no-such-server is not installed here: run scripts/servers redis");
+}

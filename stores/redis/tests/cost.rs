@@ -1,0 +1,71 @@
+//! What elections cost, by the server's own statistics.
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use support::{stand, within};
+use tenure_core::Event;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::Redis;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_one_command_and_nothing_else_is_asked() {
+    let lease = Duration::from_secs(2);
+    let redis = Redis::start();
+    let desk = Desk::new();
+    let mut one = stand(&redis.url(), "one", lease, &desk);
+    one.leads().await;
+    within("it watches", one.counter.wait_for(|counts| counts.watches > 0 && counts.renewals > 0)).await;
+    let (before, asked_before) = (one.counter.counts(), asked(&redis));
+    within("it renews", one.counter.wait_for(|counts| counts.renewals > before.renewals + 5)).await;
+    let (after, asked_after) = (one.counter.counts(), asked(&redis));
+    assert_eq!(after.reads, before.reads, "a leader that renews need not look");
+    let renewals = after.renewals - before.renewals;
+    for (command, count) in asked_after {
+        let more = count - asked_before.get(&command).copied().unwrap_or(0);
+        // One renewal may still be under way at either end.
+        let most = if command == "evalsha" { renewals + 1 } else { 0 };
+        assert!(more <= most, "{more} x {command} for {renewals} renewals");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
+    let lease = Duration::from_secs(1);
+    let redis = Redis::start();
+    let desk = Desk::new();
+    let mut one = stand(&redis.url(), "one", lease, &desk);
+    one.leads().await;
+    let mut other = stand(&redis.url(), "other", lease, &desk);
+    other.event("it knows the leader", |e| matches!(e, Event::LeaderChanged { leader: Some(_) }).then_some(())).await;
+    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    let (reads, scripts) = (other.counter.counts().reads, redis.calls("evalsha"));
+    let renewals = one.counter.counts().renewals;
+    let leases = 5;
+    tokio::time::sleep(lease * leases).await;
+    let looked = other.counter.counts().reads - reads;
+    let renewed = one.counter.counts().renewals - renewals;
+    let scripts = redis.calls("evalsha") - scripts;
+    assert!(looked <= u64::from(leases) + 1, "{looked} reads in {leases} leases");
+    assert!(scripts <= renewed + looked + 2, "{scripts} scripts for {renewed} renewals and {looked} reads");
+
+    // And yet it hears of a hand-over at once.
+    one.election.stop();
+    let began = std::time::Instant::now();
+    other.leads().await;
+    assert!(began.elapsed() < lease, "it was not told");
+}
+
+/// How often clients have asked the server for what. What scripts call counts there, too, as do our
+/// own questions: both are left out.
+fn asked(redis: &Redis) -> HashMap<String, u64> {
+    let stats = redis.ask(&["INFO", "commandstats"]);
+    let command = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let count = rest.split(',').next()?.parse().ok()?;
+        (!["time", "hmget", "hset", "info"].contains(&name)).then(|| (name.to_owned(), count))
+    };
+    stats.text().lines().filter_map(command).collect()
+}

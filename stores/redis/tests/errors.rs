@@ -1,0 +1,336 @@
+//! What can be wrong with a server, a password or a key: each is one clear error, and nothing is harmed.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{stand, told, within};
+use tenure_core::{
+    Board, Candidate, Clock, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, Swap, Token,
+};
+use tenure_redis::{RedisOptions, RedisStore};
+use tenure_testkit::Desk;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{Certificates, Folder, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply, free_port};
+
+#[tokio::test]
+async fn a_wrong_password_and_an_unknown_user_are_told_and_neither_is_shown() {
+    let redis = RedisSetup::redis().with(["--requirepass", "right"]).start();
+    for login in [":hunter2", "nobody:hunter2"] {
+        let error = fails(&format!("redis://{login}@{}", redis.address()), Fault::Denied).await;
+        assert!(error.contains("knows no such user and password (WRONGPASS)"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let error = fails(&redis.url(), Fault::Denied).await;
+    assert!(error.contains("wants a password"), "{error}");
+    works(&format!("redis://:right@{}", redis.address())).await;
+}
+
+#[tokio::test]
+async fn where_nobody_listens_is_told() {
+    let error = fails(&format!("redis://127.0.0.1:{}", free_port()), Fault::Refused).await;
+    assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
+    let error = fails("redis://no-such-host.invalid", Fault::Refused).await;
+    assert!(error.contains("no-such-host.invalid:6379 cannot be reached"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    proxy.black_hole(Way::Up);
+    let began = Clock::system().now();
+    let mut one = stand(&format!("redis://{}", proxy.address()), "one", Duration::from_secs(3), &Desk::new());
+    let (fault, error) = one.fails().await;
+    assert_eq!(fault, Fault::Unknown, "{error}");
+    assert!(Clock::system().now().since(began) < Duration::from_secs(30));
+    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    proxy.pass();
+    // The next thing told is that it works: not every attempt is.
+    one.event("it works", |event| match event {
+        Event::Error { error } => panic!("told twice: {error}"),
+        Event::Recovered => Some(()),
+        _ => None,
+    })
+    .await;
+    one.leads().await;
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_another_protocol_is_told() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 100]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let error = fails(&format!("redis://{address}"), Fault::Denied).await;
+    assert!(error.contains("does not speak Redis' protocol"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+    let (redis, port, certificates, _folder) = with_tls();
+    let ca = certificates.ca.display();
+    works(&format!("rediss://localhost:{port}?ca={ca}")).await;
+    let error = fails(&format!("rediss://localhost:{port}"), Fault::Denied).await;
+    assert!(error.contains("no TLS with localhost") && error.contains("?ca=FILE"), "{error}");
+    let error = fails(&format!("rediss://{}?ca={ca}", redis.address()), Fault::Denied).await;
+    assert!(error.contains("it serves Redis' protocol without: redis://"), "{error}");
+    let error = fails(&format!("redis://localhost:{port}"), Fault::Refused).await;
+    assert!(error.contains("wants TLS (rediss://)"), "{error}");
+    let missing = RedisStore::from_url(&format!("rediss://localhost:{port}?ca=/no/such/file")).unwrap_err();
+    assert!(missing.contains("/no/such/file"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_library_in_the_way_is_told_and_left_alone() {
+    let redis = Redis::start();
+    redis.ask(&["SET", "tenure:{jobs}:seat", "mine", "NX", "PX", "60000"]);
+    let error = fails(&redis.url(), Fault::Denied).await;
+    assert!(
+        error.contains("a key") && error.contains("another library's lock") && error.contains("?prefix="),
+        "{error}"
+    );
+    let swap = store(&redis.url()).swap(&seat(), None, &record(1)).await.unwrap_err();
+    assert_eq!(swap.fault(), Fault::Denied, "{}", told(&swap));
+    assert_eq!(redis.ask(&["GET", "tenure:{jobs}:seat"]).text(), "mine");
+    works(&format!("{}?prefix=other", redis.url())).await;
+
+    redis.ask(&["DEL", "tenure:{jobs}:seat"]);
+    redis.ask(&["HSET", "tenure:{jobs}:seat", "owner", "me"]);
+    assert!(fails(&redis.url(), Fault::Denied).await.contains("did not write"));
+}
+
+#[tokio::test]
+async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
+    let redis = Redis::start();
+    works(&redis.url()).await;
+    let ours = redis.ask(&["HGET", "tenure:{jobs}:seat", "record"]).text().to_owned();
+    let newer = ours.replace("\"v\":1", "\"v\":99");
+    for (text, expected) in [("\"mine\"", "did not write"), (newer.as_str(), "newer")] {
+        redis.ask(&["HSET", "tenure:{jobs}:seat", "record", text]);
+        let error = fails(&redis.url(), Fault::Denied).await;
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(redis.ask(&["HGET", "tenure:{jobs}:seat", "record"]).text(), text);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_one_that_becomes_one_is_left() {
+    let master = Redis::start();
+    let port = master.port().to_string();
+    let replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
+    let error = fails(&replica.url(), Fault::Refused).await;
+    assert!(error.contains("is a replica and takes no writes (READONLY): name the master"), "{error}");
+
+    let other = Redis::start();
+    let store = store(&other.url());
+    assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
+    let held = store.read(&seat()).await.unwrap().seat.unwrap().version;
+    other.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    let error = store.renew(&seat(), &held, &record(1)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+    other.ask(&["REPLICAOF", "NO", "ONE"]);
+    assert!(store.read(&seat()).await.is_ok(), "it connects again");
+}
+
+#[tokio::test]
+async fn a_server_without_memory_refuses_and_nothing_is_written() {
+    let redis = Redis::start();
+    let store = store(&redis.url());
+    store.read(&seat()).await.unwrap();
+    redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+    assert!(error.to_string().contains("no memory left (OOM)"), "{error}");
+    redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_refuses() {
+    let redis = RedisSetup::redis().with(["--enable-debug-command", "yes"]).start();
+    let store = store(&redis.url());
+    store.read(&seat()).await.unwrap();
+    // A folder where its dump should go, and a save that fails: writes are refused from then on.
+    std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
+    redis.ask(&["CONFIG", "SET", "save", "3600 1"]);
+    redis.ask(&["BGSAVE"]);
+    while redis.info("persistence", "rdb_last_bgsave_status") != "err" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+    assert!(error.to_string().contains("MISCONF"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_told_and_others_are_apart() {
+    let redis = Redis::start();
+    let error = fails(&format!("{}/99", redis.url()), Fault::Denied).await;
+    assert!(error.contains("no such database"), "{error}");
+    works(&format!("{}/2", redis.url())).await;
+    assert_eq!(store(&redis.url()).read(&seat()).await.unwrap().seat, None);
+    assert!(store(&format!("{}/2", redis.url())).read(&seat()).await.unwrap().seat.is_some());
+}
+
+#[tokio::test]
+async fn what_is_named_as_the_wrong_kind_is_told() {
+    let cluster = RedisCluster::start();
+    let errors =
+        [fails(&cluster.nodes[0].url(), Fault::Denied).await, fails(&cluster.nodes[1].url(), Fault::Denied).await];
+    assert!(errors.iter().all(|error| error.contains("redis+cluster://")), "{errors:?}");
+    let redis = Redis::start();
+    let error = fails(&format!("redis+cluster://{}", redis.address()), Fault::Denied).await;
+    assert!(error.contains("is no part of a cluster"), "{error}");
+    let error = fails(&format!("redis+sentinel://{}/main", redis.address()), Fault::Denied).await;
+    assert!(error.contains("is no Sentinel"), "{error}");
+    let trio = RedisSentinel::start();
+    let error = fails(&format!("redis+sentinel://{}/main", trio.sentinels[0].address()), Fault::Denied).await;
+    assert!(error.contains("knows no master called \"main\""), "{error}");
+    let error = fails(&trio.sentinels[0].url(), Fault::Denied).await;
+    assert!(error.contains("is a Sentinel"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_its_scripts_is_told_them_again() {
+    let redis = Redis::start();
+    let store = store(&redis.url());
+    assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
+    redis.ask(&["SCRIPT", "FLUSH"]);
+    let held = store.read(&seat()).await.unwrap().seat.unwrap().version;
+    redis.ask(&["SCRIPT", "FLUSH"]);
+    assert!(matches!(store.swap(&seat(), Some(&held), &record(2)).await, Ok(Swap::Done { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_the_readme_names_are_enough() {
+    let rights = include_str!("../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER jobs ")).unwrap();
+    let redis = Redis::start();
+    let command: Vec<_> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rights.split(' ')).collect();
+    assert_eq!(redis.ask(&command).text(), "OK");
+    let url = format!("redis://jobs:secret@{}", redis.address());
+    let desk = Desk::new();
+    let lease = Duration::from_secs(3);
+    let mut one = stand(&url, "one", lease, &desk);
+    let first = one.leads().await;
+    let mut other = stand(&url, "other", lease, &desk);
+    other.event("it knows", |event| matches!(event, Event::LeaderChanged { leader: Some(_) }).then_some(())).await;
+    within("it may ask", other.election.request_step_down()).await.unwrap();
+    assert!(other.leads().await > first);
+    let store = store(&url);
+    let note = Note { kind: NoteKind::Announcement, key: "k".into(), value: "{}".into(), lifetime: lease };
+    Board::put(&store, &seat(), &note).await.unwrap();
+    assert_eq!(Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap().len(), 1);
+    store.forget(&seat()).await.unwrap();
+    assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "something was denied");
+}
+
+#[tokio::test]
+async fn without_the_right_to_publish_nothing_is_written() {
+    let redis = Redis::start();
+    redis.ask(&["ACL", "SETUSER", "jobs", "on", ">secret", "~tenure:*", "resetchannels", "+@all"]);
+    let store = store(&format!("redis://jobs:secret@{}", redis.address()));
+    let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+    assert_eq!(redis.ask(&["EXISTS", "tenure:{jobs}:seat"]), Reply::Number(0));
+}
+
+#[tokio::test]
+async fn a_version_of_another_process_of_the_server_is_lost() {
+    let mut redis = RedisSetup::redis().durable().start();
+    let store = store(&redis.url());
+    assert_eq!(store.read(&seat()).await.unwrap().seat, None);
+    redis.restart();
+    let _ = store.read(&SeatName::new("another").unwrap()).await;
+    assert_eq!(store.swap(&seat(), None, &record(1)).await.unwrap(), Swap::Lost, "it was absent from another");
+    assert_eq!(store.read(&seat()).await.unwrap().seat, None);
+    let Swap::Done { version, .. } = store.swap(&seat(), None, &record(1)).await.unwrap() else { panic!("lost") };
+    redis.restart();
+    let _ = store.read(&SeatName::new("another").unwrap()).await;
+    assert_eq!(store.swap(&seat(), Some(&version), &record(2)).await.unwrap(), Swap::Lost);
+}
+
+#[tokio::test]
+async fn a_forgotten_seat_keeps_its_floor() {
+    let redis = Redis::start();
+    let store = store(&redis.url());
+    let high = Token::MAX.get() - 5;
+    assert!(matches!(store.swap(&seat(), None, &record(high)).await, Ok(Swap::Done { .. })));
+    store.forget(&seat()).await.unwrap();
+    let reading = store.read(&seat()).await.unwrap();
+    assert_eq!((reading.seat, reading.floor), (None, Token::new(high)));
+    store.forget(&seat()).await.unwrap();
+    assert_eq!(store.read(&seat()).await.unwrap().floor, Token::new(high), "also if it is forgotten twice");
+}
+
+#[tokio::test]
+async fn a_socket_a_client_and_options_lead_there_too() {
+    let socket = std::env::temp_dir().join(format!("tenure-{}-{:08x}.sock", std::process::id(), rand::random::<u32>()));
+    let path = socket.display().to_string();
+    let redis = RedisSetup::redis().with(["--unixsocket", &path]).start();
+    works(&format!("redis+unix://{path}")).await;
+    let client = redis::Client::open(redis.url()).unwrap();
+    assert!(RedisStore::from_client(&client).read(&seat()).await.unwrap().seat.is_some());
+    let options = RedisOptions { hosts: vec![redis.address()], ..RedisOptions::default() };
+    assert!(RedisStore::new(options).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    let _ = std::fs::remove_file(socket);
+}
+
+// -------------------------------------------------------------------------------------------------
+
+fn store(url: &str) -> RedisStore {
+    RedisStore::from_url(url).unwrap()
+}
+
+fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}
+
+/// Reads, and returns what it says is wrong.
+async fn fails(url: &str, fault: Fault) -> String {
+    let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
+    assert_eq!(error.fault(), fault, "{}", told(&error));
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    error.to_string()
+}
+
+/// Takes the seat, whoever had it.
+async fn works(url: &str) {
+    let store = store(url);
+    let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
+    let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
+    let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }));
+}
+
+fn record(token: u64) -> Record {
+    Record {
+        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+        token: Token::new(token),
+        lease: Duration::from_secs(15),
+        since_ms: None,
+        heir: None,
+        metadata: Arc::default(),
+        nonce: rand::random(),
+        unknown: Arc::default(),
+    }
+}
+
+/// A server with a plain port, and one with TLS.
+fn with_tls() -> (Redis, u16, Certificates, Folder) {
+    let folder = Folder::new("certificates");
+    let certificates = Certificates::make(folder.path());
+    let [cert, key, ca] =
+        [&certificates.cert, &certificates.key, &certificates.ca].map(|path| path.display().to_string());
+    let port = free_port();
+    let tls = ["--tls-auth-clients", "no", "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let redis = RedisSetup::redis().with(["--tls-port", &port.to_string()]).with(tls).start();
+    (redis, port, certificates, folder)
+}

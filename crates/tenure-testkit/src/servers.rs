@@ -17,7 +17,9 @@
 
 mod folder;
 mod launch;
+mod pgbouncer;
 mod ports;
+mod postgres;
 mod process;
 mod redis;
 mod redis_cluster;
@@ -26,7 +28,9 @@ mod resp;
 
 pub use folder::Folder;
 pub use launch::Launch;
+pub use pgbouncer::PgBouncer;
 pub use ports::free_port;
+pub use postgres::{Postgres, PostgresSetup};
 pub use process::{PATIENCE, Process};
 pub use redis::{Redis, RedisSetup};
 pub use redis_cluster::RedisCluster;

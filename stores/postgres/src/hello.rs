@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::StoreError;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::dial::Target;
 use crate::ear::ProcessId;
@@ -30,23 +30,23 @@ const IDENTITIES: [&str; 3] = [
     "(SELECT oid::text FROM pg_database WHERE datname = current_database())",
 ];
 
+const QUESTIONS: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
+     current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'), \
+     (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped) \
+     FROM (SELECT to_regclass($1)::oid AS seats) AS found";
+
 pub(crate) async fn greet(
     client: &Client,
     target: &Target,
     process: &ProcessId,
     schema: &str,
 ) -> Result<Server, StoreError> {
-    let row = client
-        .query_typed_one(
-            "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
-                    current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'),
-                    (SELECT string_agg(attname::text, ' ') FROM pg_attribute
-                     WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped)
-             FROM (SELECT to_regclass($1)::oid AS seats) AS found",
-            &[(&format!("{}.seats", schema::quoted(schema)), Type::TEXT)],
-        )
-        .await
-        .map_err(faults::of_statement)?;
+    // Sent together: connecting is to take no longer than it must.
+    let tables = format!("{}.seats", schema::quoted(schema));
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables, Type::TEXT)];
+    let (row, identity) =
+        futures_util::future::join(client.query_typed_one(QUESTIONS, &params), identity(client)).await;
+    let row = row.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
     if row.get(1) {
         return Err(StoreError::denied(format!(
@@ -63,11 +63,10 @@ pub(crate) async fn greet(
     } else {
         create_tables(client, schema).await?;
     }
-    let identity = identity(client).await?;
     Ok(Server {
         version: row.get(3),
         pooled,
-        seats: Statements::new(schema, identity),
+        seats: Statements::new(schema, identity?),
         board: board::Statements::new(schema),
     })
 }

@@ -180,7 +180,6 @@ impl Mark {
             Some(session) => format!("{}:{}:{session}", self.nonce, self.identity),
         })
     }
-
 }
 
 /// The nonce of a write, as it stands in a row.

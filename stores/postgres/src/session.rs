@@ -159,7 +159,7 @@ impl Session {
             lock(&self.seats).retain(|name, other| name != seat || Arc::strong_count(other) > 2);
         }
         let version = Mark { nonce, identity: row.get(1), session }.version();
-        Ok(Swap::Done { version, since: Some(sent), granted: None })
+        Ok(Swap::Done { version, since: Some(sent), granted: Some(self.lease) })
     }
 
     /// Keeps a seat by the heartbeat that all seats share.
@@ -176,7 +176,7 @@ impl Session {
             }
             let beat = self.beat(won).await?;
             if beat.held.contains(&(seat.as_str().to_owned(), held.nonce.clone())) {
-                return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: None });
+                return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {
                 self.give_back_later(seat.clone(), held.nonce.clone(), key);

@@ -81,11 +81,11 @@ impl Sessions {
             Some(mark) => mark,
             None => None,
         };
-        // Over the session that holds it, if that is one of ours.
+        // Over the session that holds it, if that is one of ours: no other could have the lock.
         let holder = expected.as_ref().and_then(|mark| mark.session).and_then(|session| self.alive(session));
         let session = match holder {
-            Some(session) if next.is_vacant() => session,
-            _ => self.session(next.lease, clock).await?,
+            Some(session) => session,
+            None => self.session(next.lease, clock).await?,
         };
         if self.lock_id.is_some() && session.is_shared(seat) {
             return Err(StoreError::denied(

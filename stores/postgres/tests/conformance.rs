@@ -1,6 +1,7 @@
 //! Every law, on a real server: in both modes, and through a pooler.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_postgres::PostgresStore;
@@ -10,12 +11,8 @@ use tenure_testkit::{Kit, Subject};
 fn main() {
     let server = Arc::new(Postgres::start());
     let pooler = PgBouncer::before(&server);
-    let subject = |url: &str, sessions| Database {
-        url: url.to_owned(),
-        server: server.clone(),
-        sessions,
-        _pooler: None,
-    };
+    let subject =
+        |url: &str, sessions| Database { url: url.to_owned(), server: server.clone(), sessions, _pooler: None };
     Kit::new()
         .subject("lease", subject(&server.url(), false))
         .subject("session", subject(&format!("{}?mode=session", server.url()), true))
@@ -54,6 +51,11 @@ fn literal(seat: &SeatName) -> String {
 impl Subject for Database {
     fn open(&self) -> Box<dyn DynStore> {
         Box::new(PostgresStore::at(&self.url).expect("a URL that can be read"))
+    }
+
+    /// Room for a connection to be made within the time of one call while a dozen laws do so at once.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(2)
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {

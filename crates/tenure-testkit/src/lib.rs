@@ -28,6 +28,7 @@
 //! - `laws/`: one file a law, about stores alone
 //! - `laws/elections/`: one file a law, about elections over a store, through the real engine
 //! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
+//! - [`proxy`]: a network that fails on demand
 //! - [`servers`]: real servers on this machine, for the tests of a store
 //!
 //! See `docs/writing-a-store.md` for a store from scratch.
@@ -39,6 +40,8 @@ mod kit;
 mod law;
 pub mod laws;
 mod memory;
+mod ports;
+pub mod proxy;
 #[cfg(unix)]
 pub mod servers;
 mod standing;

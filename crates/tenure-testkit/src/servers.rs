@@ -18,7 +18,6 @@
 mod folder;
 mod launch;
 mod pgbouncer;
-mod ports;
 mod postgres;
 mod process;
 mod redis;
@@ -26,10 +25,10 @@ mod redis_cluster;
 mod redis_sentinel;
 mod resp;
 
+pub use crate::ports::free_port;
 pub use folder::Folder;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;
-pub use ports::free_port;
 pub use postgres::{Postgres, PostgresSetup};
 pub use process::{PATIENCE, Process};
 pub use redis::{Redis, RedisSetup};

@@ -36,9 +36,9 @@ impl RedisCluster {
             let Reply::List(pair) = bus else { panic!("{bus:?}") };
             must(nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), pair[1].text()]));
         }
-        for number in 0..nodes.len() {
-            let port = nodes[number].port();
-            nodes[number].process.wait_until("it sees the whole cluster", || {
+        for node in &mut nodes {
+            let port = node.port();
+            node.process.wait_until("it sees the whole cluster", || {
                 let info = super::resp::ask(port, &["CLUSTER", "INFO"]);
                 info.is_ok_and(|info| {
                     let text = info.text();

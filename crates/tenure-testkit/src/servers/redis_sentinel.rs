@@ -35,9 +35,9 @@ impl RedisSentinel {
         while !follows(&replica) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        for number in 0..sentinels.len() {
-            let port = sentinels[number].port();
-            sentinels[number].process.wait_until("it knows the others", || {
+        for sentinel in &mut sentinels {
+            let port = sentinel.port();
+            sentinel.process.wait_until("it knows the others", || {
                 let known = super::resp::ask(port, &["SENTINEL", "CKQUORUM", Self::NAME]);
                 let has_replica = super::resp::ask(port, &["INFO", "sentinel"])
                     .is_ok_and(|info| info.text().contains("slaves=1,sentinels=3"));

@@ -1,0 +1,143 @@
+//! Moves bytes one way, as the rules say.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Control, Way};
+
+/// What a pump goes by.
+pub(super) struct Side<'a> {
+    pub(super) way: Way,
+    pub(super) control: &'a Control,
+    /// Set once a request has gone through whose reply must not.
+    pub(super) robbed: &'a watch::Sender<bool>,
+}
+
+/// Moves bytes from one socket to another.
+pub(super) struct Pump<'a> {
+    from: &'a TcpStream,
+    to: &'a TcpStream,
+    side: Side<'a>,
+}
+
+/// Bytes under way, and when they may arrive.
+type Queue = VecDeque<(Instant, Vec<u8>)>;
+
+impl<'a> Pump<'a> {
+    pub(super) fn new(from: &'a TcpStream, to: &'a TcpStream, side: Side<'a>) -> Self {
+        Self { from, to, side }
+    }
+
+    /// Until one end hangs up, or the connection is to be cut.
+    pub(super) async fn run(self) {
+        let mut rules = self.side.control.rules.subscribe();
+        let mut queue = Queue::new();
+        loop {
+            let (held, delay) = {
+                let rules = rules.borrow_and_update();
+                match self.side.way {
+                    Way::Up => (rules.hold_up, rules.delay_up),
+                    Way::Down => (rules.hold_down, rules.delay_down),
+                }
+            };
+            let due = queue.front().filter(|_| !held).map(|(due, _)| *due);
+            tokio::select! {
+                _ = rules.changed() => {}
+                () = until(due) => {
+                    let Some((_, bytes)) = queue.pop_front() else { continue };
+                    if !self.deliver(&bytes).await {
+                        return;
+                    }
+                }
+                bytes = read(self.from) => match bytes {
+                    None => return,
+                    Some(bytes) => queue.push_back((Instant::now() + delay, bytes)),
+                },
+            }
+        }
+    }
+
+    /// Hands bytes over, unless they are caught. Returns whether the connection goes on.
+    async fn deliver(&self, bytes: &[u8]) -> bool {
+        if self.side.way == Way::Down && *self.side.robbed.borrow() {
+            // The server has answered, so it has done what it was asked.
+            self.catch();
+            return false;
+        }
+        let cut = {
+            let mut snags = self.side.control.snags();
+            if self.side.way == Way::Up && snags.drop_reply.as_ref().is_some_and(|marker| has(bytes, marker)) {
+                snags.drop_reply = None;
+                self.side.robbed.send_replace(true);
+            }
+            match &snags.cut {
+                Some((way, marker, after)) if *way == self.side.way && has(bytes, marker) => {
+                    let after = (*after).min(bytes.len());
+                    snags.cut = None;
+                    Some(after)
+                }
+                _ => None,
+            }
+        };
+        match cut {
+            None => write(self.to, bytes).await,
+            Some(after) => {
+                write(self.to, &bytes[..after]).await;
+                // What was handed over is read before the end of it is seen.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                self.catch();
+                false
+            }
+        }
+    }
+
+    fn catch(&self) {
+        self.side.control.caught.send_modify(|caught| *caught += 1);
+    }
+}
+
+fn has(bytes: &[u8], marker: &[u8]) -> bool {
+    marker.is_empty() || bytes.windows(marker.len()).any(|window| window == marker)
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next bytes, or `None` at the end.
+async fn read(stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        stream.readable().await.ok()?;
+        match stream.try_read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(count) => {
+                bytes.truncate(count);
+                return Some(bytes);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+async fn write(stream: &TcpStream, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        if stream.writable().await.is_err() {
+            return false;
+        }
+        match stream.try_write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}

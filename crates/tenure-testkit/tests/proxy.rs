@@ -1,0 +1,182 @@
+//! The proxy itself, in front of a server that answers every line with `ok LINE` and remembers it.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tenure_testkit::proxy::{Proxy, Way};
+
+#[test]
+fn what_is_asked_and_answered_passes() {
+    let (server, proxy) = start();
+    let mut store = connect(&proxy);
+    assert_eq!(ask(&mut store, "a"), "ok a");
+    assert_eq!(ask(&mut store, "b"), "ok b");
+    assert_eq!(server.heard(), ["a", "b"]);
+}
+
+#[test]
+fn nobody_listens_where_connections_are_refused_and_those_that_are_there_stay() {
+    let (_server, proxy) = start();
+    let mut store = connect(&proxy);
+    assert_eq!(ask(&mut store, "a"), "ok a");
+    proxy.refuse();
+    wait("refused", || TcpStream::connect(proxy.address()).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused));
+    assert_eq!(ask(&mut store, "b"), "ok b");
+    proxy.pass();
+    wait("taken again", || TcpStream::connect(proxy.address()).is_ok());
+}
+
+#[test]
+fn a_reset_cuts_what_is_there_and_new_connections_work() {
+    let (_server, proxy) = start();
+    let mut store = connect(&proxy);
+    assert_eq!(ask(&mut store, "a"), "ok a");
+    proxy.reset();
+    let ended = store.read(&mut [0; 8]);
+    assert!(ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset), "{ended:?}");
+    assert_eq!(ask(&mut connect(&proxy), "b"), "ok b");
+}
+
+#[test]
+fn what_is_black_holed_upwards_is_not_heard_before_it_passes() {
+    let (server, proxy) = start();
+    let mut store = connect(&proxy);
+    proxy.black_hole(Way::Up);
+    store.write_all(b"a\n").unwrap();
+    assert!(is_silent(&store));
+    assert!(server.heard().is_empty());
+    proxy.pass();
+    assert_eq!(line(&store), "ok a");
+}
+
+#[test]
+fn what_is_black_holed_downwards_is_heard_and_not_answered_before_it_passes() {
+    let (server, proxy) = start();
+    let mut store = connect(&proxy);
+    proxy.black_hole(Way::Down);
+    store.write_all(b"a\n").unwrap();
+    wait("heard", || server.heard() == ["a"]);
+    assert!(is_silent(&store));
+    proxy.pass();
+    assert_eq!(line(&store), "ok a");
+}
+
+#[test]
+fn a_delay_is_kept_and_the_order_too() {
+    let (_server, proxy) = start();
+    let mut store = connect(&proxy);
+    proxy.delay(Way::Up, Duration::from_millis(60));
+    proxy.delay(Way::Down, Duration::from_millis(60));
+    let began = Instant::now();
+    store.write_all(b"a\nb\n").unwrap();
+    let mut lines = BufReader::new(&store).lines();
+    assert_eq!([lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()], ["ok a", "ok b"]);
+    assert!(began.elapsed() >= Duration::from_millis(120));
+}
+
+#[test]
+fn a_message_is_cut_in_the_middle_either_way() {
+    for (way, marker, after, heard, answered) in
+        [(Way::Up, "secret", 3, &["a"][..], ""), (Way::Down, "secret", 5, &["a", "secret"][..], "ok se")]
+    {
+        let (server, proxy) = start();
+        let mut store = connect(&proxy);
+        assert_eq!(ask(&mut store, "a"), "ok a");
+        proxy.cut_in_the_middle(way, marker, after);
+        store.write_all(b"secret\n").unwrap();
+        let mut rest = Vec::new();
+        let _ = store.read_to_end(&mut rest);
+        assert_eq!(String::from_utf8_lossy(&rest), answered);
+        assert_eq!(server.heard(), heard);
+        block_on(proxy.caught(1));
+        assert_eq!(ask(&mut connect(&proxy), "secret"), "ok secret", "only one is cut");
+    }
+}
+
+#[test]
+fn a_reply_is_dropped_after_the_request_was_heard() {
+    let (server, proxy) = start();
+    let mut store = connect(&proxy);
+    assert_eq!(ask(&mut store, "a"), "ok a");
+    proxy.drop_reply_to("win");
+    store.write_all(b"win\n").unwrap();
+    let mut rest = Vec::new();
+    let _ = store.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+    block_on(proxy.caught(1));
+    assert_eq!(server.heard(), ["a", "win"]);
+}
+
+// -------------------------------------------------------------------------------------------------
+
+/// Answers lines, and remembers them.
+struct Server {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+fn start() -> (Server, Proxy) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server { address: listener.local_addr().unwrap(), heard: Arc::default() };
+    let heard = server.heard.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let heard = heard.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(&stream);
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|count| count > 0) && line.ends_with('\n') {
+                    heard.lock().unwrap().push(line.trim_end().to_owned());
+                    let _ = (&stream).write_all(format!("ok {line}").as_bytes());
+                    line.clear();
+                }
+            });
+        }
+    });
+    let proxy = Proxy::start(server.address.to_string());
+    (server, proxy)
+}
+
+fn connect(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+fn ask(store: &mut TcpStream, text: &str) -> String {
+    store.write_all(format!("{text}\n").as_bytes()).unwrap();
+    line(store)
+}
+
+fn line(store: &TcpStream) -> String {
+    let mut line = String::new();
+    BufReader::new(store).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+fn is_silent(store: &TcpStream) -> bool {
+    store.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let silent = store.peek(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    store.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    silent
+}
+
+fn wait(what: &str, mut ready: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !ready() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+
+mod ears;
+mod faults;
+mod keys;
+mod link;
+mod options;
+mod scripts;
+mod servers;
+mod store;
+
+pub use options::{RedisOptions, SCHEMES, Secret};
+pub use store::RedisStore;

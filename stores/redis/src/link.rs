@@ -1,0 +1,216 @@
+//! One connection to one server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
+use tenure_core::{Identity, StoreError};
+
+use crate::ears::{Ear, Ears};
+use crate::faults;
+use crate::scripts::Source;
+
+/// A connection that all calls share, pipelined. Once anything is wrong with it, it is over for good.
+pub(crate) struct Link {
+    /// For people to read.
+    pub(crate) address: String,
+    /// Which process of a server it was made to: it cannot outlive that.
+    pub(crate) identity: Identity,
+    pub(crate) ears: Arc<Ears>,
+    connection: MultiplexedConnection,
+    /// How often to make sure that the server is still there, in milliseconds; zero: never.
+    probe_every: AtomicU64,
+}
+
+impl Link {
+    /// Connects, and asks who is there.
+    pub(crate) async fn connect(info: ConnectionInfo) -> Result<Arc<Self>, StoreError> {
+        let address = info.addr().to_string();
+        let ears = Arc::new(Ears::new());
+        let mut connection = connect(info, Some(ears.clone())).await?;
+        let mut who = redis::pipe();
+        who.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+        let answers = connection
+            .send_packed_commands(&who, 0, 2)
+            .await
+            .and_then(|answers| answers.into_iter().map(Value::extract_error).collect::<Result<Vec<_>, _>>())
+            .map_err(|error| faults::of_connecting(&address, error))?;
+        let text = |answer: &Value| redis::from_redis_value_ref::<String>(answer).unwrap_or_default();
+        let field = |info: &str, name: &str| {
+            info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+        };
+        let (server, replication) = (text(&answers[0]), text(&answers[1]));
+        let Some(identity) = field(&server, "run_id") else {
+            return Err(StoreError::denied(format!(
+                "{address} does not tell which process it is (INFO server has no run_id): connect to the server itself"
+            )));
+        };
+        if field(&replication, "role").as_deref() == Some("slave") {
+            return Err(faults::replica(&address));
+        }
+        let link = Arc::new(Self {
+            address,
+            identity: Identity::new(identity),
+            ears,
+            connection,
+            probe_every: AtomicU64::new(0),
+        });
+        tokio::spawn(probe(Arc::downgrade(&link)));
+        Ok(link)
+    }
+
+    /// Runs a script, by its hash if the server knows it.
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Vec<Value>, RedisError> {
+        match self.send(&call.pipeline(call.script.by_hash(call.keys, call.arguments))).await {
+            // It has run nothing. The text is sent once in the life of a server.
+            Err(error) if faults::is_no_script(&error) => {
+                self.send(&call.pipeline(call.script.by_text(call.keys, call.arguments))).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sends commands in one go, and waits for the answers.
+    pub(crate) async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let mut connection = self.connection.clone();
+        let mut unanswered = Unanswered { ears: &self.ears, sounds: self.ears.sounds(), answered: false };
+        let answers = tokio::select! {
+            biased;
+            answers = connection.send_packed_commands(commands, 0, commands.len()) => answers,
+            () = self.ears.closed() => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+        };
+        unanswered.answered = true;
+        match answers {
+            Ok(answers) => {
+                self.ears.sound();
+                let answers: Result<Vec<_>, RedisError> = answers.into_iter().map(Value::extract_error).collect();
+                if answers.as_ref().is_err_and(faults::is_demotion) {
+                    self.ears.close();
+                }
+                answers
+            }
+            Err(error) => {
+                self.ears.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// What is heard on a channel that the server has confirmed.
+    pub(crate) fn ear(&self, channel: &str) -> Option<Arc<Ear>> {
+        self.ears.existing(channel).filter(|ear| ear.open.load(Ordering::Acquire))
+    }
+
+    /// Listens to a channel, once the server has confirmed it.
+    pub(crate) async fn listen(&self, channel: &str) -> Result<Arc<Ear>, StoreError> {
+        let ear = self.ears.ear(channel);
+        if !ear.open.load(Ordering::Acquire) {
+            let mut connection = self.connection.clone();
+            if self.ears.count() > MANY {
+                let idle = self.ears.idle();
+                if !idle.is_empty() {
+                    let _ = connection.unsubscribe(idle).await;
+                }
+            }
+            connection.subscribe(channel).await.map_err(|error| faults::of_asking(&self.address, error))?;
+            self.ears.sound();
+            ear.open.store(true, Ordering::Release);
+        }
+        Ok(ear)
+    }
+
+    /// From now on, makes sure every so often that the server is still there.
+    pub(crate) fn probe_every(&self, span: Duration) {
+        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+        let _ = self
+            .probe_every
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now == 0 || span < now).then_some(span));
+    }
+}
+
+/// Beyond so many channels, those that nobody listens to are forgotten.
+const MANY: usize = 10_000;
+
+/// A script to run.
+pub(crate) struct Call<'a> {
+    pub(crate) script: &'static Source,
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) arguments: &'a [&'a str],
+    /// A command before it, and one after it, in the same round trip.
+    pub(crate) before: Option<Cmd>,
+    pub(crate) after: Option<Cmd>,
+}
+
+impl Call<'_> {
+    fn pipeline(&self, script: Cmd) -> Pipeline {
+        let mut pipeline = Pipeline::new();
+        for command in self.before.iter().chain([&script]).chain(&self.after) {
+            pipeline.add_command(command.clone());
+        }
+        pipeline
+    }
+}
+
+/// A call that has not been answered. If it is given up, and nothing at all has come in since, the
+/// connection is not worth another call.
+struct Unanswered<'a> {
+    ears: &'a Ears,
+    sounds: u64,
+    answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.answered && self.ears.sounds() == self.sounds {
+            self.ears.close();
+        }
+    }
+}
+
+/// Asks a server that has not said anything for a while whether it is there.
+async fn probe(link: Weak<Link>) {
+    let mut last = None;
+    loop {
+        let open = link.upgrade().filter(|link| !link.ears.is_closed());
+        let Some(every) = open.map(|link| link.probe_every.load(Ordering::Relaxed)) else { return };
+        let every = Duration::from_millis(if every == 0 { 1000 } else { every });
+        tokio::time::sleep(every).await;
+        let Some(link) = link.upgrade() else { return };
+        let sounds = link.ears.sounds();
+        if last == Some(sounds) && link.probe_every.load(Ordering::Relaxed) > 0 {
+            let mut ping = Pipeline::new();
+            ping.cmd("PING");
+            let answered = tokio::time::timeout(every, link.send(&ping)).await;
+            if answered.is_err() {
+                link.ears.close();
+            }
+        }
+        last = Some(link.ears.sounds());
+    }
+}
+
+/// A connection, and nothing more.
+pub(crate) async fn connect(
+    info: ConnectionInfo,
+    ears: Option<Arc<Ears>>,
+) -> Result<MultiplexedConnection, StoreError> {
+    let address = info.addr().to_string();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+    // The engine has time-outs of its own: one in here would only hide what became of a call.
+    let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    if let Some(ears) = ears {
+        config = config.set_push_sender(move |push: redis::PushInfo| {
+            ears.hear(&push);
+            Ok::<(), std::convert::Infallible>(())
+        });
+    }
+    let client = Client::open(info).map_err(|error| faults::of_connecting(&address, error))?;
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(|error| faults::of_connecting(&address, error))
+}

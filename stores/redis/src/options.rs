@@ -1,0 +1,286 @@
+//! What the store is told: where the servers are, and how to keep the seats.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the store keeps its seats, and how it gets there.
+///
+/// ```
+/// # use tenure_redis::RedisOptions;
+/// let options = RedisOptions::from_url("redis://jobs:secret@localhost:6379/2?prefix=leaders")?;
+/// assert_eq!((options.database, options.prefix.as_str()), (2, "leaders"));
+/// assert!(!format!("{options:?}").contains("secret"));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisOptions {
+    /// `host:port` of the server, of all Sentinels, or of some nodes of the cluster.
+    pub hosts: Vec<String>,
+    /// A unix socket, instead of `hosts`.
+    pub socket: Option<PathBuf>,
+    /// What the Sentinels call the master, if `hosts` are Sentinels.
+    pub sentinel: Option<String>,
+    /// Whether `hosts` are nodes of a cluster.
+    pub cluster: bool,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// The user to log in to the Sentinels as.
+    pub sentinel_user: Option<String>,
+    /// The password of the Sentinels.
+    pub sentinel_password: Option<Secret>,
+    /// The number of the database.
+    pub database: i64,
+    /// Whether to use TLS.
+    pub tls: bool,
+    /// A file with the certificates to trust, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// A file with the certificate to show to the server.
+    pub cert: Option<PathBuf>,
+    /// A file with the key of that certificate.
+    pub key: Option<PathBuf>,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// How many replicas must have a write before it counts. One that fewer have in time is neither
+    /// done nor refused, and nobody leads by it.
+    pub min_replicas: u32,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            hosts: vec!["127.0.0.1:6379".to_owned()],
+            socket: None,
+            sentinel: None,
+            cluster: false,
+            user: None,
+            password: None,
+            sentinel_user: None,
+            sentinel_password: None,
+            database: 0,
+            tls: false,
+            ca: None,
+            cert: None,
+            key: None,
+            prefix: "tenure".to_owned(),
+            min_replicas: 0,
+        }
+    }
+}
+
+/// The schemes of this store's URLs.
+pub const SCHEMES: &[&str] = &[
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "valkey",
+    "valkeys",
+];
+
+impl RedisOptions {
+    /// From a URL:
+    ///
+    /// | URL | |
+    /// |---|---|
+    /// | `redis://user:password@host:port/db` | one server |
+    /// | `redis+unix:///path/to/socket?db=2` | one server, by its socket |
+    /// | `redis+sentinel://user:password@host:port,host:port/master/db` | whoever the Sentinels say is the master |
+    /// | `redis+cluster://user:password@host:port,host:port` | a cluster |
+    /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS; `?ca=FILE`, `?cert=FILE&key=FILE` |
+    ///
+    /// With `?prefix=` and `?min_replicas=`, and `?sentinel_user=` and `?sentinel_password=` where
+    /// those differ.
+    ///
+    /// # Errors
+    /// In one line, which never shows more of the URL than the name of an option.
+    pub fn from_url(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once("://").ok_or("a URL of this store begins with redis://")?;
+        if !SCHEMES.contains(&scheme) {
+            return Err(format!("a URL of this store begins with one of {}", SCHEMES.join("://, ") + "://"));
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = Self { tls: scheme.starts_with("rediss") || scheme == "valkeys", ..Self::default() };
+        options.query(query)?;
+        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
+            options.user = Some(decoded(user)?).filter(|user| !user.is_empty());
+            options.password = password.map(decoded).transpose()?.map(Secret);
+        }
+        if scheme == "redis+unix" {
+            options.socket = Some(PathBuf::from(decoded(rest)?));
+            options.hosts.clear();
+        } else {
+            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let port = if scheme.ends_with("sentinel") { 26379 } else { 6379 };
+            options.hosts = hosts.split(',').map(|host| with_port(host, port)).collect::<Result<_, _>>()?;
+            options.path(scheme, path)?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    /// What cannot be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let wrong = if self.hosts.is_empty() && self.socket.is_none() {
+            "no host is named: redis://host:port"
+        } else if self.hosts.len() > 1 && self.sentinel.is_none() && !self.cluster {
+            "several hosts are Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)"
+        } else if self.sentinel.is_some() && self.cluster {
+            "Sentinels or a cluster, not both"
+        } else if self.cluster && self.database != 0 {
+            "a cluster has no databases but 0"
+        } else if self.prefix.is_empty() || self.prefix.contains(['{', '}']) {
+            "a prefix is not empty, and has no braces"
+        } else if self.cert.is_some() != self.key.is_some() {
+            "a certificate needs its key (?cert=FILE&key=FILE)"
+        } else {
+            return Ok(());
+        };
+        Err(wrong.to_owned())
+    }
+
+    fn query(&mut self, query: &str) -> Result<(), String> {
+        for (name, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
+            let value = decoded(value)?;
+            let number = || value.parse().map_err(|_| format!("{name} is a number"));
+            match name {
+                "prefix" => self.prefix = value,
+                "min_replicas" => self.min_replicas = number()?,
+                "db" => self.database = number()?.into(),
+                "ca" => self.ca = Some(value.into()),
+                "cert" => self.cert = Some(value.into()),
+                "key" => self.key = Some(value.into()),
+                "sentinel_user" => self.sentinel_user = Some(value),
+                "sentinel_password" => self.sentinel_password = Some(Secret(value)),
+                _ => {
+                    let known = "prefix, min_replicas, db, ca, cert, key, sentinel_user, sentinel_password";
+                    return Err(format!("unknown option {name:?}: known are {known}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&mut self, scheme: &str, path: &str) -> Result<(), String> {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        self.cluster = scheme.ends_with("cluster");
+        if scheme.ends_with("sentinel") {
+            let name =
+                parts.next().ok_or("the Sentinels must be told which master: redis+sentinel://host:port/NAME")?;
+            self.sentinel = Some(decoded(name)?);
+        }
+        if let Some(database) = parts.next() {
+            self.database = database.parse().map_err(|_| "the database is a number: redis://host:port/2")?;
+        }
+        match parts.next() {
+            None => Ok(()),
+            Some(_) => Err("there is too much behind the host: redis://host:port/2".to_owned()),
+        }
+    }
+}
+
+fn with_port(host: &str, port: u16) -> Result<String, String> {
+    let bare = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
+    match bare {
+        _ if host.is_empty() => Ok(format!("127.0.0.1:{port}")),
+        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
+        None => Ok(format!("{host}:{port}")),
+        Some(_) => Err("a host is written as host:port".to_owned()),
+    }
+}
+
+/// Takes `%41` for `A`.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        bytes.push(match byte {
+            b'%' => match (digit(rest.next()), digit(rest.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return Err("a % in a URL is written as %25".to_owned()),
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
+}
+
+/// A password. It is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(password: &str) -> Self {
+        Self(password.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_servers_sentinels_clusters_and_sockets() {
+        let options = |url: &str| RedisOptions::from_url(url).unwrap();
+        let plain = options("redis://");
+        assert_eq!(plain, RedisOptions::default());
+        let one = options("rediss://jobs:p%40ss@db.example:7000/3?prefix=a&min_replicas=1&ca=/etc/ca.pem");
+        assert_eq!((one.hosts[0].as_str(), one.database, one.tls), ("db.example:7000", 3, true));
+        assert_eq!((one.user.as_deref(), one.password), (Some("jobs"), Some("p@ss".into())));
+        assert_eq!((one.prefix.as_str(), one.min_replicas, one.ca), ("a", 1, Some("/etc/ca.pem".into())));
+        let sentinel = options("redis+sentinel://:pw@a,b:1/mymaster/2");
+        assert_eq!(sentinel.hosts, ["a:26379", "b:1"]);
+        assert_eq!((sentinel.sentinel.as_deref(), sentinel.database, sentinel.user), (Some("mymaster"), 2, None));
+        assert!(options("redis+cluster://a,b").cluster);
+        assert_eq!(options("redis://[::1]").hosts, ["[::1]:6379"]);
+        assert_eq!(options("redis+unix:///run/redis.sock?db=1").socket, Some("/run/redis.sock".into()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_told_without_the_password() {
+        for (url, told) in [
+            ("redis:x", "begins with redis://"),
+            ("http://u:hunter2@host", "begins with one of"),
+            ("redis://u:hunter2@host/x", "database is a number"),
+            ("redis://u:hunter2@host/1/2", "too much"),
+            ("redis://u:hunter2@a,b", "several hosts"),
+            ("redis://u:hunter2@host?colour=red", "unknown option \"colour\""),
+            ("redis://u:hunter2%@host", "%25"),
+            ("redis://u:hunter2@host:port", "host:port"),
+            ("redis+sentinel://u:hunter2@host", "which master"),
+            ("redis+cluster://u:hunter2@host/3", "no databases"),
+            ("redis://u:hunter2@host?prefix={x}", "braces"),
+            ("redis://u:hunter2@host?min_replicas=many", "is a number"),
+            ("rediss://u:hunter2@host?cert=x", "needs its key"),
+        ] {
+            let error = RedisOptions::from_url(url).unwrap_err();
+            assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_come_from_configuration_and_unknown_ones_are_refused() {
+        let options: RedisOptions = toml::from_str("hosts = ['a:1']\npassword = 'x'\nmin_replicas = 1").unwrap();
+        assert_eq!((options.hosts[0].as_str(), options.min_replicas), ("a:1", 1));
+        assert!(toml::from_str::<RedisOptions>("hots = []").unwrap_err().to_string().contains("unknown field"));
+    }
+}

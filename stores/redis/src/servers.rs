@@ -1,0 +1,270 @@
+//! Finds the server that has a seat, and keeps one connection to each.
+//!
+//! ```text
+//!  one server   ──────────────────────────────▶ link
+//!  Sentinels    ── who is the master? ────────▶ link
+//!  cluster      ── who has the slot? ─────────▶ link, link, link
+//! ```
+//!
+//! Nothing is connected before it is needed, nor again before the next call needs it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Value};
+use tenure_core::StoreError;
+
+use crate::faults;
+use crate::link::{self, Link};
+
+/// Where the servers are.
+pub(crate) enum Place {
+    One(ConnectionInfo),
+    Sentinels { sentinels: Vec<ConnectionInfo>, name: String, server: ConnectionInfo },
+    Cluster { seeds: Vec<ConnectionInfo> },
+}
+
+/// The servers, and the connections to them.
+pub(crate) struct Servers {
+    place: Place,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    nodes: HashMap<Node, Arc<Seatholder>>,
+    /// Which node has which slots; later entries count more.
+    slots: Vec<(u16, u16, Node)>,
+}
+
+/// A server by host and port; the only one there is has none.
+pub(crate) type Node = Option<(String, u16)>;
+
+/// The connection to a node, made by one call at a time.
+#[derive(Default)]
+struct Seatholder {
+    link: Mutex<Option<Arc<Link>>>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Servers {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, known: Mutex::default() }
+    }
+
+    /// The connection to the server that has this slot.
+    pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, StoreError> {
+        let node = match &self.place {
+            Place::Cluster { .. } => match self.known_node(slot) {
+                Some(node) => node,
+                None => self.learn_slots(slot).await?,
+            },
+            _ => None,
+        };
+        let link = self.link_to(&node).await;
+        if link.is_err() {
+            // Somebody else may have the slot by now.
+            self.lock().slots.clear();
+        }
+        link
+    }
+
+    /// The same, if it is there already.
+    pub(crate) fn existing(&self, slot: u16) -> Option<Arc<Link>> {
+        let known = self.lock();
+        let node = match &self.place {
+            Place::Cluster { .. } => find(&known.slots, slot)?,
+            _ => None,
+        };
+        known.nodes.get(&node)?.current()
+    }
+
+    /// The connection to a node of the cluster, or to the only server.
+    pub(crate) async fn link_to(&self, node: &Node) -> Result<Arc<Link>, StoreError> {
+        let holder = self.lock().nodes.entry(node.clone()).or_default().clone();
+        if let Some(link) = holder.current() {
+            return Ok(link);
+        }
+        let _connecting = holder.connecting.lock().await;
+        if let Some(link) = holder.current() {
+            return Ok(link);
+        }
+        let link = Link::connect(self.info(node).await?).await?;
+        *holder.lock() = Some(link.clone());
+        Ok(link)
+    }
+
+    /// A node has said that another one has this slot. Returns it.
+    pub(crate) fn moved(&self, slot: u16, from: &Link, host: &str, port: u16) -> Node {
+        let node = self.node(from, host, port);
+        let mut known = self.lock();
+        if known.slots.len() > 20_000 {
+            known.slots.clear();
+        }
+        known.slots.push((slot, slot, node.clone()));
+        node
+    }
+
+    /// The node that another one names.
+    pub(crate) fn node(&self, from: &Link, host: &str, port: u16) -> Node {
+        Some((named(host, &from.address), port))
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.place, Place::Cluster { .. })
+    }
+
+    async fn info(&self, node: &Node) -> Result<ConnectionInfo, StoreError> {
+        match (&self.place, node) {
+            (Place::One(info), _) => Ok(info.clone()),
+            (Place::Sentinels { sentinels, name, server }, _) => {
+                let (host, port) = ask_sentinels(sentinels, name).await?;
+                Ok(at(server, host, port))
+            }
+            (Place::Cluster { seeds }, Some((host, port))) => Ok(at(&seeds[0], host.clone(), *port)),
+            (Place::Cluster { seeds }, None) => Ok(seeds[0].clone()),
+        }
+    }
+
+    fn known_node(&self, slot: u16) -> Option<Node> {
+        find(&self.lock().slots, slot)
+    }
+
+    /// Asks all nodes that are known at once who has which slots, and goes by the first answer.
+    async fn learn_slots(&self, slot: u16) -> Result<Node, StoreError> {
+        let Place::Cluster { seeds } = &self.place else { return Ok(None) };
+        let known: Vec<_> = self.lock().nodes.keys().flatten().cloned().collect();
+        let infos = known.into_iter().map(|(host, port)| at(&seeds[0], host, port)).chain(seeds.iter().cloned());
+        let slots = first(infos.map(|info| async move {
+            let address = info.addr().to_string();
+            let mut connection = link::connect(info, None).await?;
+            let answer = connection
+                .send_packed_command(redis::cmd("CLUSTER").arg("SLOTS"))
+                .await
+                .and_then(Value::extract_error)
+                .map_err(|error| not_a_cluster(&address, error))?;
+            let slots = read_slots(&answer, &address);
+            if slots.is_empty() { Err(StoreError::refused(format!("{address} knows of no slots"))) } else { Ok(slots) }
+        }))
+        .await?;
+        let node = find(&slots, slot);
+        self.lock().slots = slots;
+        node.ok_or_else(|| StoreError::refused(format!("no node of the cluster has slot {slot}")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Seatholder {
+    fn current(&self) -> Option<Arc<Link>> {
+        let mut link = self.lock();
+        if link.as_ref().is_some_and(|link| link.ears.is_closed()) {
+            *link = None;
+        }
+        link.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.link.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn find(slots: &[(u16, u16, Node)], slot: u16) -> Option<Node> {
+    slots.iter().rev().find(|(from, to, _)| (*from..=*to).contains(&slot)).map(|(_, _, node)| node.clone())
+}
+
+/// The same, at another address.
+fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    let addr = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    info.clone().set_addr(addr)
+}
+
+/// A node that does not know its own name leaves it out: it is the one that was asked.
+fn named(host: &str, asked: &str) -> String {
+    if host.is_empty() || host == "?" {
+        asked.rsplit_once(':').map_or(asked, |(host, _)| host).to_owned()
+    } else {
+        host.to_owned()
+    }
+}
+
+fn not_a_cluster(address: &str, error: redis::RedisError) -> StoreError {
+    if error.to_string().contains("cluster support disabled") {
+        return StoreError::denied(format!("{address} is no part of a cluster: name it as redis://"));
+    }
+    faults::of_connecting(address, error)
+}
+
+fn read_slots(answer: &Value, asked: &str) -> Vec<(u16, u16, Node)> {
+    let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
+    let number = |value: &Value| redis::from_redis_value_ref::<u16>(value).ok();
+    let ranges = if let Value::Array(ranges) = answer { ranges.as_slice() } else { &[] };
+    let range = |range: &Value| {
+        let Value::Array(parts) = range else { return None };
+        let [from, to, Value::Array(master), ..] = parts.as_slice() else { return None };
+        let node = Some((named(&text(master.first()?), asked), number(master.get(1)?)?));
+        Some((number(from)?, number(to)?, node))
+    };
+    ranges.iter().filter_map(range).collect()
+}
+
+/// Asks all Sentinels at once, and goes by the first that knows.
+async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(String, u16), StoreError> {
+    first(sentinels.iter().cloned().map(|info| async move {
+        let address = info.addr().to_string();
+        let mut connection = link::connect(info, None).await?;
+        let answer = connection
+            .send_packed_command(redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name))
+            .await
+            .and_then(Value::extract_error)
+            .map_err(|error| match error.detail() {
+                Some(said) if said.contains("unknown command") => {
+                    StoreError::denied(format!("{address} is no Sentinel: name it as redis://"))
+                }
+                _ => faults::of_connecting(&address, error),
+            })?;
+        match redis::from_redis_value::<Option<(String, u16)>>(answer) {
+            Ok(Some((host, port))) => Ok((host, port)),
+            _ => Err(StoreError::denied(format!("the Sentinel {address} knows no master called {name:?}"))),
+        }
+    }))
+    .await
+}
+
+/// The first that succeeds, or else how one of them failed: rather one that will not mend by itself.
+async fn first<T, F>(asked: impl Iterator<Item = F>) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut answers: FuturesUnordered<F> = asked.collect();
+    let mut failed: Option<StoreError> = None;
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) if failed.is_none() || error.fault() == tenure_core::Fault::Denied => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(failed.unwrap_or_else(|| StoreError::denied("no host is named")))
+}
+
+/// The address of a `host:port`.
+pub(crate) fn address(host: &str, tls: bool) -> Result<ConnectionInfo, String> {
+    let (name, port) = host.rsplit_once(':').ok_or("a host is written as host:port")?;
+    let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = port.parse().map_err(|_| "a host is written as host:port")?;
+    let addr = match tls {
+        true => ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(name, port),
+    };
+    addr.into_connection_info().map_err(|error| error.to_string())
+}

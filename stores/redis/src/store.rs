@@ -1,0 +1,456 @@
+//! The store itself: what the engine asks, in terms of scripts and connections.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, Value};
+use tenure_core::{
+    Board, Change, DynBoard, Identity, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record, Seat,
+    SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
+};
+
+use crate::ears::{Ear, Heard};
+use crate::faults;
+use crate::keys::Keys;
+use crate::link::{Call, Link};
+use crate::options::RedisOptions;
+use crate::scripts::{self, Source};
+use crate::servers::{Place, Servers, address};
+
+/// Seats in Redis.
+///
+/// Nothing is connected by making one: the engine connects when it first asks for a seat, and again
+/// whenever a connection was lost.
+pub struct RedisStore {
+    servers: Servers,
+    prefix: String,
+    database: i64,
+    min_replicas: u32,
+    /// Which process of a server has said that there is no such seat.
+    absent: Mutex<HashMap<SeatName, Identity>>,
+}
+
+impl RedisStore {
+    /// Seats where the options say.
+    ///
+    /// # Errors
+    /// In one line, if the options contradict each other, or a file that they name cannot be read.
+    pub fn new(options: RedisOptions) -> Result<Self, String> {
+        options.check()?;
+        let place = place(&options)?;
+        Ok(Self::at(place, options.prefix, options.database, options.min_replicas))
+    }
+
+    /// Seats where the URL says: see [`RedisOptions::from_url`].
+    ///
+    /// # Errors
+    /// In one line, if the URL cannot be read.
+    pub fn from_url(url: &str) -> Result<Self, String> {
+        Self::new(RedisOptions::from_url(url)?)
+    }
+
+    /// Seats in the one server that a client of the `redis` crate names, with its user, TLS and TCP
+    /// settings. Its own connections are not used: the store makes one on the engine's thread.
+    pub fn from_client(client: &Client) -> Self {
+        let info = client.get_connection_info().clone();
+        let database = info.redis_settings().db();
+        Self::at(Place::One(info), RedisOptions::default().prefix, database, 0)
+    }
+
+    fn at(place: Place, prefix: String, database: i64, min_replicas: u32) -> Self {
+        Self { servers: Servers::new(place), prefix, database, min_replicas, absent: Mutex::default() }
+    }
+
+    fn keys(&self, seat: &SeatName) -> Keys {
+        Keys::of(&self.prefix, self.database, seat)
+    }
+
+    fn absent(&self) -> MutexGuard<'_, HashMap<SeatName, Identity>> {
+        self.absent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Runs a script on the server that has a seat, and follows it if it has moved: a server that says so
+    /// has run nothing. But not to another server than `only`: then there are no answers.
+    async fn run(
+        &self,
+        link: Arc<Link>,
+        only: Option<&Identity>,
+        keys: &Keys,
+        call: Call<'_>,
+    ) -> Result<(Arc<Link>, Vec<Value>), StoreError> {
+        let (mut link, mut call) = (link, call);
+        for _ in 0..3 {
+            let error = match link.run(&call).await {
+                Ok(answers) => return Ok((link, answers)),
+                Err(error) => error,
+            };
+            let redirect = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+            let Some((host, port)) = redirect.filter(|_| self.servers.is_cluster()) else {
+                return Err(faults::of_asking(&link.address, error));
+            };
+            if error.code() == Some("ASK") {
+                link = self.servers.link_to(&self.servers.node(&link, &host, port)).await?;
+                call.before = Some(redis::cmd("ASKING"));
+            } else {
+                link = self.servers.link_to(&self.servers.moved(keys.slot, &link, &host, port)).await?;
+                call.before = None;
+            }
+            if only.is_some_and(|only| *only != link.identity) {
+                return Ok((link, Vec::new()));
+            }
+        }
+        Err(StoreError::refused("the cluster sends us around in circles: it is being rearranged"))
+    }
+
+    /// A script with one answer that does not mind where it runs.
+    async fn ask(
+        &self,
+        keys: &Keys,
+        script: &'static Source,
+        names: &[&str],
+        with: &[&str],
+    ) -> Result<(Arc<Link>, Value), StoreError> {
+        let link = self.servers.link(keys.slot).await?;
+        let call = Call { script, keys: names, arguments: with, before: None, after: None };
+        let (link, mut answers) = self.run(link, None, keys, call).await?;
+        Ok((link, answers.pop().unwrap_or(Value::Nil)))
+    }
+
+    async fn look(&self, seat: &SeatName, keys: &Keys) -> Result<Reading, StoreError> {
+        let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
+        let changes = ear.as_ref().map_or(0, |ear| ear.heard.borrow().changes);
+        let (link, answer) = self.ask(keys, &scripts::READ, &[&keys.seat], &[]).await?;
+        let reading = Answer::of(answer)?.reading(&link.identity)?;
+        match &reading.seat {
+            None => self.absent().insert(seat.clone(), link.identity.clone()),
+            Some(_) => self.absent().remove(seat),
+        };
+        mark(&link, keys, ear, changes, reading.seat.as_ref().map(|seat| seat.version.clone()));
+        Ok(reading)
+    }
+
+    /// The conditional write. See [`scripts`] for why it is right.
+    async fn write(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        let keys = self.keys(seat);
+        let link = self.servers.link(keys.slot).await?;
+        // What the condition was read from: a server that is gone may have lost what was written since.
+        let (bound, expected) = match expected.map(|version| version.as_str().split_once('/').unwrap_or_default()) {
+            Some((identity, nonce)) => (Some(Identity::new(identity)), nonce.to_owned()),
+            None => (self.absent().get(seat).cloned(), String::new()),
+        };
+        if bound.as_ref().is_some_and(|bound| *bound != link.identity) {
+            return Ok(Swap::Lost);
+        }
+        let ear = link.ear(&keys.channel);
+        let changes = ear.as_ref().map_or(0, |ear| ear.heard.borrow().changes);
+        let nonce = format!("{:016x}", next.nonce);
+        let waits = self.min_replicas > 0 && !next.is_vacant();
+        let call = Call {
+            script: &scripts::SWAP,
+            keys: &[&keys.seat],
+            arguments: &[&expected, &nonce, &record::to_json(next), &holder(Some(next)), &keys.channel],
+            before: None,
+            after: waits.then(|| self.wait(next.lease)),
+        };
+        let (link, mut answers) = self.run(link, bound.as_ref(), &keys, call).await?;
+        let replicas = waits.then(|| answers.pop()).flatten();
+        if answers.pop() != Some(Value::Int(1)) {
+            return Ok(Swap::Lost);
+        }
+        if waits && !matches!(replicas, Some(Value::Int(count)) if count >= i64::from(self.min_replicas)) {
+            return Err(StoreError::unknown(format!(
+                "{} has written it, but not {} of its replicas in time",
+                link.address, self.min_replicas
+            )));
+        }
+        let version = version(&link.identity, &nonce);
+        mark(&link, &keys, ear, changes, Some(version.clone()));
+        Ok(Swap::Done { version, since: None, granted: None })
+    }
+
+    /// Waits for replicas, but not so long that an attempt is over: half of what it is given.
+    fn wait(&self, lease: Duration) -> redis::Cmd {
+        let span = (lease / 30).as_millis().max(1);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(self.min_replicas).arg(u64::try_from(span).unwrap_or(u64::MAX));
+        wait
+    }
+
+    /// Returns once there is news.
+    async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
+        let keys = self.keys(seat);
+        let ready = async {
+            // Listened first, then looked: what changes in between is heard.
+            let link = self.servers.link(keys.slot).await?;
+            let ear = link.listen(&keys.channel).await?;
+            link.probe_every(lease / 3);
+            let heard = ear.heard.subscribe();
+            let changes = match &heard.borrow().mark {
+                Some((version, changes)) if *version == seen.seat.as_ref().map(|seat| seat.version.clone()) => {
+                    Some(*changes)
+                }
+                _ => None,
+            };
+            let changes = match changes {
+                Some(changes) => changes,
+                None => {
+                    let changes = heard.borrow().changes;
+                    if seen.differs_from(self.look(seat, &keys).await?.seat.as_ref()) {
+                        return Ok(None);
+                    }
+                    changes
+                }
+            };
+            let unread = {
+                let heard = heard.borrow();
+                heard.no_requests != Some(heard.requests)
+            };
+            if seen.requests && unread && !Board::list(self, seat, NoteKind::Request).await?.is_empty() {
+                return Ok(None);
+            }
+            Ok(Some((link, heard, changes)))
+        };
+        let given_up = StoreError::refused("nobody can be listened to");
+        let ready = tokio::time::timeout(lease / 3, ready).await.unwrap_or(Err(given_up))?;
+        let Some((link, mut heard, changes)) = ready else { return Ok(()) };
+        let known = holder(seen.seat.as_ref().map(|seat| &seat.record));
+        let is_news = |heard: &Heard| {
+            (heard.changes > changes && heard.holder != known)
+                || (seen.requests && heard.no_requests != Some(heard.requests))
+        };
+        let (news, gone) = (std::pin::pin!(heard.wait_for(is_news)), std::pin::pin!(link.ears.closed()));
+        if let Either::Right(_) = select(news, gone).await {
+            tracing::debug!(%seat, address = %link.address, "the connection is gone: looking");
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("prefix", &self.prefix)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for RedisStore {
+    fn promises(&self) -> Promises {
+        Promises {
+            life: LifeKind::Clock,
+            judge: Judge::Vouched,
+            push: Push::Proven,
+            durability: "as the server is configured: with appendfsync always on disk, else in memory",
+            broken_by: &[
+                "A candidate that is started just after the server has lost what it was told (restarted without \
+                 appendfsync always, failed over to a replica that lagged behind, flushed, evicted) can bid at once: \
+                 it cannot know what was lost. Those that were there wait a lease.",
+                "The server's wall clock was set back across a loss of data: tokens begin with its milliseconds.",
+                "The server's wall clock is stepped twice, in opposite ways, within a lease.",
+                "A proxy between us and the servers that moves a connection from one server to another.",
+            ],
+            ..Promises::of("redis")
+        }
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.look(seat, &self.keys(seat)).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.write(seat, expected, next).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+        if let Err(error) = self.wait_for_news(seat, seen, lease).await {
+            // What cannot be heard must be looked for.
+            tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
+            tokio::time::sleep(lease / 3).await;
+        }
+        Change::Look
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        let keys = self.keys(seat);
+        let names = [&keys.seat, keys.board(NoteKind::Request), keys.board(NoteKind::Announcement)];
+        self.ask(&keys, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
+    }
+}
+
+impl Board for RedisStore {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        let keys = self.keys(seat);
+        // Ten years are as good as for ever, and a number that every server takes.
+        let lifetime =
+            note.lifetime.min(Duration::from_secs(315_360_000)).as_nanos().div_ceil(1_000_000).max(1).to_string();
+        let channel = if note.kind == NoteKind::Request { keys.channel.as_str() } else { "" };
+        let with = [&note.key, &note.value, &lifetime, channel];
+        self.ask(&keys, &scripts::PUT, &[keys.board(note.kind)], &with).await.map(drop)
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        let keys = self.keys(seat);
+        let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
+        let requests = ear.as_ref().map_or(0, |ear| ear.heard.borrow().requests);
+        let (link, answer) = self.ask(&keys, &scripts::LIST, &[keys.board(kind)], &[]).await?;
+        let texts: Vec<String> = redis::from_redis_value(answer)
+            .map_err(|_| StoreError::denied(format!("{} answers with something that is no board", link.address)))?;
+        let notes: Vec<_> = texts
+            .chunks_exact(3)
+            .map(|note| Note {
+                kind,
+                key: note[0].clone(),
+                lifetime: Duration::from_millis(note[1].parse().unwrap_or_default()),
+                value: note[2].clone(),
+            })
+            .collect();
+        if kind == NoteKind::Request
+            && notes.is_empty()
+            && let Some(ear) = still_open(&link, &keys, ear)
+        {
+            ear.heard.send_if_modified(|heard| {
+                heard.no_requests = Some(requests);
+                false
+            });
+        }
+        Ok(notes)
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        let keys = self.keys(seat);
+        self.ask(&keys, &scripts::REMOVE, &[keys.board(kind)], &[key]).await.map(drop)
+    }
+}
+
+/// What the read script answers.
+struct Answer {
+    now: (i64, i64),
+    record: Option<String>,
+    nonce: Option<String>,
+    at: Option<String>,
+    floor: Option<u64>,
+}
+
+impl Answer {
+    fn of(answer: Value) -> Result<Self, StoreError> {
+        type Parts = (i64, i64, Option<String>, Option<String>, Option<String>, Option<u64>);
+        let (seconds, micros, record, nonce, at, floor) = redis::from_redis_value::<Parts>(answer)
+            .map_err(|error| StoreError::denied("the seat holds something that Tenure did not write").because(error))?;
+        Ok(Self { now: (seconds, micros), record, nonce, at, floor })
+    }
+
+    fn reading(self, identity: &Identity) -> Result<Reading, StoreError> {
+        let seat = match (self.record, self.nonce) {
+            (Some(json), nonce) => {
+                let life = match self.at.as_deref().and_then(time) {
+                    Some(renewed) => Life::Clock { now: store_time(self.now), renewed: store_time(renewed) },
+                    None => Life::Observe,
+                };
+                let record = record::from_json(&json)?;
+                Some(Seat { record, version: version(identity, &nonce.unwrap_or_default()), life })
+            }
+            (None, _) => None,
+        };
+        let floor = match &seat {
+            Some(_) => 0,
+            // Nobody can tell whether there never was one, or it was lost. What was lost was numbered
+            // from an earlier millisecond, and terms are not won every millisecond.
+            None => self.floor.unwrap_or(0).max((self.now.0 * 1000 + self.now.1 / 1000).try_into().unwrap_or(0)),
+        };
+        Ok(Reading { seat, floor: Token::new(floor), identity: Some(identity.clone()) })
+    }
+}
+
+fn time(text: &str) -> Option<(i64, i64)> {
+    let (seconds, micros) = text.split_once(' ')?;
+    Some((seconds.parse().ok()?, micros.parse().ok()?))
+}
+
+fn store_time((seconds, micros): (i64, i64)) -> StoreTime {
+    StoreTime::from_nanos(i128::from(seconds) * 1_000_000_000 + i128::from(micros) * 1000)
+}
+
+fn version(identity: &Identity, nonce: &str) -> Version {
+    Version::new(format!("{}/{nonce}", identity.as_str()))
+}
+
+/// Who holds a seat in which term, as it is kept beside the record and published when it changes.
+fn holder(record: Option<&Record>) -> String {
+    match record {
+        None => String::new(),
+        Some(record) => match &record.holder {
+            Some(holder) => format!("{} {}", holder.incarnation, record.token),
+            None => format!("- {}", record.token),
+        },
+    }
+}
+
+/// Notes that this version was there when so many changes had been heard of, if they were listened to
+/// all the time on this connection.
+fn mark(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>, changes: u64, version: Option<Version>) {
+    if let Some(ear) = still_open(link, keys, ear) {
+        ear.heard.send_if_modified(|heard| {
+            heard.mark = Some((version, changes));
+            false
+        });
+    }
+}
+
+fn still_open(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>) -> Option<Arc<Ear>> {
+    let now = link.ear(&keys.channel)?;
+    ear.filter(|ear| Arc::ptr_eq(ear, &now))
+}
+
+/// Where the options say the servers are.
+fn place(options: &RedisOptions) -> Result<Place, String> {
+    let login = |info: ConnectionInfo, user: Option<&String>, password: Option<&str>, database: i64| {
+        let mut settings = info.redis_settings().clone().set_db(database);
+        if let Some(user) = user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = password {
+            settings = settings.set_password(password);
+        }
+        info.set_redis_settings(settings)
+    };
+    let password = options.password.as_ref().map(|secret| secret.0.as_str());
+    let server = |info| login(info, options.user.as_ref(), password, options.database);
+    if let Some(socket) = &options.socket {
+        let info = ConnectionAddr::Unix(socket.clone()).into_connection_info().map_err(|error| error.to_string())?;
+        return Ok(Place::One(server(info)));
+    }
+    let infos = options.hosts.iter().map(|host| with_certificates(address(host, options.tls)?, options));
+    let infos = infos.collect::<Result<Vec<_>, String>>()?;
+    let one = || infos.first().cloned().ok_or_else(|| "no host is named".to_owned());
+    Ok(match &options.sentinel {
+        Some(name) => {
+            let password = options.sentinel_password.as_ref().map(|secret| secret.0.as_str());
+            let sentinels = infos.iter().map(|info| login(info.clone(), options.sentinel_user.as_ref(), password, 0));
+            Place::Sentinels { sentinels: sentinels.collect(), name: name.clone(), server: server(one()?) }
+        }
+        None if options.cluster => Place::Cluster { seeds: infos.into_iter().map(server).collect() },
+        None => Place::One(server(one()?)),
+    })
+}
+
+fn with_certificates(info: ConnectionInfo, options: &RedisOptions) -> Result<ConnectionInfo, String> {
+    if !options.tls || (options.ca.is_none() && options.cert.is_none()) {
+        return Ok(info);
+    }
+    let read = |path: &std::path::PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let client_tls = match (&options.cert, &options.key) {
+        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        _ => None,
+    };
+    let certificates = TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(read).transpose()? };
+    let client = Client::build_with_tls(info, certificates).map_err(|error| format!("the certificates: {error}"))?;
+    Ok(client.get_connection_info().clone())
+}

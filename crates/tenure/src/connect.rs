@@ -12,6 +12,7 @@ use crate::{DynStore, LifeKind};
 /// |---|---|
 /// | `sqlite:` | the default file under the user's state folder (feature `sqlite`) |
 /// | `sqlite:/path/to/file.db` | this file |
+/// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -31,6 +32,8 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
             let options = tenure_sqlite::SqliteOptions::from_url(url).map_err(ConnectError)?;
             Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
         }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url).map_err(ConnectError)?)),
         _ => Err(ConnectError::unknown(scheme)),
     }
 }
@@ -40,6 +43,10 @@ pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
+        #[cfg(feature = "postgres")]
+        "postgres",
+        #[cfg(feature = "postgres")]
+        "postgresql",
         "memory",
     ]
 }
@@ -91,6 +98,18 @@ mod tests {
             ("memory:?kind=lock", LifeKind::Lock),
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_database_in_both_modes_can_be_had_by_url() {
+        let life = |url| connect(url).unwrap().promises().life;
+        assert_eq!(life("postgres://app:hunter2@db/app"), LifeKind::Clock);
+        assert_eq!(life("postgresql://app@db/app?mode=session&lock_id=1337"), LifeKind::Session);
+        for url in ["postgres://app:hunter2@db/app?mode=hunter2", "postgres://app:hunter2@db:hunter2/app"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 

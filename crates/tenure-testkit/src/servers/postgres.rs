@@ -245,7 +245,19 @@ fn answers(folder: &Path, port: u16) -> bool {
 
 fn ask(folder: &Path, port: u16, sql: &str) -> Result<String, String> {
     let output = Command::new("psql")
-        .args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-p", &port.to_string(), "-c", sql])
+        .args([
+            "-XAtq",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+            "-p",
+            &port.to_string(),
+            "-c",
+            sql,
+        ])
         .arg("-h")
         .arg(folder)
         .env("PGCONNECT_TIMEOUT", "10")

@@ -42,21 +42,13 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     }
 }
 
-/// The schemes that [`connect`] knows in this build.
+/// The stores that [`connect`] knows in this build, by the scheme of their simplest URL.
 pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
         #[cfg(feature = "redis")]
         "redis",
-        #[cfg(feature = "redis")]
-        "rediss",
-        #[cfg(feature = "redis")]
-        "redis+unix",
-        #[cfg(feature = "redis")]
-        "redis+sentinel",
-        #[cfg(feature = "redis")]
-        "redis+cluster",
         "memory",
     ]
 }

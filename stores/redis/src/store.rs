@@ -185,7 +185,7 @@ impl RedisStore {
             // Listened first, then looked: what changes in between is heard.
             let link = self.servers.link(keys.slot).await?;
             let ear = link.listen(&keys.channel).await?;
-            link.probe_every(lease / 3);
+            link.probe_every(lease / 2);
             let heard = ear.heard.subscribe();
             let changes = match &heard.borrow().mark {
                 Some((version, changes)) if *version == seen.seat.as_ref().map(|seat| seat.version.clone()) => {

@@ -41,7 +41,8 @@ impl Election {
     ///
     /// Once the work has returned `Ok`, it runs again in the next term. If it fails it runs again
     /// in this one, after a pause that doubles each time, up to the lease, with full jitter.
-    /// Otherwise as [`run_while_leader`](Self::run_while_leader).
+    /// Otherwise as [`run_while_leader`](Self::run_while_leader). To spawn it on a runtime of several
+    /// threads, write the work as `async move |term| …` over what it owns.
     pub async fn run_whenever_leader<E: std::fmt::Display>(
         &self,
         mut work: impl AsyncFnMut(Term) -> Result<(), E>,

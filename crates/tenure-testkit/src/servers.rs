@@ -18,7 +18,8 @@
 mod certificates;
 mod folder;
 mod launch;
-
+mod pgbouncer;
+mod postgres;
 mod process;
 mod redis;
 mod redis_cluster;
@@ -29,6 +30,8 @@ pub use crate::ports::free_port;
 pub use certificates::Certificates;
 pub use folder::Folder;
 pub use launch::Launch;
+pub use pgbouncer::PgBouncer;
+pub use postgres::{Postgres, PostgresSetup};
 pub use process::{PATIENCE, Process};
 pub use redis::{Redis, RedisSetup};
 pub use redis_cluster::RedisCluster;

@@ -46,6 +46,13 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
+    /// Whether a session is over as soon as its connection is dropped, as the lock of a database session is,
+    /// rather than a lease after its last heartbeat. What is said about leases then holds for a connection
+    /// that stays open and says nothing.
+    fn ends_with_its_connection(&self) -> bool {
+        false
+    }
+
     /// A connection on which every call must fail: there is no server, or no permission.
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         None

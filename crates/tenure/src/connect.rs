@@ -15,6 +15,7 @@ use crate::{DynStore, LifeKind};
 /// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
 /// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
+/// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -38,6 +39,8 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
             let options = tenure_sqlite::SqliteOptions::from_url(url).map_err(ConnectError)?;
             Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
         }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url).map_err(ConnectError)?)),
         _ => Err(ConnectError::unknown(scheme)),
     }
 }
@@ -49,6 +52,21 @@ pub fn schemes() -> &'static [&'static str] {
         "sqlite",
         #[cfg(feature = "redis")]
         "redis",
+<<<<<<< HEAD
+=======
+        #[cfg(feature = "redis")]
+        "rediss",
+        #[cfg(feature = "redis")]
+        "redis+unix",
+        #[cfg(feature = "redis")]
+        "redis+sentinel",
+        #[cfg(feature = "redis")]
+        "redis+cluster",
+        #[cfg(feature = "postgres")]
+        "postgres",
+        #[cfg(feature = "postgres")]
+        "postgresql",
+>>>>>>> 66772b10cd8ef066a58bc661192ac9014ee74c62
         "memory",
     ]
 }
@@ -100,6 +118,18 @@ mod tests {
             ("memory:?kind=lock", LifeKind::Lock),
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_database_in_both_modes_can_be_had_by_url() {
+        let life = |url| connect(url).unwrap().promises().life;
+        assert_eq!(life("postgres://app:hunter2@db/app"), LifeKind::Clock);
+        assert_eq!(life("postgresql://app@db/app?mode=session&lock_id=1337"), LifeKind::Session);
+        for url in ["postgres://app:hunter2@db/app?mode=hunter2", "postgres://app:hunter2@db:hunter2/app"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 

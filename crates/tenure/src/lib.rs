@@ -46,6 +46,10 @@ pub use connect::{ConnectError, connect, schemes};
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in a PostgreSQL database.
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use tenure_postgres as postgres;
 /// Seats in Redis or Valkey.
 #[cfg(feature = "redis")]
 #[doc(inline)]

@@ -82,11 +82,16 @@ fn set_up(connection: &Connection, path: &Path) -> Result<Identity, StoreError> 
     run((|| {
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "cache_size", -256)?;
-        // Looked at before anything is changed: a file of somebody else's stays as it is.
-        match header(connection)? {
-            (APPLICATION, version) if version <= SCHEMA => {}
-            (0, 0) if is_empty(connection)? => {}
-            _ => return Ok(Identity::new("")),
+        // Looked at before anything is changed: a file of somebody else's stays as it is. In one
+        // transaction, as somebody may be making the schema just now.
+        connection.execute_batch("BEGIN")?;
+        let ours = match header(connection)? {
+            (APPLICATION, version) => version <= SCHEMA,
+            header => header == (0, 0) && is_empty(connection)?,
+        };
+        connection.execute_batch("COMMIT")?;
+        if !ours {
+            return Ok(Identity::new(""));
         }
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;

@@ -127,6 +127,25 @@ fn a_full_disk_is_told_and_a_term_goes_on_once_there_is_space() {
     assert!(error.contains("then works"), "{error}");
 }
 
+/// Many find no file at the same moment: one makes it, and all use it.
+#[test]
+fn a_new_database_can_be_opened_by_many_at_once() {
+    for round in 0..20 {
+        let folder = Folder::new(&format!("many-{round}"));
+        let path = folder.path().join("t.db");
+        let openers: Vec<_> = (0..8)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    runtime().block_on(SqliteStore::at(path).read(&seat())).map(|reading| reading.identity)
+                })
+            })
+            .collect();
+        let seen: Vec<_> = openers.into_iter().map(|opener| opener.join().unwrap().unwrap()).collect();
+        assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+    }
+}
+
 #[test]
 fn a_database_that_was_replaced_is_opened_anew_and_its_tokens_start_anew() {
     let folder = Folder::new("replaced");

@@ -107,6 +107,9 @@ impl Runner {
 
     /// Waits for a term.
     async fn wait(&mut self) -> Result<Result<Term, Ended>, Failure> {
+        if self.asked.is_none() {
+            self.keeper.prepare();
+        }
         loop {
             tokio::select! {
                 biased;
@@ -115,6 +118,7 @@ impl Runner {
                 news = self.keeper.news() => {
                     if news.is_none() {
                         self.replace_guard().await?;
+                        self.keeper.prepare();
                     }
                 }
                 term = self.election.elected() => return Ok(term),
@@ -193,7 +197,7 @@ impl Runner {
         loop {
             tokio::select! {
                 biased;
-                ended = self.election.stopped() => return drop(ended),
+                _ = self.election.stopped() => return,
                 signal = self.signals.next() => {
                     if self.asked.replace(signal).is_some() {
                         return;

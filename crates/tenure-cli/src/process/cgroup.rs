@@ -21,6 +21,7 @@ impl Cgroup {
             &fs::read_to_string("/proc/self/cgroup").ok()?,
             &fs::read_to_string("/proc/self/mountinfo").ok()?,
         )?;
+        remove_orphans(&own);
         let group = Self::of_guard(&own, std::process::id());
         fs::create_dir(&group.0).ok()?;
         // Before Linux 5.14 it has no such file, and then it is of no use.
@@ -53,6 +54,16 @@ pub(crate) fn clean_up_after(guard: u32) {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     if let Some(own) = own_group(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) {
         drop(Cgroup::of_guard(&own, guard));
+    }
+}
+
+/// Removes what guards have left behind that nobody could clean up after.
+fn remove_orphans(own: &Path) {
+    for group in fs::read_dir(own).into_iter().flatten().flatten() {
+        let guard = group.file_name().to_str().and_then(|name| name.strip_prefix("tenure-")?.parse::<u32>().ok());
+        if guard.is_some_and(|guard| !Path::new(&format!("/proc/{guard}")).exists()) {
+            let _ = fs::remove_dir(group.path());
+        }
     }
 }
 

@@ -12,24 +12,24 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, WaitStatus, getpgid, kill_process, kill_process_group, setsid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgid, kill_process, kill_process_group, setsid, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
 use super::cgroup::Cgroup;
+use super::shim::Shim;
 use super::wire::{Exit, Heard, News, Order};
-use super::{family, now, shim, wire};
+use super::{family, now, wire};
 
 /// Guards the command `CMD ARGS…`. Standard input is the line to tenure.
 pub(crate) fn main(command: impl Iterator<Item = OsString>) -> ! {
@@ -53,7 +53,22 @@ struct Guard {
     ended: UnixStream,
     /// Readable when the term is over.
     timer: OwnedFd,
+    understudy: Option<Understudy>,
     job: Option<Job>,
+}
+
+/// A shim that waits for its cue, and the control group it has joined.
+struct Understudy {
+    shim: Shim,
+    cgroup: Option<Cgroup>,
+}
+
+impl Understudy {
+    fn start(command: &[OsString]) -> std::io::Result<Self> {
+        let cgroup = Cgroup::make();
+        let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
+        Ok(Self { shim: Shim::start(&door, command, |_| {})?, cgroup })
+    }
 }
 
 /// A command that runs, or what it has left behind.
@@ -88,7 +103,7 @@ impl Guard {
         family::adopt_orphans()?;
         let _ = rustix::thread::set_name(c"tenure-guard");
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let guard = Self { command, line: std::io::stdin(), ended, timer, job: None };
+        let guard = Self { command, line: std::io::stdin(), ended, timer, understudy: None, job: None };
         guard.tell(News::Ready);
         Ok(guard)
     }
@@ -102,7 +117,7 @@ impl Guard {
                 match wire::next_order(&self.line) {
                     Heard::Nothing => break,
                     Heard::Said(order, descriptors) => self.obey(order, descriptors),
-                    Heard::Over => return self.kill(),
+                    Heard::Over => return self.leave(),
                 }
             }
             self.look();
@@ -133,6 +148,12 @@ impl Guard {
 
     fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
         match order {
+            Order::Prepare => {
+                if self.job.is_none() && self.understudy.is_none() {
+                    // Should it fail, then it is tried again when it is needed.
+                    self.understudy = Understudy::start(&self.command).ok();
+                }
+            }
             Order::Start { token, kill_at } => {
                 if self.job.is_some() || now() >= kill_at {
                     self.tell(News::Cut);
@@ -166,40 +187,26 @@ impl Guard {
         }
     }
 
-    fn start(&self, token: u64, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or(rustix::io::Errno::BADF);
-        let (stdin, stdout, stderr) = (next()?, next()?, next()?);
-        // Out of the way of scripts, which like to use small numbers for their own.
-        let lifeline = descriptors.next().map(|lifeline| fcntl_dupfd_cloexec(&lifeline, 100).unwrap_or(lifeline));
-        if let Some(lifeline) = &lifeline {
-            // Everything that descends from here keeps it: as long as one of them lives, the seat is
-            // not free before its lease is over.
-            fcntl_setfd(lifeline, FdFlags::empty())?;
+    fn start(&mut self, token: u64, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
+        let mut cue: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut understudy = self.understudy.take().map_or_else(|| Understudy::start(&self.command), Ok)?;
+        if understudy.shim.go(Some(token), &cue).is_err() {
+            // Somebody has killed it while it waited.
+            understudy = Understudy::start(&self.command)?;
+            understudy.shim.go(Some(token), &cue)?;
         }
-        let cgroup = Cgroup::make();
-        let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
-        let (mut command, shim) = shim::command(&door, &self.command)?;
-        let child = command
-            .env("TENURE_TERM", token.to_string())
-            .stdout(Stdio::from(stdout))
-            .stderr(Stdio::from(stderr))
-            .spawn()?;
-        // Its end of the line would be kept open with it.
-        drop(command);
-        shim::hand_stdin(&shim, stdin);
-        let pid = Pid::from_child(&child);
+        cue.clear();
         Ok(Job {
-            main: Some(pid),
-            group: pid,
+            main: Some(understudy.shim.pid),
+            group: understudy.shim.pid,
             kill_at,
-            shim: Some(shim),
+            shim: Some(understudy.shim.line),
             failed: None,
             stopping: false,
             group_asked: false,
             asked: BTreeSet::new(),
-            cgroup,
-            _lifeline: lifeline,
+            cgroup: understudy.cgroup,
+            _lifeline: descriptors.into_iter().nth(3),
         })
     }
 
@@ -207,7 +214,12 @@ impl Guard {
     fn look(&mut self) {
         let _ = (&self.ended).read(&mut [0; 64]);
         let Some(job) = &mut self.job else {
-            family::reap(|_, _| {});
+            let understudy = self.understudy.as_ref().map(|understudy| understudy.shim.pid);
+            family::reap(|pid, _| {
+                if understudy == Some(pid) {
+                    self.understudy = None;
+                }
+            });
             return;
         };
         // Before the reaping: a shim tells why it failed, and then ends.
@@ -251,6 +263,15 @@ impl Guard {
         }
     }
 
+    /// Leaves nothing behind.
+    fn leave(&mut self) {
+        self.kill();
+        if let Some(understudy) = self.understudy.take() {
+            let _ = kill_process(understudy.shim.pid, Signal::KILL);
+            while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
+        }
+    }
+
     fn gone(&mut self) {
         self.job = None;
         self.set_timer(None);
@@ -276,7 +297,7 @@ impl Job {
     fn hear_shim(&mut self) {
         let Some(shim) = &self.shim else { return };
         match wire::receive(shim, RecvFlags::DONTWAIT) {
-            Err(rustix::io::Errno::AGAIN) => {}
+            Err(Errno::AGAIN) => {}
             Ok(Some(packet)) => {
                 self.failed = packet.text.parse().ok();
                 self.shim = None;

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -29,6 +30,9 @@ pub(crate) struct Keeper {
 /// renewals, so this is long enough for any machine that can keep its leases.
 const PATIENCE: u32 = 2;
 
+/// Above all that a store opens.
+const HIGH: i32 = 500;
+
 impl Keeper {
     /// Starts a guard for this command. It waits, and costs next to nothing.
     pub(crate) fn start_guard(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
@@ -43,12 +47,20 @@ impl Keeper {
             .stdin(Stdio::from(there))
             .stdout(Stdio::null())
             .spawn()?;
+        // When this process is killed, the kernel lets go of its descriptors from the highest down, and for
+        // some (inotify) it takes its time. The guard shall hear of it at once.
+        let here = fcntl_dupfd_cloexec(&here, HIGH).unwrap_or(here);
         #[allow(
             deprecated,
             reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
         )]
         let line = AsyncFd::with_interest(here, Interest::READABLE)?;
         Ok(Self { guard: Pid::from_child(&child), line, group: None, unheard: 0 })
+    }
+
+    /// Has the guard get ready, so that the command can start at once.
+    pub(crate) fn prepare(&self) {
+        self.order(Order::Prepare);
     }
 
     /// Has the command run, with the streams of this process.

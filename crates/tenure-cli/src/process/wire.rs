@@ -15,6 +15,8 @@ use rustix::net::{
 /// What tenure asks of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// Get ready to run the command.
+    Prepare,
     /// Run the command for this term. Standard input, output and error come with it, and the
     /// lifeline, if there is one.
     Start { token: u64, kill_at: u64 },
@@ -63,6 +65,7 @@ impl Exit {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Prepare => f.write_str("prepare"),
             Self::Start { token, kill_at } => write!(f, "start {token} {kill_at}"),
             Self::KillAt(moment) => write!(f, "kill-at {moment}"),
             Self::Stop => f.write_str("stop"),
@@ -74,6 +77,7 @@ impl Order {
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
         Some(match words[..] {
+            ["prepare"] => Self::Prepare,
             ["start", token, kill_at] => Self::Start { token: token.parse().ok()?, kill_at: kill_at.parse().ok()? },
             ["kill-at", moment] => Self::KillAt(moment.parse().ok()?),
             ["stop"] => Self::Stop,
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        for order in [Order::Start { token: 7, kill_at: u64::MAX }, Order::KillAt(0), Order::Stop] {
+        for order in [Order::Prepare, Order::Start { token: 7, kill_at: u64::MAX }, Order::KillAt(0), Order::Stop] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
         for news in [

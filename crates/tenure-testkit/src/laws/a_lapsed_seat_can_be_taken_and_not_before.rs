@@ -24,8 +24,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         LifeKind::Clock => drop(tells_its_age(&bench, &one, &other, &seat, written).await?),
         LifeKind::Session => {
             // From here on, nothing keeps the session alive.
-            drop(one);
+            let silent = bench.subject.ends_with_its_connection().then_some(one);
             ends_after_its_lease(&bench, &other, &seat, &written).await?;
+            drop(silent);
         }
         LifeKind::Lock => {
             let written = tells_its_age(&bench, &one, &other, &seat, written).await?;

@@ -81,6 +81,14 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
 struct Bent<B> {
     parts: Parts,
     bend: B,
+    /// Whether the board fails, as everything else does on a broken connection.
+    broken: bool,
+}
+
+impl<B> Bent<B> {
+    fn board_works(&self) -> Result<(), StoreError> {
+        if self.broken { Err(StoreError::refused("the connection is broken")) } else { Ok(()) }
+    }
 }
 
 impl<B: Bend> Store for Bent<B> {
@@ -115,14 +123,17 @@ impl<B: Bend> Store for Bent<B> {
 
 impl<B: Bend> Board for Bent<B> {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        self.board_works()?;
         self.bend.put(&self.parts, seat, note).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        self.board_works()?;
         self.bend.list(&self.parts, seat, kind).await
     }
 
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        self.board_works()?;
         self.bend.remove(&self.parts, seat, kind, key).await
     }
 }
@@ -142,7 +153,7 @@ impl<B: Bend> BentSubject<B> {
 impl<B: Bend> Subject for BentSubject<B> {
     fn open(&self) -> Box<dyn DynStore> {
         let memory = self.memory.memory().clone();
-        Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)() })
+        Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)(), broken: false })
     }
 
     /// Short: here, laws are to fail.
@@ -164,7 +175,7 @@ impl<B: Bend> Subject for BentSubject<B> {
         for _ in 0..64 {
             memory.fail_next(tenure_core::Fault::Refused);
         }
-        Some(Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)() }))
+        Some(Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)(), broken: true }))
     }
 }
 

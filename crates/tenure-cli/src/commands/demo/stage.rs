@@ -2,16 +2,16 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, PipeWriter, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::probe::{PROBE, Report};
-use crate::process::shim;
+use crate::process::shim::Shim;
 
 /// What happens on the stage.
 pub(super) enum Happening {
@@ -32,7 +32,7 @@ pub(super) struct Stage {
 
 pub(super) struct Candidate {
     pub(super) name: &'static str,
-    child: Child,
+    pid: Pid,
     pub(super) state: State,
 }
 
@@ -54,37 +54,38 @@ impl Stage {
         listen_to_keyboard(tell)?;
         let mut stage = Self { folder, lease, reports, happenings, candidates: Vec::new() };
         for name in names {
-            let child = stage.start(name)?;
-            stage.candidates.push(Candidate { name, child, state: State::Waits });
+            let pid = stage.start(name)?;
+            stage.candidates.push(Candidate { name, pid, state: State::Waits });
         }
         Ok(stage)
     }
 
     /// Starts a candidate. It dies with this thread, so that nothing is left of a demo that was killed.
-    fn start(&self, name: &str) -> io::Result<Child> {
+    fn start(&self, name: &str) -> io::Result<Pid> {
         let store = format!("sqlite:{}", self.folder.join("seats.db").display());
         let lease = tenure::span::show(self.lease);
         let probe = self.folder.join("probe");
         let args = ["/proc/self/exe", "run", "--quiet", "--store", &store, "--candidate", name, "--lease", &lease];
         let command = ["demo", "--", "/proc/self/exe", PROBE];
         let args = args.iter().chain(&command).map(Path::new).chain([probe.as_path()]);
-        let (mut command, line) = shim::command(Path::new(""), args)?;
-        for (variable, _) in std::env::vars_os() {
-            let variable = variable.to_string_lossy().into_owned();
-            if variable.starts_with("TENURE_") && !variable.starts_with("TENURE_TEST_") {
-                command.env_remove(variable);
+        let shim = Shim::start(Path::new(""), args, |command| {
+            for (variable, _) in std::env::vars_os() {
+                let variable = variable.to_string_lossy().into_owned();
+                if variable.starts_with("TENURE_") && !variable.starts_with("TENURE_TEST_") {
+                    command.env_remove(variable);
+                }
             }
-        }
-        // No options from a file that happens to lie here, either.
-        command.current_dir(&self.folder);
-        let child = command.stdout(Stdio::from(self.reports.try_clone()?)).stderr(Stdio::null()).spawn()?;
-        shim::hand_stdin(&line, fs::File::open("/dev/null")?);
-        Ok(child)
+            // No options from a file that happens to lie here, either.
+            command.current_dir(&self.folder);
+        })?;
+        let nothing = fs::File::options().read(true).write(true).open("/dev/null")?;
+        shim.go(None, &[nothing.as_fd(), self.reports.as_fd(), nothing.as_fd()])?;
+        Ok(shim.pid)
     }
 
     /// Starts a candidate again that is gone.
     pub(super) fn restart(&mut self, at: usize) -> io::Result<()> {
-        self.candidates[at].child = self.start(self.candidates[at].name)?;
+        self.candidates[at].pid = self.start(self.candidates[at].name)?;
         self.candidates[at].state = State::Waits;
         Ok(())
     }
@@ -92,12 +93,12 @@ impl Stage {
 
 impl Candidate {
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let _ = kill_process(self.pid, signal);
     }
 
     /// Waits for its end.
     pub(super) fn wait(&mut self) {
-        let _ = self.child.wait();
+        let _ = waitpid(Some(self.pid), WaitOptions::empty());
         self.state = State::Gone;
     }
 }
@@ -109,10 +110,10 @@ impl Drop for Stage {
             candidate.signal(Signal::CONT);
         }
         let began = Instant::now();
-        for candidate in &mut self.candidates {
-            while matches!(candidate.child.try_wait(), Ok(None)) {
+        for candidate in &self.candidates {
+            while matches!(waitpid(Some(candidate.pid), WaitOptions::NOHANG), Ok(None)) {
                 if began.elapsed() > Duration::from_secs(5) {
-                    let _ = candidate.child.kill();
+                    candidate.signal(Signal::KILL);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }

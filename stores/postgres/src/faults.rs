@@ -1,0 +1,134 @@
+//! What went wrong, and whether it happened all the same.
+
+use std::error::Error as _;
+use std::io;
+
+use tenure_core::{Fault, StoreError};
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::dial::{Place, Target};
+use crate::ear::NOT_POSTGRES;
+use crate::options::SslMode;
+
+/// There is no connection.
+pub(crate) fn unreachable(target: &Target, error: io::Error) -> StoreError {
+    match (error.kind(), &target.place) {
+        (io::ErrorKind::NotFound, Place::Socket(_)) => {
+            StoreError::refused(format!("no server listens at {target}: is it started, and its socket there?"))
+        }
+        (io::ErrorKind::ConnectionRefused, _) => StoreError::refused(format!("no server listens at {target}")),
+        (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, _) => {
+            StoreError::refused(format!("{target} closes connections as soon as they are made")).because(error)
+        }
+        _ => StoreError::refused(format!("{target} cannot be reached: {error}")),
+    }
+}
+
+/// Encryption could not be agreed upon.
+pub(crate) fn of_tls(target: &Target, ssl: SslMode, error: io::Error) -> StoreError {
+    let broken = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];
+    if broken.contains(&error.kind()) {
+        return unreachable(target, error);
+    }
+    StoreError::denied(format!("no encryption with {target} as sslmode={} wants it: {error}", ssl.as_str()))
+}
+
+/// The server did not let us in.
+pub(crate) fn of_log_in(target: &Target, ssl: SslMode, error: Error) -> StoreError {
+    if let Some(said) = error.as_db_error() {
+        let mut message = format!("{target} does not let us in: {}", words(said));
+        if said.message().contains("no encryption") && ssl == SslMode::Disable {
+            message.push_str("; sslmode=disable is in the way");
+        }
+        return match fault(said.code()) {
+            Fault::Denied => StoreError::denied(message),
+            // It may let us in the next time; nothing has happened.
+            Fault::Refused | Fault::Unknown => StoreError::refused(message),
+        };
+    }
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    if cause.contains(NOT_POSTGRES) {
+        StoreError::denied(format!("{target}: {NOT_POSTGRES}"))
+    } else if cause.contains("password missing") {
+        StoreError::denied(format!("{target} wants a password, and none was given"))
+    } else if let Some(io) = io {
+        unreachable(target, io::Error::new(io.kind(), cause))
+    } else {
+        StoreError::denied(format!("{target} cannot be talked to: {error} ({cause})"))
+    }
+}
+
+/// A statement failed.
+pub(crate) fn of_statement(error: Error) -> StoreError {
+    let Some(said) = error.as_db_error() else {
+        let message =
+            if error.is_closed() { "the connection to PostgreSQL is closed" } else { "PostgreSQL cannot be asked" };
+        // It was on its way, and may have arrived.
+        return StoreError::unknown(message).because(error);
+    };
+    let words = words(said);
+    match fault(said.code()) {
+        Fault::Refused => StoreError::refused(words),
+        Fault::Unknown => StoreError::unknown(words),
+        Fault::Denied => StoreError::denied(words),
+    }
+}
+
+/// Whether the connection that this was said on is of no more use: another server may do better.
+pub(crate) fn ends_the_connection(error: &Error) -> bool {
+    let Some(code) = error.code() else { return true };
+    let moved = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
+    class(code) == "57P" || class(code) == "08" || moved.contains(code) || is_recovery(error)
+}
+
+fn is_recovery(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|said| {
+        *said.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && said.message().contains("recovery")
+    })
+}
+
+fn class(code: &SqlState) -> &str {
+    let code = code.code();
+    if code.starts_with("57P") { "57P" } else { &code[..2.min(code.len())] }
+}
+
+/// Did it happen?
+fn fault(code: &SqlState) -> Fault {
+    match class(code) {
+        // The session was ended, perhaps while it waited for a replica to confirm what it had done.
+        "57P" | "08" | "XX" | "F0" => Fault::Unknown,
+        // A conflict, a time-out, too little of something: the transaction was rolled back.
+        "40" | "53" | "54" | "55" | "57" | "58" => Fault::Refused,
+        // Read-only for now: there may be another server to write to in a moment.
+        "25" => Fault::Refused,
+        _ if [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code) => Fault::Refused,
+        _ => Fault::Denied,
+    }
+}
+
+fn words(said: &DbError) -> String {
+    // One line, whatever the server has to say.
+    let mut words = format!("PostgreSQL says: {} ({})", said.message().replace('\n', " "), said.code().code());
+    if let Some(hint) = said.hint() {
+        words.push_str(&format!("; {}", hint.replace('\n', " ")));
+    }
+    words
+}
+
+/// The same error, for another caller who waited for the same thing.
+pub(crate) fn again(error: &StoreError) -> StoreError {
+    match error.fault() {
+        Fault::Refused => StoreError::refused(error.to_string()),
+        Fault::Unknown => StoreError::unknown(error.to_string()),
+        Fault::Denied => StoreError::denied(error.to_string()),
+    }
+}
+
+/// Locks belong to sessions, and a pooler gives those away.
+pub(crate) fn pooler() -> StoreError {
+    StoreError::denied(
+        "there is a connection pooler (PgBouncer?) before PostgreSQL, which hands sessions from one program to the next: connect to the server itself, or use mode=lease",
+    )
+}

@@ -1,0 +1,151 @@
+//! What is asked of a server before anything else: who it is, whether it can be written to, and
+//! whether the tables are there.
+
+use std::time::Duration;
+
+use tenure_core::StoreError;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::dial::Target;
+use crate::ear::ProcessId;
+use crate::schema::{self, MARK, VERSION};
+use crate::seats::Statements;
+use crate::{board, faults};
+
+/// A server that can be worked with.
+pub(crate) struct Server {
+    pub(crate) version: i32,
+    /// Whether statements may be served by one session now and another the next time.
+    pub(crate) pooled: bool,
+    pub(crate) seats: Statements,
+    pub(crate) board: board::Statements,
+}
+
+/// Which life of the data this is, as SQL: the cluster's identifier and its timeline, as far as we are
+/// let. A cluster that was promoted or restored to a point in time is on another timeline.
+const IDENTITIES: [&str; 3] = [
+    "((SELECT system_identifier::text FROM pg_control_system()) || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))",
+    "((SELECT oid::text FROM pg_database WHERE datname = current_database()) || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))",
+    "(SELECT oid::text FROM pg_database WHERE datname = current_database())",
+];
+
+const QUESTIONS: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
+     current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'), \
+     (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped) \
+     FROM (SELECT to_regclass($1)::oid AS seats) AS found";
+
+pub(crate) async fn greet(
+    client: &Client,
+    target: &Target,
+    process: &ProcessId,
+    schema: &str,
+) -> Result<Server, StoreError> {
+    // Sent together: connecting is to take no longer than it must.
+    let tables = format!("{}.seats", schema::quoted(schema));
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables, Type::TEXT)];
+    let (row, identity) =
+        futures_util::future::join(client.query_typed_one(QUESTIONS, &params), identity(client)).await;
+    let row = row.map_err(faults::of_statement)?;
+    let pooled = process.get() != Some(&row.get::<_, i32>(0));
+    if row.get(1) {
+        return Err(StoreError::denied(format!(
+            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
+        )));
+    }
+    if row.get(2) {
+        return Err(StoreError::denied(format!(
+            "{target} is read-only for us (default_transaction_read_only): name a server that can be written to"
+        )));
+    }
+    if row.get(4) {
+        check_tables(schema, row.get(5), row.get::<_, Option<&str>>(6).unwrap_or_default())?;
+    } else {
+        create_tables(client, schema).await?;
+    }
+    Ok(Server {
+        version: row.get(3),
+        pooled,
+        seats: Statements::new(schema, identity?),
+        board: board::Statements::new(schema),
+    })
+}
+
+/// The fullest answer that we are let have.
+async fn identity(client: &Client) -> Result<&'static str, StoreError> {
+    let mut last = None;
+    for identity in IDENTITIES {
+        match client.query_typed(&format!("SELECT {identity}"), &[]).await {
+            Ok(_) => return Ok(identity),
+            Err(error) if error.code().is_none() => return Err(faults::of_statement(error)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.map_or_else(|| StoreError::refused("the database does not say which it is"), faults::of_statement))
+}
+
+/// Another program's table, or one of a version to come, is left alone.
+fn check_tables(schema: &str, mark: Option<&str>, columns: &str) -> Result<(), StoreError> {
+    let ours = ["name", "record", "version", "token", "written", "session", "lock_id"];
+    let has = |column: &&str| columns.split(' ').any(|other| other == *column);
+    if !ours.iter().all(has) {
+        return Err(StoreError::denied(format!(
+            "the table {}.seats is not of Tenure's making: use another schema (schema=…), or remove it",
+            schema::quoted(schema)
+        )));
+    }
+    let version = mark.and_then(|mark| mark.strip_prefix(MARK)).and_then(|version| version.parse::<u32>().ok());
+    match version.filter(|version| *version > VERSION) {
+        None => Ok(()),
+        Some(version) => Err(StoreError::denied(format!(
+            "the tables in {} are of a newer version of Tenure ({version}, known up to {VERSION}): upgrade this program",
+            schema::quoted(schema)
+        ))),
+    }
+}
+
+async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> {
+    let Err(error) = client.batch_execute(&schema::creation(schema)).await else { return Ok(()) };
+    if error.code().is_none() {
+        return Err(faults::of_statement(error));
+    }
+    let why = faults::of_statement(error);
+    let sql = schema::schema_sql(schema).split_whitespace().collect::<Vec<_>>().join(" ");
+    Err(StoreError::denied(format!(
+        "the tables are missing and may not be made by us ({why}). Have whoever may run this, and grant us what the README says: {sql}"
+    )))
+}
+
+/// The settings of a session that seats are held on: the server ends it a lease after it last heard
+/// from us, and not before, whether we are paused, gone or cut off.
+pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
+    let millis = lease.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX as u128);
+    let seconds = lease.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767);
+    let mut settings = format!(
+        "SET statement_timeout = {millis}; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+         SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
+    );
+    if version >= 120_000 {
+        settings.push_str(&format!("SET tcp_user_timeout = {millis};"));
+    }
+    if version >= 140_000 {
+        settings.push_str(&format!("SET idle_session_timeout = {millis};"));
+    } else {
+        tracing::warn!(
+            "this PostgreSQL is older than 14: it does not end the session of a leader that is paused, only of one that is gone"
+        );
+    }
+    settings
+}
+
+/// The settings of a session that waits for another to end, for as long as that takes. If we are gone
+/// meanwhile, the server notices by itself.
+pub(crate) fn waiting_settings(version: i32) -> String {
+    let mut settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET tcp_keepalives_idle = 10;
+                        SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3;"
+        .to_owned();
+    if version >= 140_000 {
+        settings.push_str("SET idle_session_timeout = 0; SET client_connection_check_interval = 5000;");
+    }
+    settings
+}

@@ -1,0 +1,285 @@
+//! One session of `mode=session`: a connection of its own, the locks it holds, and its heartbeat.
+//!
+//! Statements that take or give back a lock are run to their end by a task of their own, whether or not
+//! anybody still waits for the answer: so it is always known which locks are held. One that is not
+//! answered within a lease ends the session, and with it every lock.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap, record};
+use tokio::sync::watch;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::bells::Bell;
+use crate::faults;
+use crate::hello;
+use crate::link::{Dialer, Link};
+use crate::seats::{Mark, nonce_of, number_of};
+
+/// A connection that seats are held on, for elections of one lease.
+pub(crate) struct Session {
+    /// Names it, in rows and as the lock that it holds for as long as it lives.
+    pub(crate) id: i64,
+    lease: Duration,
+    clock: Clock,
+    link: Link,
+    seats: Mutex<HashMap<SeatName, Arc<tokio::sync::Mutex<Hold>>>>,
+    beats: Mutex<Beats>,
+}
+
+/// What a session holds of one seat. Locked while a statement about it is under way.
+#[derive(Default)]
+struct Hold {
+    locked: bool,
+    /// The write that the row stands as.
+    nonce: String,
+    won: Moment,
+}
+
+#[derive(Default)]
+struct Beats {
+    last: Option<Arc<Beat>>,
+    underway: Option<watch::Receiver<Option<Answered>>>,
+}
+
+type Answered = Result<Arc<Beat>, Arc<StoreError>>;
+
+/// A heartbeat that was answered.
+struct Beat {
+    sent: Moment,
+    /// The seats, with the versions of their rows, whose locks this very session was seen to hold.
+    held: HashSet<(String, String)>,
+}
+
+impl Session {
+    pub(crate) async fn open(dialer: &Dialer, lease: Duration, clock: Clock) -> Result<Self, StoreError> {
+        let link = dialer.dial(None).await?;
+        if link.server.pooled {
+            return Err(faults::pooler());
+        }
+        link.batch(&hello::session_settings(link.server.version, lease)).await?;
+        // Positive halves of 31 bits, as locks with two keys have them.
+        let (high, low) = (rand::random::<u32>() >> 1, rand::random::<u32>() >> 1);
+        let id = i64::from(high) << 32 | i64::from(low);
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&high.cast_signed(), Type::INT4), (&low.cast_signed(), Type::INT4)];
+        let rows = link.query("SELECT pg_try_advisory_lock($1, $2)", &params).await?;
+        if !rows.first().is_some_and(|row| row.get(0)) {
+            return Err(StoreError::refused("another session has the same number: trying another one"));
+        }
+        Ok(Self { id, lease, clock, link, seats: Mutex::default(), beats: Mutex::default() })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Resolves when the session is over.
+    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.link.closed()
+    }
+
+    /// Whether another seat of ours is held on this lock.
+    pub(crate) fn is_shared(&self, seat: &SeatName) -> bool {
+        let others = lock(&self.seats)
+            .iter()
+            .filter(|(name, _)| *name != seat)
+            .map(|(_, hold)| hold.clone())
+            .collect::<Vec<_>>();
+        others.iter().any(|hold| hold.try_lock().is_ok_and(|hold| hold.locked))
+    }
+
+    /// Writes a seat, if it has the expected version and its lock is ours or can be had.
+    pub(crate) async fn swap(
+        self: &Arc<Self>,
+        seat: &SeatName,
+        key: i64,
+        expected: Option<Mark>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let (session, seat, next) = (self.clone(), seat.clone(), next.clone());
+        let hold = self.hold(&seat);
+        let task = tokio::spawn(async move {
+            let mut hold = hold.lock_owned().await;
+            session.write(&mut hold, &seat, key, expected, &next).await
+        });
+        // Dropped, this lets go of the task, which goes on.
+        task.await.unwrap_or_else(|error| Err(StoreError::unknown("the write was cut off").because(error)))
+    }
+
+    async fn write(
+        &self,
+        hold: &mut Hold,
+        seat: &SeatName,
+        key: i64,
+        expected: Option<Mark>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let sent = self.clock.now();
+        let (name, json, nonce, token) = (seat.as_str(), record::to_json(next), nonce_of(next), number_of(next.token));
+        let bell = Bell::Holder.payload(seat);
+        let session = (!next.is_vacant()).then_some(self.id);
+        let (to_lock, lock_id) = (!hold.locked, session.map(|_| key));
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&name, Type::TEXT),
+            (&json, Type::TEXT),
+            (&nonce, Type::TEXT),
+            (&token, Type::INT8),
+            (&bell, Type::TEXT),
+            (&to_lock, Type::BOOL),
+            (&key, Type::INT8),
+            (&session, Type::INT8),
+            (&lock_id, Type::INT8),
+        ];
+        let statements = &self.link.server.seats;
+        let sql = match &expected {
+            None => &statements.insert_locked,
+            Some(mark) => {
+                params.extend([(&mark.nonce as _, Type::TEXT), (&mark.identity as _, Type::TEXT)]);
+                &statements.update_locked
+            }
+        };
+        let rows = match self.bounded(sql, &params).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                // A lock that was taken stays when the transaction is rolled back.
+                if to_lock && !self.is_over() {
+                    self.unlock(key).await;
+                }
+                return Err(error);
+            }
+        };
+        let Some(row) = rows.first().filter(|row| row.get(0)) else { return Ok(Swap::Lost) };
+        hold.locked = session.is_some();
+        hold.won = self.clock.now();
+        hold.nonce.clone_from(&nonce);
+        if session.is_none() {
+            lock(&self.seats).retain(|name, other| name != seat || Arc::strong_count(other) > 2);
+        }
+        let version = Mark { nonce, identity: row.get(1), session }.version();
+        Ok(Swap::Done { version, since: Some(sent), granted: Some(self.lease) })
+    }
+
+    /// Keeps a seat by the heartbeat that all seats share.
+    pub(crate) async fn renew(self: &Arc<Self>, seat: &SeatName, held: &Mark, key: i64) -> Result<Swap, StoreError> {
+        let known = lock(&self.seats).get(seat).cloned();
+        let Some(known) = known else { return Ok(Swap::Lost) };
+        loop {
+            let (locked, is_it, won) = {
+                let hold = known.lock().await;
+                (hold.locked, hold.nonce == held.nonce, hold.won)
+            };
+            if !locked || !is_it {
+                return Ok(Swap::Lost);
+            }
+            let beat = self.beat(won).await?;
+            if beat.held.contains(&(seat.as_str().to_owned(), held.nonce.clone())) {
+                return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
+            }
+            if beat.sent > won {
+                self.give_back_later(seat.clone(), held.nonce.clone(), key);
+                return Ok(Swap::Lost);
+            }
+        }
+    }
+
+    /// Somebody has removed the row. The lock protects whatever its leader still does; it is given back
+    /// when that must be over.
+    fn give_back_later(self: &Arc<Self>, seat: SeatName, nonce: String, key: i64) {
+        let session = Arc::downgrade(self);
+        let lease = self.lease;
+        tokio::spawn(async move {
+            tokio::time::sleep(lease).await;
+            let Some(session) = session.upgrade().filter(|session| !session.is_over()) else { return };
+            let hold = session.hold(&seat);
+            let mut hold = hold.lock().await;
+            if hold.locked && hold.nonce == nonce {
+                hold.locked = false;
+                session.unlock(key).await;
+            }
+        });
+    }
+
+    /// A heartbeat that is young enough and was sent after a moment, or the next one.
+    async fn beat(self: &Arc<Self>, after: Moment) -> Result<Arc<Beat>, StoreError> {
+        let mut outcome = {
+            let mut beats = lock(&self.beats);
+            let youngest = self.clock.now() - self.lease / 4;
+            if let Some(last) = beats.last.as_ref().filter(|last| last.sent >= youngest && last.sent > after) {
+                return Ok(last.clone());
+            }
+            match beats
+                .underway
+                .as_ref()
+                .filter(|underway| underway.has_changed().is_ok() && underway.borrow().is_none())
+            {
+                Some(underway) => underway.clone(),
+                None => {
+                    let (tell, outcome) = watch::channel(None);
+                    beats.underway = Some(outcome.clone());
+                    let session = self.clone();
+                    tokio::spawn(async move {
+                        let beat = session.ask().await.map(Arc::new).map_err(Arc::new);
+                        if let Ok(beat) = &beat {
+                            lock(&session.beats).last = Some(beat.clone());
+                        }
+                        let _ = tell.send(Some(beat));
+                    });
+                    outcome
+                }
+            }
+        };
+        let told = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        match told {
+            Some(Ok(beat)) => Ok(beat),
+            Some(Err(error)) => Err(faults::again(&error)),
+            None => Err(StoreError::unknown("the heartbeat was cut off")),
+        }
+    }
+
+    async fn ask(&self) -> Result<Beat, StoreError> {
+        let sent = self.clock.now();
+        let rows = self.bounded(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)]).await?;
+        Ok(Beat { sent, held: rows.iter().map(|row| (row.get(0), row.get(1))).collect() })
+    }
+
+    /// Gives a lock back that is not needed. If that fails, the session is ended rather than left with it.
+    async fn unlock(&self, key: i64) {
+        if self.bounded("SELECT pg_advisory_unlock($1)", &[(&key, Type::INT8)]).await.is_err() {
+            self.link.cut();
+        }
+    }
+
+    /// Runs a statement to its end, which is the session's if it takes a lease.
+    async fn bounded(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        match tokio::time::timeout(self.lease, self.link.query(sql, params)).await {
+            Ok(answer) => answer.map_err(|error| self.maybe_over(error)),
+            Err(_) => {
+                self.link.cut();
+                Err(StoreError::unknown("PostgreSQL has not answered for a whole lease: the session is given up"))
+            }
+        }
+    }
+
+    fn maybe_over(&self, error: StoreError) -> StoreError {
+        if self.is_over() && error.fault() != Fault::Denied {
+            StoreError::unknown("the session with PostgreSQL is over").because(error)
+        } else {
+            error
+        }
+    }
+
+    fn hold(&self, seat: &SeatName) -> Arc<tokio::sync::Mutex<Hold>> {
+        lock(&self.seats).entry(seat.clone()).or_default().clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,245 @@
+//! The store itself: each call is one statement.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use tenure_core::{
+    Board, BoxFuture, Change, Clock, DynBoard, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record,
+    Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+};
+use tokio_postgres::Config;
+
+use crate::bells::Bell;
+use crate::board;
+use crate::leases::{self, Glance};
+use crate::line::Line;
+use crate::link::{Dialer, Link};
+use crate::options::{self, Mode, PostgresOptions};
+use crate::seats::Mark;
+use crate::sessions::Sessions;
+use crate::waiting::Waiting;
+
+/// Seats in a PostgreSQL database.
+pub struct PostgresStore {
+    line: Line,
+    /// Only in `mode=session`.
+    sessions: Option<SessionMode>,
+    clock: OnceLock<Clock>,
+    schema: String,
+}
+
+struct SessionMode {
+    sessions: Sessions,
+    waiting: Waiting,
+}
+
+impl PostgresStore {
+    /// A store in this database. Nothing is connected before the first call.
+    ///
+    /// # Errors
+    /// In one line, without the password, if the options cannot be.
+    pub fn new(options: PostgresOptions) -> Result<Self, String> {
+        let config = options.config()?;
+        Ok(Self::made(config, options.with_url()?))
+    }
+
+    /// A store at this URL.
+    ///
+    /// # Errors
+    /// In one line, without the password, if the URL cannot be read.
+    pub fn at(url: &str) -> Result<Self, String> {
+        Self::new(PostgresOptions::from_url(url)?)
+    }
+
+    /// A store with the driver's own configuration, and everything else from the options. Their `url` is
+    /// not looked at, nor is the configuration's `ssl_mode`, as that knows of fewer.
+    ///
+    /// # Errors
+    /// In one line, if the options cannot be.
+    pub fn with_config(config: Config, options: PostgresOptions) -> Result<Self, String> {
+        options::check(&config)?;
+        Ok(Self::made(config, options.check()?))
+    }
+
+    fn made(config: Config, options: PostgresOptions) -> Self {
+        let (mode, lock_id, schema) = (options.mode, options.lock_id, options.schema().to_owned());
+        let dialer = Arc::new(Dialer::new(config, options));
+        let sessions = (mode == Mode::Session).then(|| SessionMode {
+            sessions: Sessions::new(dialer.clone(), lock_id),
+            waiting: Waiting::new(dialer.clone()),
+        });
+        Self { line: Line::new(dialer), sessions, clock: OnceLock::new(), schema }
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.get().cloned().unwrap_or_default()
+    }
+
+    async fn glance(&self, link: &Link, seat: &SeatName) -> Result<Glance, StoreError> {
+        match &self.sessions {
+            None => leases::read(link, seat).await,
+            Some(mode) => mode.sessions.read(link, seat).await,
+        }
+    }
+
+    /// What there is to tell a watcher now; otherwise the connection that tells, and whose session holds
+    /// the seat.
+    async fn look(&self, seat: &SeatName, seen: &Seen) -> Result<Option<(Arc<Link>, Option<i64>)>, StoreError> {
+        let link = self.line.link().await?;
+        let Glance { reading, session, requested } = self.glance(&link, seat).await?;
+        let is_over =
+            |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
+        let news = seen.differs_from(reading.seat.as_ref())
+            || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
+            || (seen.requests && requested);
+        Ok((!news).then_some((link, session)))
+    }
+
+    /// Resolves when the one of our own sessions is over that a seat was seen to be held on.
+    async fn session_over(&self, seen: &Seen) {
+        let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
+        match (&self.sessions, session) {
+            (Some(mode), Some(session)) if mode.sessions.is_own(session) => {
+                if let Some(session) = mode.sessions.alive(session) {
+                    let over = session.over();
+                    drop(session);
+                    over.await;
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn news(&self, seat: &SeatName, seen: &Seen) {
+        let mut waits: Vec<BoxFuture<'_, ()>> = Vec::new();
+        // Listened for first, then looked: what changes in between is heard.
+        let bells = [Some(Bell::Holder), seen.requests.then_some(Bell::Requests)];
+        for bell in bells.into_iter().flatten() {
+            let told = self.line.bells.listen(seat, bell);
+            waits.push(Box::pin(told.notified_owned()));
+        }
+        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+        let deaf = || -> BoxFuture<'_, ()> { Box::pin(tokio::time::sleep(lease / 3)) };
+        match self.look(seat, seen).await {
+            Ok(None) => return,
+            Ok(Some((link, holder))) => {
+                waits.push(Box::pin(self.line.ended(&link)));
+                if link.server.pooled {
+                    // What cannot be heard must be looked for.
+                    waits.push(deaf());
+                }
+                if let (Some(mode), Some(holder)) = (&self.sessions, holder)
+                    && !mode.sessions.is_own(holder)
+                {
+                    waits.push(Box::pin(async move {
+                        if !mode.waiting.wait_for(holder).await {
+                            tokio::time::sleep(lease / 3).await;
+                        }
+                    }));
+                }
+            }
+            Err(_) => waits.push(deaf()),
+        }
+        select_all(waits).await;
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mode = if self.sessions.is_some() { Mode::Session } else { Mode::Lease };
+        f.debug_struct("PostgresStore").field("mode", &mode).field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+const DURABILITY: &str =
+    "a write is on the primary's disk before it counts (fsync=on), on a standby's only with synchronous replication";
+
+const REPLICATION: &str = "A standby is promoted that had not received the last writes (asynchronous replication), and the old primary, or a leader that still talks to it, works on.";
+const FSYNC: &str = "fsync=off, or a disk that lies about it, and the machine of the server crashes.";
+const TABLES: &str = "The tables are removed, restored from a backup or edited by hand while candidates run.";
+
+impl Store for PostgresStore {
+    fn promises(&self) -> Promises {
+        let common = Promises { push: Push::Proven, durability: DURABILITY, ..Promises::of("postgres") };
+        match self.sessions {
+            None => Promises {
+                life: LifeKind::Clock,
+                judge: Judge::Vouched,
+                broken_by: &[
+                    REPLICATION,
+                    FSYNC,
+                    TABLES,
+                    "The server's clock is set forward and back again between two looks of a candidate (judge=observe does not mind).",
+                ],
+                ..common
+            },
+            Some(_) => Promises {
+                life: LifeKind::Session,
+                takeover: Takeover::Instant,
+                shared_heartbeat: true,
+                broken_by: &[
+                    "A session is ended while its leader lives (pg_terminate_backend, a restart, a broken connection): another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
+                    REPLICATION,
+                    FSYNC,
+                    TABLES,
+                    "A pooler that hands on the process ids of its servers, so that it is not noticed.",
+                ],
+                ..common
+            },
+        }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.clock.set(clock.clone());
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        let link = self.line.link().await?;
+        Ok(self.glance(&link, seat).await?.reading)
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        match &self.sessions {
+            None => leases::swap(&*self.line.link().await?, seat, expected, next).await,
+            Some(mode) => mode.sessions.swap(seat, expected, next, self.clock()).await,
+        }
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        match &self.sessions {
+            None => leases::renew(&*self.line.link().await?, seat, held, record).await,
+            Some(mode) => mode.sessions.renew(seat, held).await,
+        }
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        tokio::select! {
+            biased;
+            () = self.session_over(seen) => Change::SessionOver,
+            () = self.news(seat, seen) => Change::Look,
+        }
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        leases::forget(&*self.line.link().await?, seat).await
+    }
+}
+
+impl Board for PostgresStore {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        board::put(&*self.line.link().await?, seat, note).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        board::list(&*self.line.link().await?, seat, kind).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        board::remove(&*self.line.link().await?, seat, kind, key).await
+    }
+}

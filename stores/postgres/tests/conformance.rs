@@ -1,0 +1,82 @@
+//! Every law, on a real server: in both modes, and through a pooler.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{BoxFuture, DynStore, SeatName};
+use tenure_postgres::PostgresStore;
+use tenure_testkit::servers::{PgBouncer, Postgres};
+use tenure_testkit::{Kit, Subject};
+
+fn main() {
+    let server = Arc::new(Postgres::start());
+    let pooler = PgBouncer::before(&server);
+    let subject =
+        |url: &str, sessions| Database { url: url.to_owned(), server: server.clone(), sessions, _pooler: None };
+    Kit::new()
+        .subject("lease", subject(&server.url(), false))
+        .subject("session", subject(&format!("{}?mode=session", server.url()), true))
+        .subject("lease_through_pgbouncer", {
+            let url = format!("{}?schema=pooled", pooler.url());
+            Database { _pooler: Some(pooler), ..subject(&url, false) }
+        })
+        .run();
+}
+
+struct Database {
+    url: String,
+    server: Arc<Postgres>,
+    sessions: bool,
+    _pooler: Option<PgBouncer>,
+}
+
+impl Database {
+    /// Asks the server itself, out of the way of the runtime.
+    fn sql(&self, sql: String) -> BoxFuture<'_, ()> {
+        let server = self.server.clone();
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || server.sql(&sql)).await.expect("it answers");
+        })
+    }
+
+    fn schema(&self) -> &str {
+        if self.url.contains("schema=pooled") { "pooled" } else { "tenure" }
+    }
+}
+
+fn literal(seat: &SeatName) -> String {
+    format!("'{}'", seat.as_str().replace('\'', "''"))
+}
+
+impl Subject for Database {
+    fn open(&self) -> Box<dyn DynStore> {
+        Box::new(PostgresStore::at(&self.url).expect("a URL that can be read"))
+    }
+
+    /// Room for a connection to be made within the time of one call while a dozen laws do so at once.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        Some(self.sql(format!("DELETE FROM {}.seats WHERE name = {}", self.schema(), literal(seat))))
+    }
+
+    fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        let end = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks, {}.seats WHERE name = {} AND locktype = 'advisory' \
+             AND granted AND objsubid = 1 AND classid::int8 << 32 | objid::int8 = lock_id",
+            self.schema(),
+            literal(seat)
+        );
+        self.sessions.then(|| self.sql(end))
+    }
+
+    fn ends_with_its_connection(&self) -> bool {
+        self.sessions
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        Some(Box::new(PostgresStore::at("postgres://nobody@127.0.0.1:1/nothing").expect("a URL that can be read")))
+    }
+}

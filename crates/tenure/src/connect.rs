@@ -45,13 +45,15 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     }
 }
 
-/// The schemes that [`connect`] knows in this build.
+/// The stores that [`connect`] knows in this build, by the scheme of their simplest URL.
 pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
         #[cfg(feature = "redis")]
         "redis",
+<<<<<<< HEAD
+=======
         #[cfg(feature = "redis")]
         "rediss",
         #[cfg(feature = "redis")]
@@ -64,6 +66,7 @@ pub fn schemes() -> &'static [&'static str] {
         "postgres",
         #[cfg(feature = "postgres")]
         "postgresql",
+>>>>>>> 66772b10cd8ef066a58bc661192ac9014ee74c62
         "memory",
     ]
 }

@@ -195,7 +195,7 @@ async fn probe(link: Weak<Link>) {
         if last == Some(sounds) && link.probe_every.load(Ordering::Relaxed) > 0 {
             let mut ping = Pipeline::new();
             ping.cmd("PING");
-            let answered = tokio::time::timeout(every, link.send(&ping)).await;
+            let answered = tokio::time::timeout(every / 2, link.send(&ping)).await;
             if answered.is_err() {
                 link.ears.close();
             }

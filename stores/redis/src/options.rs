@@ -27,11 +27,13 @@ pub struct RedisOptions {
     pub cluster: bool,
     /// The user to log in as.
     pub user: Option<String>,
-    /// The password.
+    /// The password. Left out when options are written.
+    #[serde(skip_serializing)]
     pub password: Option<Secret>,
     /// The user to log in to the Sentinels as.
     pub sentinel_user: Option<String>,
-    /// The password of the Sentinels.
+    /// The password of the Sentinels. Left out, too.
+    #[serde(skip_serializing)]
     pub sentinel_password: Option<Secret>,
     /// The number of the database.
     pub database: i64,
@@ -102,7 +104,9 @@ impl RedisOptions {
     /// # Errors
     /// In one line, which never shows more of the URL than the name of an option.
     pub fn from_url(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once("://").ok_or("a URL of this store begins with redis://")?;
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        let rest = if rest.is_empty() { Some(rest) } else { rest.strip_prefix("//") };
+        let rest = rest.ok_or("a URL of this store begins with redis://")?;
         if !SCHEMES.contains(&scheme) {
             return Err(format!("a URL of this store begins with one of {}", SCHEMES.join("://, ") + "://"));
         }
@@ -243,6 +247,7 @@ mod tests {
         let options = |url: &str| RedisOptions::from_url(url).unwrap();
         let plain = options("redis://");
         assert_eq!(plain, RedisOptions::default());
+        assert_eq!(options("redis:"), plain);
         let one = options("rediss://jobs:p%40ss@db.example:7000/3?prefix=a&min_replicas=1&ca=/etc/ca.pem");
         assert_eq!((one.hosts[0].as_str(), one.database, one.tls), ("db.example:7000", 3, true));
         assert_eq!((one.user.as_deref(), one.password), (Some("jobs"), Some("p@ss".into())));
@@ -279,8 +284,10 @@ mod tests {
 
     #[test]
     fn options_come_from_configuration_and_unknown_ones_are_refused() {
-        let options: RedisOptions = toml::from_str("hosts = ['a:1']\npassword = 'x'\nmin_replicas = 1").unwrap();
+        let options: RedisOptions = toml::from_str("hosts = ['a:1']\npassword = 'hunter2'\nmin_replicas = 1").unwrap();
         assert_eq!((options.hosts[0].as_str(), options.min_replicas), ("a:1", 1));
+        let written = toml::Value::try_from(&options).unwrap();
+        assert_eq!(written.get("password"), None, "a password was written");
         assert!(toml::from_str::<RedisOptions>("hots = []").unwrap_err().to_string().contains("unknown field"));
     }
 }

@@ -185,7 +185,7 @@ impl RedisStore {
             // Listened first, then looked: what changes in between is heard.
             let link = self.servers.link(keys.slot).await?;
             let ear = link.listen(&keys.channel).await?;
-            link.probe_every(lease / 3);
+            link.probe_every(lease / 2);
             let heard = ear.heard.subscribe();
             let changes = match &heard.borrow().mark {
                 Some((version, changes)) if *version == seen.seat.as_ref().map(|seat| seat.version.clone()) => {
@@ -248,6 +248,8 @@ impl Store for RedisStore {
                 "A candidate that is started just after the server has lost what it was told (restarted without \
                  appendfsync always, failed over to a replica that lagged behind, flushed, evicted) can bid at once: \
                  it cannot know what was lost. Those that were there wait a lease.",
+                "Another server is made the master while the old one lives on, cut off together with the leader: each \
+                 side then has one, until they meet again. ?min_replicas= of more than half of the replicas prevents it.",
                 "The server's wall clock was set back across a loss of data: tokens begin with its milliseconds.",
                 "The server's wall clock is stepped twice, in opposite ways, within a lease.",
                 "A proxy between us and the servers that moves a connection from one server to another.",

@@ -9,7 +9,7 @@ use support::{acted_above, stand, within};
 use tenure_core::{Event, Fault, Token};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::{Redis, RedisSentinel, RedisSetup, Reply};
+use tenure_testkit::servers::{Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
@@ -202,6 +202,43 @@ async fn nobody_leads_by_a_write_that_too_few_replicas_have() {
     let port = redis.port().to_string();
     let _replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
     acted_above(&desk, Token::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_has_lost_its_replicas_stops() {
+    let redis = Redis::start();
+    let port = redis.port().to_string();
+    let mut replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
+    let desk = Desk::new();
+    let url = format!("{}?min_replicas=1", redis.url());
+    let mut one = stand(&url, "one", LEASE * 2, &desk);
+    let first = one.leads().await;
+    let _other = stand(&url, "other", LEASE * 2, &desk);
+    replica.kill();
+    assert_eq!(one.loses().await, first);
+    replica.restart();
+    acted_above(&desk, first).await;
+    desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seat_that_moves_within_a_cluster_costs_no_term() {
+    let lease = Duration::from_secs(4);
+    let cluster = RedisCluster::start();
+    let desk = Desk::new();
+    let mut one = stand(&cluster.url(), "one", lease, &desk);
+    one.leads().await;
+    let other = stand(&cluster.url(), "other", lease, &desk);
+    within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    cluster.move_key("tenure:{jobs}:seat");
+    let renewals = one.counter.counts().renewals;
+    within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+    assert!(one.election.is_leader());
+    assert_eq!(desk.sittings(), 1, "the term was lost");
+    one.election.stop();
+    let mut other = other;
+    other.leads().await;
+    desk.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

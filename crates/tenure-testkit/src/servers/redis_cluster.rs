@@ -49,6 +49,29 @@ impl RedisCluster {
         Self { nodes }
     }
 
+    /// Moves a key's slot, and what is in it, to another node, as an operator does who shares the slots
+    /// out anew.
+    ///
+    /// # Panics
+    /// If a node refuses.
+    pub fn move_key(&self, key: &str) {
+        let Reply::Number(slot) = self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]) else { panic!("no slot") };
+        let slot = slot.to_string();
+        let is_there = |node: &&Redis| node.ask(&["EXISTS", key]) == Reply::Number(1);
+        let from = self.nodes.iter().find(is_there).expect("the key is on a node");
+        let to = self.nodes.iter().find(|node| node.port() != from.port()).expect("there is another");
+        let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]).text().to_owned());
+        must(to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]));
+        must(from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]));
+        let Reply::List(keys) = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]) else { panic!("no keys") };
+        for key in keys {
+            must(from.ask(&["MIGRATE", "127.0.0.1", &to.port().to_string(), key.text(), "0", "5000"]));
+        }
+        for node in [to, from].into_iter().chain(&self.nodes) {
+            must(node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]));
+        }
+    }
+
     /// A URL that names the nodes.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(Redis::address).collect();

@@ -45,7 +45,9 @@ impl Dialer {
         let mut problem = StoreError::denied("no host is named");
         for target in Target::all(&self.config) {
             let opened = tokio::time::timeout(longest, self.dial_one(&target, tls.as_ref(), bells.clone())).await;
-            match opened.unwrap_or_else(|_| Err(StoreError::refused(format!("{target} does not answer")))) {
+            // Nothing has happened; but it is told as a call is that was given up for the same reason, so
+            // that a server which does not answer is one piece of news and not two.
+            match opened.unwrap_or_else(|_| Err(StoreError::unknown(format!("{target} does not answer")))) {
                 Ok(link) => return Ok(link),
                 Err(error) => problem = error,
             }

@@ -343,17 +343,19 @@ fn a_call_that_is_given_up_leaves_no_lock_behind() {
 }
 
 #[test]
-fn a_standby_that_is_promoted_is_another_store_and_is_waited_out() {
+fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
     for mode in MODES {
         let mut primary = Postgres::start();
         let standby = PostgresSetup::new().standby_of(&primary).start();
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let _candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let mut candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
             let first = works_above(&desk, Token::ZERO).await;
             tokio::time::sleep(LEASE).await;
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
             primary.kill();
+            leader.is_told_of_a_loss().await;
             standby.sql("SELECT pg_promote()");
             works_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();

@@ -1,5 +1,7 @@
 //! Candidates that work at a desk, and what is asked of them.
 
+#![allow(dead_code, reason = "each test uses what it needs")]
+
 use std::time::Duration;
 
 use tenure_core::{Election, Elections, Event, Events, Token};

@@ -11,7 +11,11 @@ use crate::screen::Paint;
 pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
     let mut all = Vec::new();
     for scheme in tenure::schemes() {
-        all.push((scheme, tenure::connect(&format!("{scheme}:"))?.promises()));
+        all.push(((*scheme).to_owned(), tenure::connect(&format!("{scheme}:"))?.promises()));
+        // Another promise under the same name.
+        if *scheme == "postgres" {
+            all.push(("postgres:?mode=session".to_owned(), tenure::connect("postgres:?mode=session")?.promises()));
+        }
     }
     if global.json {
         let stores: Vec<_> = all.iter().map(|(scheme, promises)| as_json(scheme, promises)).collect();
@@ -29,7 +33,7 @@ pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
 
 fn describe(scheme: &str, promises: &Promises) -> Result<(), Failure> {
     let paint = Paint::for_stream(&std::io::stdout());
-    print(paint.bold(format!("{scheme}:")))?;
+    print(paint.bold(if scheme.contains(':') { scheme.to_owned() } else { format!("{scheme}:") }))?;
     let takeover = match (promises.life, promises.takeover) {
         (LifeKind::Lock, _) => "at once when its process is gone, else when its lease is over",
         (LifeKind::Session, Takeover::Instant) => "at once when its session is over",

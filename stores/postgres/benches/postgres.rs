@@ -111,9 +111,11 @@ async fn a_thousand(server: &Postgres, mode: &str) {
         let election = elections.election(name).lease(Duration::from_secs(3)).start().unwrap();
         all.push((election.events(), election));
     }
+    let began = Instant::now();
     for (_, election) in &all {
         election.elected().await.unwrap();
     }
+    println!("1000 elections were won within {:.2?}", began.elapsed());
     let load = Load::start(server);
     let (calls, cpu) = (statements(server), processor());
     tokio::time::sleep(Duration::from_secs(seconds)).await;

@@ -1,15 +1,16 @@
 //! One connection that works: logged in, greeted, and driven by a task of its own.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_core::StoreError;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::bells::Bells;
@@ -18,8 +19,7 @@ use crate::hello::{self, Server};
 use crate::options::{PostgresOptions, SslMode};
 use crate::{faults, schema, tls};
 
-/// The parameters of a statement, with their types: nothing is prepared, so that a statement is one
-/// message and one answer, and a pooler may hand it to any session.
+/// The parameters of a statement, with their types.
 pub(crate) type Params<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
 /// How to get a connection.
@@ -94,7 +94,14 @@ impl Dialer {
             let settings = format!("SET lock_timeout = 500; SET statement_timeout = 10000; LISTEN {channel}");
             client.batch_execute(&settings).await.map_err(faults::of_statement)?;
         }
-        Ok(Link { client, server, is_closed, doubted: AtomicBool::new(false), driver: guard })
+        Ok(Link {
+            client,
+            server,
+            is_closed,
+            doubted: AtomicBool::new(false),
+            driver: guard,
+            prepared: Mutex::default(),
+        })
     }
 }
 
@@ -109,6 +116,7 @@ pub(crate) struct Link {
     /// A call was given up, and nothing was heard since.
     doubted: AtomicBool,
     driver: Ending,
+    prepared: Mutex<HashMap<String, Statement>>,
 }
 
 struct Ending(Option<AbortHandle>);
@@ -134,7 +142,7 @@ impl Link {
     /// doubted.
     pub(crate) async fn query(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
         let doubt = Doubt(&self.doubted);
-        let answer = self.client.query_typed(sql, params).await;
+        let answer = self.run(sql, params).await;
         std::mem::forget(doubt);
         self.doubted.store(false, Ordering::Relaxed);
         answer.map_err(|error| {
@@ -148,7 +156,31 @@ impl Link {
     /// The same for those who may stop waiting at any time and for any reason: that tells nothing about the
     /// connection.
     pub(crate) async fn query_idly(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.client.query_typed(sql, params).await.map_err(faults::of_statement)
+        self.run(sql, params).await.map_err(faults::of_statement)
+    }
+
+    /// Where a session is ours alone, a statement is prepared the first time, which spares the server most of
+    /// the work. Through a pooler, each goes out whole, in one message.
+    async fn run(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.server.pooled {
+            return self.client.query_typed(sql, params).await;
+        }
+        let known = self.prepared().get(sql).cloned();
+        let statement = match known {
+            Some(statement) => statement,
+            None => {
+                let types: Vec<_> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                let statement = self.client.prepare_typed(sql, &types).await?;
+                self.prepared().insert(sql.to_owned(), statement.clone());
+                statement
+            }
+        };
+        let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+        self.client.query(&statement, &values).await
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
+        self.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Runs several statements without parameters.

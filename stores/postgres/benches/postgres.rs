@@ -2,6 +2,7 @@
 //! followed, and what a thousand elections in one process cost while another keeps the server busy.
 //!
 //!   scripts/bench postgres        TENURE_BENCH_SECONDS=60 is how long the thousand run
+//!                                 TENURE_BENCH_MODE=session leaves out the other one
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +17,8 @@ fn main() {
     runtime.block_on(async {
         let server = PostgresSetup::new().with("shared_preload_libraries=pg_stat_statements").start();
         server.sql("CREATE EXTENSION pg_stat_statements");
-        for mode in ["lease", "session"] {
+        let only = std::env::var("TENURE_BENCH_MODE").ok();
+        for mode in ["lease", "session"].into_iter().filter(|mode| only.as_deref().is_none_or(|only| only == *mode)) {
             println!("mode={mode}");
             graceful(&server, mode).await;
             if mode == "lease" {

@@ -112,13 +112,13 @@ impl Statements {
                  written = clock_timestamp(), session = $8, lock_id = $9 WHERE name = $1 AND version = $11 \
                  AND EXISTS (SELECT 1 FROM free) RETURNING 1), {{floor}} {UNLOCK}"
             )),
+            // `IS TRUE` has the locks looked up in a hash, where a join may compare each with every row.
             heartbeat: fill(
-                "SELECT seat.name, seat.version FROM {schema}.seats AS seat JOIN pg_locks AS held \
-                 ON held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
+                "SELECT seat.name, seat.version FROM {schema}.seats AS seat WHERE seat.session = $1 \
+                 AND (seat.lock_id IN (SELECT held.classid::int8 << 32 | held.objid::int8 FROM pg_locks AS held \
+                 WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
                  AND held.pid = pg_backend_pid() \
-                 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND held.classid::int8 << 32 | held.objid::int8 = seat.lock_id \
-                 WHERE seat.session = $1",
+                 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()))) IS TRUE",
             ),
             forget: fill(
                 "WITH gone AS (DELETE FROM {schema}.seats WHERE name = $1 RETURNING name, token), \

@@ -47,7 +47,7 @@ fn one_heartbeat_serves_all_seats_of_a_session() {
         for seat in &seats {
             within("that it leads", seat.elected()).await.unwrap();
         }
-        let beats = || calls(&server, "%JOIN pg_locks%");
+        let beats = || calls(&server, "%FROM pg_locks AS held%");
         let before = (counter.counts().renewals, beats());
         tokio::time::sleep(lease * 2).await;
         let (renewals, beats) = (counter.counts().renewals - before.0, beats() - before.1);

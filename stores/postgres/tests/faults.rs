@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, MODES, PATIENCE, runtime, stand, stand_for, within, works_above};
+use common::{LEASE, MODES, PATIENCE, runtime, stand, stand_for, stand_safely, within, works_above};
 use tenure_core::{Event, Fault, Record, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
@@ -45,9 +45,9 @@ fn a_winning_bid_whose_reply_is_lost_ends_in_one_term_of_the_one_who_won() {
             let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
             // The first record that goes out is the bid.
             proxy.drop_reply_to("\"token\":1,");
-            let robbed = stand(&through(&proxy, mode), &seat, &desk);
+            let robbed = stand_safely(&through(&proxy, mode), &seat, &desk);
             within("that the reply is lost", proxy.caught(1)).await;
-            let _other = stand(&format!("{}{mode}", server.url()), &seat, &desk);
+            let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
             let token = works_above(&desk, Token::ZERO).await;
             if mode == MODES[0] {
                 assert_eq!(robbed.leads().await, token, "it was locked out of its own seat");
@@ -83,9 +83,9 @@ fn resets_during_renewals_cost_no_lease_its_term_and_never_make_two_leaders() {
     for mode in MODES {
         runtime().block_on(async {
             let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
-            let leader = stand(&through(&proxy, mode), &seat, &desk);
+            let leader = stand_safely(&through(&proxy, mode), &seat, &desk);
             let token = leader.leads().await;
-            let _other = stand(&format!("{}{mode}", server.url()), &seat, &desk);
+            let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
             for _ in 0..10 {
                 tokio::time::sleep(LEASE / 5).await;
                 proxy.reset();
@@ -107,7 +107,7 @@ fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
-            let mut candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
             let first = works_above(&desk, Token::ZERO).await;
             server.pause();
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
@@ -127,7 +127,7 @@ fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
-            let candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
             let mut token = works_above(&desk, Token::ZERO).await;
             for _ in 0..2 {
                 server.kill();
@@ -174,7 +174,7 @@ fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
-            let candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &desk));
             let mut last = works_above(&desk, Token::ZERO).await;
             for step in [300, 0, -300] {
                 let leader = candidates.iter().position(|one| one.election.is_leader()).expect("one leads");
@@ -352,7 +352,7 @@ fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let mut candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
             let first = works_above(&desk, Token::ZERO).await;
             tokio::time::sleep(LEASE).await;
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Election, Elections, Event, Events, Token};
+use tenure_core::{Builder, Election, Elections, Event, Events, TakeoverOption, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
 use tenure_testkit::wrap::{Counter, Counting};
@@ -31,11 +31,21 @@ pub(crate) fn stand(url: &str, seat: &str, desk: &Desk) -> Standing {
     stand_for(LEASE, url, seat, desk)
 }
 
+/// One that takes over only when a leader whose session was ended from outside must have stopped: with
+/// `takeover=instant` the two may overlap until the news has arrived, and that is said.
+pub(crate) fn stand_safely(url: &str, seat: &str, desk: &Desk) -> Standing {
+    stand_with(url, seat, desk, |election| election.lease(LEASE).takeover(TakeoverOption::Safe))
+}
+
 pub(crate) fn stand_for(lease: Duration, url: &str, seat: &str, desk: &Desk) -> Standing {
+    stand_with(url, seat, desk, |election| election.lease(lease))
+}
+
+fn stand_with(url: &str, seat: &str, desk: &Desk, configure: impl FnOnce(Builder) -> Builder) -> Standing {
     let store = PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}"));
     let (store, counter) = Counting::new(store);
     let elections = Elections::new(store);
-    let election = elections.election(seat).lease(lease).start().unwrap_or_else(|error| panic!("{error}"));
+    let election = configure(elections.election(seat)).start().unwrap_or_else(|error| panic!("{error}"));
     let events = election.events();
     let (working, desk) = (election.clone(), desk.clone());
     tokio::spawn(async move {

@@ -52,21 +52,8 @@ pub fn schemes() -> &'static [&'static str] {
         "sqlite",
         #[cfg(feature = "redis")]
         "redis",
-<<<<<<< HEAD
-=======
-        #[cfg(feature = "redis")]
-        "rediss",
-        #[cfg(feature = "redis")]
-        "redis+unix",
-        #[cfg(feature = "redis")]
-        "redis+sentinel",
-        #[cfg(feature = "redis")]
-        "redis+cluster",
         #[cfg(feature = "postgres")]
         "postgres",
-        #[cfg(feature = "postgres")]
-        "postgresql",
->>>>>>> 66772b10cd8ef066a58bc661192ac9014ee74c62
         "memory",
     ]
 }

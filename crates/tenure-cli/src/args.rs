@@ -15,11 +15,11 @@ use tenure::{ElectionOptions, JudgeOption, TakeoverOption};
 #[command(after_help = "\
 Try it:
   tenure demo                                  watch leaders being killed and replaced
-  tenure run nightly-jobs -- ./jobs.sh         on each machine or terminal: only one runs it
+  tenure run nightly-jobs -- ./jobs.sh         in several terminals: only one runs it
   tenure status nightly-jobs                   who leads
 
-Options come from tenure.toml in the current folder, from variables such as TENURE_LEASE=15s, and from
-the command line, each over the one before. `tenure help COMMAND` says more.")]
+Options come from tenure.toml in the current folder, from variables such as TENURE_LEASE=15s, and
+from the command line, each over the one before. `tenure help COMMAND` says more.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -31,8 +31,8 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
-    /// Where seats are kept; `tenure stores` tells which there are [default: a database under your
-    /// state folder]
+    /// Where seats are kept, see `tenure stores`; use the variable if there is a password in it, as others
+    /// can see command lines [default: a database in your state folder]
     #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true, global = true)]
     pub(crate) store: Option<String>,
 
@@ -60,37 +60,29 @@ pub(crate) struct Global {
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
     Text,
-    /// A JSON object a line
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command while leading
     Run(Run),
-    /// Tell who leads
     Status(Status),
-    /// Tell who leads, and every change as it happens
     Watch(Watch),
-    /// Ask the leader to hand over
     StepDown(StepDown),
     /// List the stores in this program, what they promise and what breaks it
     Stores,
-    /// Remove an election that is not needed any more
     Forget(Forget),
-    /// See it work: three candidates on this machine, the leader killed again and again
     Demo(Demo),
-    /// Print completions for a shell
     Completions(Completions),
 }
 
-/// Runs CMD while this candidate leads the election, and waits while another does.
+/// Run a command while leading
 ///
-/// CMD gets TENURE_ELECTION, TENURE_CANDIDATE and TENURE_TERM in its environment; the term's number
-/// only ever rises, so hand it to whatever CMD writes to and have it refuse lower ones. Standard
-/// streams are passed through.
+/// Stands in the election, waits while another leads, and runs CMD when this candidate does. CMD gets
+/// TENURE_ELECTION, TENURE_CANDIDATE and TENURE_TERM in its environment; the term's number only ever
+/// rises, so hand it to whatever CMD writes to and have it refuse lower ones. Standard streams are passed
+/// through.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -100,10 +92,10 @@ Examples:
 
 What happens when:
   CMD ends by itself        the seat is released, and tenure exits with CMD's exit code
-  the term ends             CMD gets SIGTERM, then SIGKILL before the term is over; then tenure waits
-                            for its next term (--on-loss exit: it leaves)
-  tenure gets SIGTERM,      CMD gets SIGTERM, and SIGKILL if it takes longer than --stop-grace; the
-  SIGINT or SIGHUP          seat is released, and tenure leaves; a second one kills CMD at once
+  the term ends             CMD gets SIGTERM, then SIGKILL before the term is over; then tenure
+                            waits for its next term (--on-loss exit: it leaves)
+  tenure gets SIGTERM,      CMD gets SIGTERM, and SIGKILL if it takes longer than --stop-grace;
+  SIGINT or SIGHUP          the seat is released, and tenure leaves; a second one kills CMD at once
   tenure is stopped,        its guard, another process, kills CMD before the term is over
   killed or cut off
 
@@ -112,8 +104,8 @@ tenure or its guard alone is killed or stopped.
 
 Not promised: what CMD has started, if tenure and its guard both get SIGKILL (CMD itself dies);
 tenure and guard both stopped; processes frozen or in uninterruptible sleep; a CMD that raises its
-privileges (setuid), should the guard be killed; work that CMD has had others do, as by systemd-run or
-docker run. Check TENURE_TERM where it matters.
+privileges (setuid), should the guard be killed; work that CMD has had others do, as by systemd-run
+or docker run. Check TENURE_TERM where it matters.
 
 Exit codes:
   CMD's own, or 128 + n if signal n ended it
@@ -206,7 +198,7 @@ impl Options {
     }
 }
 
-/// Tells who leads an election, once.
+/// Tell who leads
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -222,7 +214,7 @@ pub(crate) struct Status {
     pub(crate) election: String,
 }
 
-/// Tells who leads an election, and every change as it happens, until it is interrupted.
+/// Tell who leads, and every change as it happens
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -235,7 +227,9 @@ pub(crate) struct Watch {
     pub(crate) election: String,
 }
 
-/// Asks whoever leads to hand over: its command is stopped, and another candidate goes first.
+/// Ask the leader to hand over
+///
+/// Its command is stopped, and another candidate goes first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -255,8 +249,9 @@ pub(crate) struct StepDown {
     pub(crate) wait: Option<Duration>,
 }
 
-/// Removes what the store keeps of an election. Should it ever be used again, its terms get higher
-/// numbers than before.
+/// Remove an election that is not needed any more
+///
+/// Should it ever be used again, its terms get higher numbers than before.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit codes:
@@ -271,9 +266,11 @@ pub(crate) struct Forget {
     pub(crate) yes: bool,
 }
 
-/// Runs three candidates on this machine over a database of its own, and ends the leader again and
-/// again: killed (-9), stopped as by a debugger, asked to leave. Shows who leads, the term's number,
-/// how long each hand-over took, and whether two commands ever ran at once.
+/// See it work: three candidates on this machine, the leader ended again and again
+///
+/// Runs them over a database of its own, and ends the leader by turns: killed (-9), stopped as by a
+/// debugger, asked to leave. Shows who leads, the term's number, how long each hand-over took, and
+/// whether two commands ever ran at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Whether two commands run at once is judged from outside of tenure: each command takes a lock on one
@@ -292,7 +289,7 @@ pub(crate) struct Demo {
     pub(crate) lease: Duration,
 }
 
-/// Prints completions for a shell.
+/// Print completions for a shell
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:

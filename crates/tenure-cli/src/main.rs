@@ -12,6 +12,7 @@ mod setup;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Ok(cli) => commands::run(cli),
         // Help was asked for, which is no error.
         Err(help) if !help.use_stderr() => help.exit(),
+        Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
         Err(error) => Err(Failure::usage(&error.to_string())),
     };
     match outcome {

@@ -179,3 +179,20 @@ fn a_guard_is_not_ended_by_what_ends_a_whole_service() {
     assert_eq!(tenure.code(&world), 7);
     assert_eq!(world.log(), ["up", "done"]);
 }
+
+#[test]
+fn children_of_a_shell_that_became_tenure_are_left_alone() {
+    let world = World::alone();
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let script = format!("sleep 1000 & echo other $! >> log; exec {tenure} run --lease 1s jobs -- sh -c '{FOREVER}'");
+    let mut tenure = world.run_in_shell(&script);
+    let log = world.log_of(2);
+    let (other, command) = (pid(&log[0], 1), pid(&log[1], 2));
+    let guard = *children(tenure.pid()).iter().find(|child| **child != other).unwrap();
+    send(guard, Signal::KILL);
+    world.log_of(3);
+    assert!(is_alive(other) && !is_alive(command));
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+    world.eventually("only the other to be left", || world.living() == [other]);
+}

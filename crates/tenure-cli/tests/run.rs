@@ -145,11 +145,7 @@ fn signals_that_were_ignored_from_the_start_stay_ignored() {
     // As `nohup` does it.
     let tenure = env!("CARGO_BIN_EXE_tenure");
     let script = format!("trap '' HUP; exec {tenure} run jobs -- sh -c 'echo up >> log; exec sleep 1000'");
-    let command = world.tenure(&[]);
-    let mut shell = std::process::Command::new("sh");
-    shell.arg("-c").arg(script).current_dir(command.get_current_dir().unwrap());
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stderr(Stdio::null());
-    let mut running = common::Running { child: shell.spawn().unwrap() };
+    let mut running = world.run_in_shell(&script);
     world.log_of(1);
     running.signal(Signal::HUP);
     running.signal(Signal::TERM);

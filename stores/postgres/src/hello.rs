@@ -116,26 +116,39 @@ async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> 
     )))
 }
 
-/// The settings of a session that seats are held on: the server ends it a lease after it last heard
-/// from us, and not before, whether we are paused, gone or cut off.
+/// The settings of a session that seats are to be held on. Once it holds one, the server ends it a lease
+/// after it last heard from us, and not before, whether we are paused ([`idle_session_timeout`]), gone or
+/// cut off (the others).
 pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
-    let millis = lease.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX as u128);
+    let millis = millis(lease);
     let seconds = lease.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767);
     let mut settings = format!(
-        "SET statement_timeout = {millis}; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-         SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;"
+        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0;
+         SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;",
+        // A row that somebody else has locked must not hold up the heartbeat.
+        millis.div_ceil(10)
     );
     if version >= 120_000 {
         settings.push_str(&format!("SET tcp_user_timeout = {millis};"));
     }
     if version >= 140_000 {
-        settings.push_str(&format!("SET idle_session_timeout = {millis};"));
+        settings.push_str("SET idle_session_timeout = 0;");
     } else {
         tracing::warn!(
             "this PostgreSQL is older than 14: it does not end the session of a leader that is paused, only of one that is gone"
         );
     }
     settings
+}
+
+/// After how long the server is to end a session that holds seats, if it can.
+pub(crate) fn idle_session_timeout(version: i32, lease: Duration) -> Option<String> {
+    (version >= 140_000).then(|| millis(lease).to_string())
+}
+
+/// Never less than a lease: rounded up.
+fn millis(lease: Duration) -> u128 {
+    lease.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX as u128)
 }
 
 /// The settings of a session that waits for another to end, for as long as that takes. If we are gone

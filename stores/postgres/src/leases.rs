@@ -19,8 +19,24 @@ pub(crate) struct Glance {
     pub(crate) requested: bool,
 }
 
-pub(crate) async fn read(link: &Link, seat: &SeatName) -> Result<Glance, StoreError> {
-    let rows = link.query(&link.server.seats.read, &[(&seat.as_str(), Type::TEXT)]).await?;
+/// Who reads: a call that is given up only when it takes too long, or a watch that may be dropped at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Call,
+    Watch,
+}
+
+/// Asks for what there is to know of a seat.
+pub(crate) async fn ask(link: &Link, sql: &str, seat: &SeatName, reader: Reader) -> Result<Vec<Row>, StoreError> {
+    let (name, text) = (seat.as_str(), Type::TEXT);
+    match reader {
+        Reader::Call => link.query(sql, &[(&name, text)]).await,
+        Reader::Watch => link.query_idly(sql, &[(&name, text)]).await,
+    }
+}
+
+pub(crate) async fn read(link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    let rows = ask(link, &link.server.seats.read, seat, reader).await?;
     glance(&rows, |row, record, session, _| {
         if session.is_some() && !record.is_vacant() {
             return Err(other_mode("session", "lease"));
@@ -89,23 +105,23 @@ pub(crate) async fn swap(
 /// One statement, one row, nobody woken.
 pub(crate) async fn renew(link: &Link, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
     let Some(mark) = Mark::parse(held) else { return Ok(Swap::Lost) };
-    let (name, json, nonce) = (seat.as_str(), record::to_json(record), nonce_of(record));
-    let rows = link
-        .query(
-            &link.server.seats.renew,
-            &[
-                (&name, Type::TEXT),
-                (&json, Type::TEXT),
-                (&nonce, Type::TEXT),
-                (&mark.nonce, Type::TEXT),
-                (&mark.identity, Type::TEXT),
-            ],
-        )
-        .await?;
-    if rows.is_empty() {
-        return Ok(Swap::Lost);
+    let (name, json, nonce, unused) = (seat.as_str(), record::to_json(record), nonce_of(record), None::<i64>);
+    let params: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&name, Type::TEXT),
+        (&json, Type::TEXT),
+        (&nonce, Type::TEXT),
+        (&unused, Type::INT8),
+        (&unused, Type::INT8),
+        (&mark.nonce, Type::TEXT),
+        (&mark.identity, Type::TEXT),
+    ];
+    let rows = link.query(&link.server.seats.renew, &params).await?;
+    let (written, as_expected) = rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
+    match (written, as_expected) {
+        (true, _) => Ok(Swap::Done { version: Mark { nonce, ..mark }.version(), since: None, granted: None }),
+        (false, true) => Err(StoreError::refused("the row of the seat is locked by another transaction")),
+        (false, false) => Ok(Swap::Lost),
     }
-    Ok(Swap::Done { version: Mark { nonce, ..mark }.version(), since: None, granted: None })
 }
 
 pub(crate) async fn forget(link: &Link, seat: &SeatName) -> Result<(), StoreError> {

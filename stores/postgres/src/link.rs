@@ -45,7 +45,9 @@ impl Dialer {
         let mut problem = StoreError::denied("no host is named");
         for target in Target::all(&self.config) {
             let opened = tokio::time::timeout(longest, self.dial_one(&target, tls.as_ref(), bells.clone())).await;
-            match opened.unwrap_or_else(|_| Err(StoreError::refused(format!("{target} does not answer")))) {
+            // Nothing has happened; but it is told as a call is that was given up for the same reason, so
+            // that a server which does not answer is one piece of news and not two.
+            match opened.unwrap_or_else(|_| Err(StoreError::unknown(format!("{target} does not answer")))) {
                 Ok(link) => return Ok(link),
                 Err(error) => problem = error,
             }
@@ -86,8 +88,11 @@ impl Dialer {
         let guard = Ending(Some(driver));
         let server = hello::greet(&client, target, &process, &self.schema).await?;
         if bells.is_some() && !server.pooled {
-            let listen = format!("LISTEN {}", schema::quoted(&schema::channel(&self.schema)));
-            client.batch_execute(&listen).await.map_err(faults::of_statement)?;
+            let channel = schema::quoted(&schema::channel(&self.schema));
+            // A row that somebody else has locked holds up one call, not all that come behind it; and what
+            // nobody waits for any more does not stay on the server.
+            let settings = format!("SET lock_timeout = 500; SET statement_timeout = 10000; LISTEN {channel}");
+            client.batch_execute(&settings).await.map_err(faults::of_statement)?;
         }
         Ok(Link { client, server, is_closed, doubted: AtomicBool::new(false), driver: guard })
     }
@@ -138,6 +143,12 @@ impl Link {
             }
             faults::of_statement(error)
         })
+    }
+
+    /// The same for those who may stop waiting at any time and for any reason: that tells nothing about the
+    /// connection.
+    pub(crate) async fn query_idly(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.client.query_typed(sql, params).await.map_err(faults::of_statement)
     }
 
     /// Runs several statements without parameters.

@@ -55,7 +55,7 @@ const CREATION_LOCK: i64 = lock_id_of("");
 /// `tenure:` and the election's name, as a signed number.
 ///
 /// ```
-/// assert_eq!(tenure_postgres::lock_id_of("nightly-jobs"), 3_022_060_127_349_108_594);
+/// assert_eq!(tenure_postgres::lock_id_of("nightly-jobs"), 266_072_005_090_009_504);
 /// ```
 pub const fn lock_id_of(election: &str) -> i64 {
     hash(election.as_bytes(), hash(b"tenure:", 0xcbf2_9ce4_8422_2325)).cast_signed()

@@ -2,12 +2,13 @@
 //!
 //! # Correctness argument
 //!
-//! *The condition and the write are one statement*, and so one transaction:
-//! `UPDATE … WHERE name = $1 AND version = $2`. Under `READ COMMITTED`, an update that meets a row which
-//! another transaction has changed waits for that one to end, and then tests its condition again on the
-//! row as it has become; so of many updates that expect the same version one is done, and the others
-//! find another version and change nothing. (Under a stricter isolation level they fail with a conflict,
-//! which is told as *refused*.) A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which the unique
+//! *The condition and the write are one statement*, and so one transaction: it locks the row if that has the
+//! expected version, and writes it if it got the lock. Under `READ COMMITTED`, whoever locks a row that has
+//! changed since the statement began tests its condition again on the row as it has become; so of many that
+//! expect the same version one gets the lock and writes, and the others find it locked or find another
+//! version, and change nothing. (Under a stricter isolation level they may fail with a conflict, which is
+//! told as *refused*.) Nobody waits for a row: one that somebody has locked and forgotten would hold up every
+//! other seat on the same connection. A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which the unique
 //! index lets one through.
 //!
 //! *A version* is the random nonce of one write, so no two writes have the same. What callers are handed
@@ -30,8 +31,7 @@
 //! So the lock is held exactly while the row names its session, and the server frees it when the session
 //! ends, whatever ends it. The lock is taken after the statement's snapshot; that does no harm, as the
 //! condition is tested on the row as it is then, not as it was in the snapshot. That the lock is given
-//! back before the transaction commits does none either: whoever takes it in between finds the row locked,
-//! waits, and finds another version.
+//! back before the transaction commits does none either: whoever takes it in between finds the row locked.
 //!
 //! *The floor* of tokens is raised in the same statement and stays when a seat is removed.
 
@@ -66,7 +66,10 @@ macro_rules! reading {
 impl Statements {
     pub(crate) fn new(schema: &str, identity: &str) -> Self {
         let fill = |sql: &str| {
-            sql.replace("{durable}", DURABLE)
+            sql.replace("{free}", FREE)
+                .replace("{free_or_held}", FREE_OR_HELD)
+                .replace("{condition}", CONDITION)
+                .replace("{durable}", DURABLE)
                 .replace("{floor}", FLOOR)
                 .replace("{identity}", identity)
                 .replace("{schema}", &quoted(schema))
@@ -89,24 +92,25 @@ impl Statements {
                  {{floor}} SELECT {{identity}}, {{durable}}, pg_notify('{{channel}}', $5) FROM done"
             )),
             update: fill(
-                "WITH done AS (UPDATE {schema}.seats SET record = $2, version = $3, token = $4, \
-                 written = clock_timestamp() WHERE name = $1 AND version = $6 AND session IS NULL \
-                 AND {identity} = $7 RETURNING 1), {floor} SELECT {identity}, {durable}, \
-                 pg_notify('{channel}', $5) FROM done",
+                "WITH {free}, done AS (UPDATE {schema}.seats SET record = $2, version = $3, token = $4, \
+                 written = clock_timestamp() WHERE name = $1 AND version = $6 AND EXISTS (SELECT 1 FROM free) \
+                 RETURNING 1), {floor} SELECT {identity}, {durable}, pg_notify('{channel}', $5) FROM done",
             ),
+            // Whether it was written, and whether it would have been if nobody else had locked the row.
             renew: fill(
-                "WITH done AS (UPDATE {schema}.seats SET record = $2, version = $3, written = clock_timestamp() \
-                 WHERE name = $1 AND version = $4 AND session IS NULL AND {identity} = $5 RETURNING 1) \
-                 SELECT {durable} FROM done",
+                "WITH {free}, done AS (UPDATE {schema}.seats SET record = $2, version = $3, \
+                 written = clock_timestamp() WHERE name = $1 AND version = $6 AND EXISTS (SELECT 1 FROM free) \
+                 RETURNING 1) SELECT EXISTS (SELECT 1 FROM done), EXISTS (SELECT 1 FROM {schema}.seats WHERE {condition}), \
+                 {durable}",
             ),
             insert_locked: fill(&format!(
                 "{LOCK}, done AS ({INSERT} SELECT $1, $2, $3, $4, clock_timestamp(), $8, $9 \
                  FROM lock WHERE lock.taken {ON_CONFLICT}), {{floor}} {UNLOCK}"
             )),
             update_locked: fill(&format!(
-                "{LOCK}, done AS (UPDATE {{schema}}.seats SET record = $2, version = $3, token = $4, \
-                 written = clock_timestamp(), session = $8, lock_id = $9 WHERE name = $1 AND version = $10 \
-                 AND {{identity}} = $11 AND (SELECT taken FROM lock) RETURNING 1), {{floor}} {UNLOCK}"
+                "{LOCK}, {{free_or_held}}, done AS (UPDATE {{schema}}.seats SET record = $2, version = $3, token = $4, \
+                 written = clock_timestamp(), session = $8, lock_id = $9 WHERE name = $1 AND version = $11 \
+                 AND EXISTS (SELECT 1 FROM free) RETURNING 1), {{floor}} {UNLOCK}"
             )),
             heartbeat: fill(
                 "SELECT seat.name, seat.version FROM {schema}.seats AS seat JOIN pg_locks AS held \
@@ -131,6 +135,16 @@ const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, 
 
 const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING 1";
 
+/// That a seat has the expected version (`$6`), in the expected life of the data (`$7`).
+const CONDITION: &str = "name = $1 AND version = $6 AND session IS NULL AND {identity} = $7";
+
+/// The row, if it is as expected and nobody else is writing it.
+const FREE: &str = "free AS MATERIALIZED (SELECT 1 FROM {schema}.seats WHERE {condition} FOR UPDATE SKIP LOCKED)";
+
+/// The same, with the lock of the seat.
+const FREE_OR_HELD: &str = "free AS MATERIALIZED (SELECT 1 FROM {schema}.seats WHERE name = $1 AND version = $11 \
+     AND {identity} = $12 AND (SELECT taken FROM lock) FOR UPDATE SKIP LOCKED)";
+
 /// Tokens stay above this, also when the seat is gone.
 const FLOOR: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT $1, $4 FROM done \
      ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token)";
@@ -146,9 +160,12 @@ const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 214748364
 const LOCK: &str = "WITH lock AS MATERIALIZED (SELECT NOT $6 OR pg_try_advisory_lock($7) AS taken)";
 
 /// Gives the lock back if it was taken for nothing, or is of no more use: `$8`, the session, is null in a
-/// seat that is given up.
+/// seat that is given up. From the first seat on, the server ends a session that it has not heard from
+/// for `$10`.
 const UNLOCK: &str = "SELECT outcome.written, {identity}, {durable}, \
      CASE WHEN outcome.taken AND CASE WHEN outcome.written THEN $8 IS NULL ELSE $6 END THEN pg_advisory_unlock($7) END, \
+     CASE WHEN outcome.written AND $8 IS NOT NULL AND $10 IS NOT NULL \
+     THEN set_config('idle_session_timeout', $10, false) END, \
      CASE WHEN outcome.written THEN pg_notify('{channel}', $5)::text END \
      FROM (SELECT lock.taken, EXISTS (SELECT 1 FROM done) AS written FROM lock OFFSET 0) AS outcome";
 

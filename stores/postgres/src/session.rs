@@ -121,6 +121,7 @@ impl Session {
         let (name, json, nonce, token) = (seat.as_str(), record::to_json(next), nonce_of(next), number_of(next.token));
         let bell = Bell::Holder.payload(seat);
         let session = (!next.is_vacant()).then_some(self.id);
+        let idle = hello::idle_session_timeout(self.link.server.version, self.lease);
         let (to_lock, lock_id) = (!hold.locked, session.map(|_| key));
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&name, Type::TEXT),
@@ -132,6 +133,7 @@ impl Session {
             (&key, Type::INT8),
             (&session, Type::INT8),
             (&lock_id, Type::INT8),
+            (&idle, Type::TEXT),
         ];
         let statements = &self.link.server.seats;
         let sql = match &expected {

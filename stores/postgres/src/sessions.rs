@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_core::{Clock, Life, Record, SeatName, StoreError, Swap, Version};
-use tokio_postgres::types::Type;
 
-use crate::leases::{self, Glance};
+use crate::faults;
+use crate::leases::{self, Glance, Reader};
 use crate::link::{Dialer, Link};
 use crate::schema::lock_id_of;
 use crate::seats::Mark;
@@ -47,9 +47,11 @@ impl Sessions {
         self.lock().live.get(&session).filter(|session| !session.is_over()).cloned()
     }
 
-    pub(crate) async fn read(&self, link: &Link, seat: &SeatName) -> Result<Glance, StoreError> {
-        refuse_pooler(link)?;
-        let rows = link.query(&link.server.seats.read_alive, &[(&seat.as_str(), Type::TEXT)]).await?;
+    pub(crate) async fn read(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+        if link.server.pooled {
+            return Err(faults::pooler());
+        }
+        let rows = leases::ask(link, &link.server.seats.read_alive, seat, reader).await?;
         leases::glance(&rows, |row, record, session, lock_id| {
             if record.is_vacant() {
                 return Ok(Life::Over);
@@ -103,6 +105,19 @@ impl Sessions {
         }
     }
 
+    /// Has a session ready for a bid on a seat that another holds, so that nothing is to be opened when it
+    /// is free. Its lease is a guess: that of the holder. Never resolves.
+    pub(crate) async fn keep_ready(&self, lease: Duration, clock: Clock) {
+        loop {
+            if let Ok(session) = self.session(lease, clock.clone()).await {
+                let over = session.over();
+                drop(session);
+                over.await;
+            }
+            tokio::time::sleep(lease).await;
+        }
+    }
+
     /// The session for this lease, opened if need be. That goes on when the call is given up.
     async fn session(&self, lease: Duration, clock: Clock) -> Result<Arc<Session>, StoreError> {
         let slot = self.lock().by_lease.entry(lease).or_default().clone();
@@ -128,8 +143,4 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-pub(crate) fn refuse_pooler(link: &Link) -> Result<(), StoreError> {
-    if link.server.pooled { Err(crate::faults::pooler()) } else { Ok(()) }
 }

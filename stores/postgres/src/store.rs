@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 
 use crate::bells::Bell;
 use crate::board;
-use crate::leases::{self, Glance};
+use crate::leases::{self, Glance, Reader};
 use crate::line::Line;
 use crate::link::{Dialer, Link};
 use crate::options::{self, Mode, PostgresOptions};
@@ -76,10 +76,10 @@ impl PostgresStore {
         self.clock.get().cloned().unwrap_or_default()
     }
 
-    async fn glance(&self, link: &Link, seat: &SeatName) -> Result<Glance, StoreError> {
+    async fn glance(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
         match &self.sessions {
-            None => leases::read(link, seat).await,
-            Some(mode) => mode.sessions.read(link, seat).await,
+            None => leases::read(link, seat, reader).await,
+            Some(mode) => mode.sessions.read(link, seat, reader).await,
         }
     }
 
@@ -87,7 +87,7 @@ impl PostgresStore {
     /// the seat.
     async fn look(&self, seat: &SeatName, seen: &Seen) -> Result<Option<(Arc<Link>, Option<i64>)>, StoreError> {
         let link = self.line.link().await?;
-        let Glance { reading, session, requested } = self.glance(&link, seat).await?;
+        let Glance { reading, session, requested } = self.glance(&link, seat, Reader::Watch).await?;
         let is_over =
             |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
         let news = seen.differs_from(reading.seat.as_ref())
@@ -137,6 +137,7 @@ impl PostgresStore {
                             tokio::time::sleep(lease / 3).await;
                         }
                     }));
+                    waits.push(Box::pin(mode.sessions.keep_ready(lease, self.clock())));
                 }
             }
             Err(_) => waits.push(deaf()),
@@ -196,7 +197,7 @@ impl Store for PostgresStore {
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
         let link = self.line.link().await?;
-        Ok(self.glance(&link, seat).await?.reading)
+        Ok(self.glance(&link, seat, Reader::Call).await?.reading)
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {

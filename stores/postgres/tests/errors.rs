@@ -47,7 +47,7 @@ fn a_host_that_cannot_be_reached_is_told_and_given_up_in_time() {
     let proxy = Proxy::start(server.address());
     proxy.black_hole(Way::Down);
     let url = format!("postgres://postgres@{}/postgres?connect_timeout=1", proxy.address());
-    let error = fails(&url, Fault::Refused);
+    let error = fails(&url, Fault::Unknown);
     assert!(error.contains("does not answer"), "{error}");
 
     // Through an election: told within the time of one attempt, and once, not at every attempt.
@@ -61,12 +61,12 @@ fn a_host_that_cannot_be_reached_is_told_and_given_up_in_time() {
             while let Some(event) = events.next().await {
                 if let Event::Error { error } = event {
                     errors += 1;
-                    assert!(errors > 1 || began.elapsed() < Duration::from_secs(1), "{error}");
+                    assert!(began.elapsed() < Duration::from_secs(1), "{error}");
                 }
             }
         });
         assert!(watched.await.is_err(), "the election goes on");
-        assert!((1..=2).contains(&errors), "{errors} errors were told");
+        assert_eq!(errors, 1, "a server that does not answer was told of again and again");
     });
 }
 

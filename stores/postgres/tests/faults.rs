@@ -66,7 +66,7 @@ fn a_renewal_whose_reply_is_lost_costs_no_term() {
         let token = leader.leads().await;
         let _other = stand(&server.url(), &seat, &desk);
         for count in 1..=2 {
-            proxy.drop_reply_to("version = $4 AND session IS NULL");
+            proxy.drop_reply_to("WHERE name = $1 AND version = $6 AND EXISTS");
             within("that a reply is lost", proxy.caught(count)).await;
             tokio::time::sleep(LEASE).await;
             assert!(leader.election.is_leader(), "a lost reply has cost the term");
@@ -343,20 +343,49 @@ fn a_call_that_is_given_up_leaves_no_lock_behind() {
 }
 
 #[test]
-fn a_standby_that_is_promoted_is_another_store_and_is_waited_out() {
+fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
     for mode in MODES {
         let mut primary = Postgres::start();
         let standby = PostgresSetup::new().standby_of(&primary).start();
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let _candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let mut candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
             let first = works_above(&desk, Token::ZERO).await;
             tokio::time::sleep(LEASE).await;
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
             primary.kill();
+            leader.is_told_of_a_loss().await;
             standby.sql("SELECT pg_promote()");
             works_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_row_that_somebody_else_has_locked_costs_other_seats_nothing() {
+    let server = server();
+    for mode in MODES {
+        runtime().block_on(async {
+            let (desk, url) = (Desk::new(), format!("{}{mode}", server.url()));
+            let store = PostgresStore::at(&url).unwrap();
+            let elections = tenure_core::Elections::new(store);
+            let start = |seat: &str| elections.election(seat).lease(LEASE * 2).start().unwrap();
+            let (blocked, free) = (name(), name());
+            let leaders = [start(&blocked), start(&free)];
+            for leader in &leaders {
+                within("that it leads", leader.elected()).await.unwrap();
+            }
+            let sql =
+                format!("BEGIN; SELECT FROM tenure.seats WHERE name = '{blocked}' FOR UPDATE; SELECT pg_sleep(5)");
+            let other = server.clone();
+            let lock = tokio::task::spawn_blocking(move || other.try_sql(&sql));
+            let term = leaders[1].term().expect("it leads");
+            let rival = stand_for(LEASE * 2, &url, &blocked, &desk);
+            within("that the lock is given back", lock).await.unwrap().unwrap();
+            assert!(term.is_current(), "{mode}: a lock on one row has cost another its term");
+            drop(rival);
         });
     }
 }

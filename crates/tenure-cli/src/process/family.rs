@@ -30,12 +30,12 @@ pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
     }
 }
 
-/// Kills all children, and the whole process groups that they are in: a group is killed in one go, so
+/// Kills these children, and the whole process groups that they are in: a group is killed in one go, so
 /// that nobody in it can slip away by forking. To be called again until none is left, as the children
 /// of the killed become ours.
-pub(crate) fn kill() {
+pub(crate) fn kill(children: &[Pid]) {
     let mine = getpgrp();
-    for child in children() {
+    for &child in children {
         if let Ok(group) = getpgid(Some(child))
             && group != mine
         {

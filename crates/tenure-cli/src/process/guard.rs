@@ -247,7 +247,7 @@ impl Guard {
             if job.main.is_some() {
                 let _ = kill_process_group(job.group, Signal::KILL);
             }
-            family::kill();
+            family::kill(&family::children());
             let (news, none_left) = job.reap();
             if let Some(news) = news {
                 let _ = wire::send(&self.line, &news.to_string(), &[]);

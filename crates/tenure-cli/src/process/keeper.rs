@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getsid, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -19,6 +19,8 @@ use super::{GUARD, MYSELF, cgroup, family, wire};
 /// A guard, and what is known of it.
 pub(crate) struct Keeper {
     guard: Pid,
+    /// Children that this process had before it.
+    before: Vec<Pid>,
     line: AsyncFd<OwnedFd>,
     /// The process group of the command, while there is one.
     group: Option<Pid>,
@@ -38,6 +40,7 @@ impl Keeper {
     pub(crate) fn start_guard(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
         // Should the guard die, what it guarded comes to this process.
         family::adopt_orphans()?;
+        let before = family::children();
         let (here, there) = wire::pair()?;
         let child = Command::new(MYSELF)
             .arg0("tenure")
@@ -55,7 +58,7 @@ impl Keeper {
             reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
         )]
         let line = AsyncFd::with_interest(here, Interest::READABLE)?;
-        Ok(Self { guard: Pid::from_child(&child), line, group: None, unheard: 0 })
+        Ok(Self { guard: Pid::from_child(&child), before, line, group: None, unheard: 0 })
     }
 
     /// Has the guard get ready, so that the command can start at once.
@@ -117,15 +120,24 @@ impl Keeper {
         }
         let mut pause = Duration::from_millis(1);
         loop {
-            // The guard is among the children. Once it is gone, its children are ours.
-            family::kill();
-            if family::reap(|_, _| {}) {
+            family::reap(|_, _| {});
+            let family = self.family();
+            if family.is_empty() {
                 break;
             }
+            family::kill(&family);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
         cgroup::clean_up_after(self.guard.as_raw_nonzero().get().unsigned_abs());
+    }
+
+    /// The guard and, once that is gone, what it guarded: those children of this process that have not
+    /// been there before, as those of a shell that has become tenure were, and are of another session.
+    fn family(&self) -> Vec<Pid> {
+        let mine = getsid(None);
+        let is_ours = |child: &Pid| !self.before.contains(child) && getsid(Some(*child)) != mine;
+        family::children().into_iter().filter(|child| *child == self.guard || is_ours(child)).collect()
     }
 
     fn order(&self, order: Order) {

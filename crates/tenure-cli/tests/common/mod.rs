@@ -91,6 +91,15 @@ impl World {
         Running { child }
     }
 
+    /// Starts a shell in the same surroundings.
+    pub(crate) fn run_in_shell(&self, script: &str) -> Running {
+        let tenure = self.tenure(&[]);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).current_dir(&self.folder).stdin(Stdio::null()).stderr(Stdio::null());
+        shell.envs(tenure.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Running { child: shell.spawn().unwrap() }
+    }
+
     /// Writes a script for others to run.
     pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);

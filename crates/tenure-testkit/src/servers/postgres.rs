@@ -113,20 +113,26 @@ impl PostgresSetup {
     }
 
     fn launch(&self, folder: &Path, port: u16) -> Launch {
-        let mut launch = tool("postgres").arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
-        let socket = format!("unix_socket_directories={}", folder.display());
-        let common = ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300", "autovacuum=off", &socket];
-        for setting in common.into_iter().chain(self.settings.iter().map(String::as_str)) {
-            launch = launch.args(["-c", setting]);
-        }
+        let mut launch = tool("postgres");
         if self.clock_by_hand {
             let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
             assert!(Path::new(library).exists(), "libfaketime is not installed here: run scripts/servers faketime");
-            launch = launch
-                .env("LD_PRELOAD", library)
-                .env("FAKETIME_TIMESTAMP_FILE", folder.join("clock"))
-                .env("FAKETIME_NO_CACHE", "1")
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            // For the server alone, not for what starts it as another user.
+            launch = Launch::new("env", "postgres")
+                .as_user("postgres")
+                .arg(format!("LD_PRELOAD={library}"))
+                .arg(format!("FAKETIME_TIMESTAMP_FILE={}", folder.join("clock").display()))
+                .args(["FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"])
+                .arg(program("postgres"));
+        }
+        launch = launch.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
+        let socket = format!("unix_socket_directories={}", folder.display());
+        // In its folder, where nothing is left behind when it is killed.
+        let memory = "dynamic_shared_memory_type=mmap";
+        let common =
+            ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300", "autovacuum=off", memory, &socket];
+        for setting in common.into_iter().chain(self.settings.iter().map(String::as_str)) {
+            launch = launch.args(["-c", setting]);
         }
         launch
     }
@@ -227,6 +233,13 @@ impl Postgres {
         }
     }
 
+    /// The segment of shared memory by which a server knows that another is still there. It outlives one
+    /// that is killed.
+    fn shared_memory(&self) -> Option<String> {
+        let notes = std::fs::read_to_string(self.folder.path().join("data/postmaster.pid")).ok()?;
+        notes.lines().nth(6)?.split_whitespace().nth(1).map(str::to_owned)
+    }
+
     fn children(&self) -> Vec<Pid> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -234,9 +247,29 @@ impl Postgres {
     }
 }
 
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.process.ended().is_none() {
+            // At once, but it clears away what its processes share.
+            self.resume();
+            self.process.end(Signal::QUIT);
+        } else if let Some(segment) = self.shared_memory() {
+            let _ = Command::new("ipcrm").args(["-m", &segment]).output();
+        }
+        // What libfaketime shares among the processes of a server outlives one that is killed.
+        for name in ["sem.faketime_sem_", "faketime_shm_"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/{name}{}", self.process.id()));
+        }
+    }
+}
+
 fn tool(name: &str) -> Launch {
+    Launch::new(program(name), "postgres").as_user("postgres")
+}
+
+fn program(name: &str) -> PathBuf {
     let folder = std::env::var_os("PG_BIN").map_or_else(|| PathBuf::from("/usr/lib/postgresql/15/bin"), PathBuf::from);
-    Launch::new(folder.join(name), "postgres").as_user("postgres")
+    folder.join(name)
 }
 
 fn answers(folder: &Path, port: u16) -> bool {

@@ -1,5 +1,7 @@
 //! Candidates that work at a desk, and what is asked of them.
 
+#![allow(dead_code, reason = "each test uses what it needs")]
+
 use std::time::Duration;
 
 use tenure_core::{Election, Elections, Event, Events, Token};
@@ -8,28 +10,28 @@ use tenure_testkit::Desk;
 use tenure_testkit::wrap::{Counter, Counting};
 
 /// Short, but with room for a busy machine.
-pub const LEASE: Duration = Duration::from_millis(1500);
+pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 
 /// Only what is broken takes this long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The two modes, as the end of a URL.
-pub const MODES: [&str; 2] = ["?mode=lease", "?mode=session"];
+pub(crate) const MODES: [&str; 2] = ["?mode=lease", "?mode=session"];
 
 /// A candidate, as if in a process of its own.
-pub struct Standing {
-    pub election: Election,
-    pub counter: Counter,
-    pub events: Events,
+pub(crate) struct Standing {
+    pub(crate) election: Election,
+    pub(crate) counter: Counter,
+    pub(crate) events: Events,
     _elections: Elections,
 }
 
 /// A candidate that works at the desk whenever it leads.
-pub fn stand(url: &str, seat: &str, desk: &Desk) -> Standing {
+pub(crate) fn stand(url: &str, seat: &str, desk: &Desk) -> Standing {
     stand_for(LEASE, url, seat, desk)
 }
 
-pub fn stand_for(lease: Duration, url: &str, seat: &str, desk: &Desk) -> Standing {
+pub(crate) fn stand_for(lease: Duration, url: &str, seat: &str, desk: &Desk) -> Standing {
     let store = PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}"));
     let (store, counter) = Counting::new(store);
     let elections = Elections::new(store);
@@ -46,12 +48,12 @@ pub fn stand_for(lease: Duration, url: &str, seat: &str, desk: &Desk) -> Standin
 }
 
 impl Standing {
-    pub async fn leads(&self) -> Token {
+    pub(crate) async fn leads(&self) -> Token {
         within("that it leads", self.election.elected()).await.unwrap().token()
     }
 
     /// Waits until it was told that its term is over, and why.
-    pub async fn is_told_of_a_loss(&mut self) -> tenure_core::Why {
+    pub(crate) async fn is_told_of_a_loss(&mut self) -> tenure_core::Why {
         within("that a loss is told", async {
             loop {
                 if let Event::LostLeadership { why, .. } = self.events.next().await.expect("it goes on") {
@@ -64,15 +66,15 @@ impl Standing {
 }
 
 /// Waits for something that must happen.
-pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Waits until somebody works in a term above this one.
-pub async fn works_above(desk: &Desk, token: Token) -> Token {
+pub(crate) async fn works_above(desk: &Desk, token: Token) -> Token {
     within("that somebody works", desk.acted_above(token)).await
 }
 
-pub fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

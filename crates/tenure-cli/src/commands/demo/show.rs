@@ -103,7 +103,8 @@ impl Show {
             1 => self.paint.red("1 overlap"),
             more => self.paint.red(format!("{more} overlaps")),
         };
-        print(format!("{} hand-overs, {verdict}, terms {first} to {last}.", rounds.len()))?;
+        let hand_overs = if rounds.len() == 1 { "hand-over" } else { "hand-overs" };
+        print(format!("{} {hand_overs}, {verdict}, terms {first} to {last}.", rounds.len()))?;
         for end in End::ALL {
             let mut took: Vec<Duration> =
                 rounds.iter().filter(|round| round.end == end).map(|round| round.took).collect();

@@ -26,7 +26,8 @@ impl Teller {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
             // Why it was stopped is told by who has stopped it.
             Event::Ending { token, why } if *why != Why::Stopped => {
-                self.say(paint.yellow(format!("hands over {name} (term {token}): {}", why.as_str())));
+                let does = if why.is_voluntary() { "hands over" } else { "loses" };
+                self.say(paint.yellow(format!("{does} {name} (term {token}): {}", why.as_str())));
             }
             Event::LeaderChanged { leader: Some(leader) } if leader.candidate != *me => {
                 self.say(paint.dim(format!("waits for {name}, led by {}", leader_words(leader))));

@@ -1,0 +1,71 @@
+//! What elections cost, by the server's own count of statements.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{runtime, stand, within, works_above};
+use tenure_core::{Elections, Token};
+use tenure_postgres::PostgresStore;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::{Postgres, PostgresSetup};
+use tenure_testkit::wrap::Counting;
+
+#[test]
+fn a_renewal_is_one_statement_and_a_follower_reads_once_a_lease() {
+    let server = counting_server();
+    runtime().block_on(async {
+        let desk = Desk::new();
+        let leader = stand(&server.url(), "jobs", &desk);
+        works_above(&desk, Token::ZERO).await;
+        let follower = stand(&server.url(), "jobs", &desk);
+        // Both have settled down.
+        tokio::time::sleep(common::LEASE * 2).await;
+        let before = (leader.counter.counts(), follower.counter.counts(), calls(&server, "%"));
+        let leases = 6;
+        tokio::time::sleep(common::LEASE * leases).await;
+        let renewed = || leader.counter.counts().renewals - before.0.renewals;
+        let all = calls(&server, "%") - before.2;
+        let (renewals, reads) = (renewed(), follower.counter.counts().reads - before.1.reads);
+        println!("{renewals} renewals and {reads} looks in {leases} leases were {all} statements");
+        assert!(renewals >= 12, "{renewals}");
+        assert!(reads <= u64::from(leases) + 3, "a follower has read {reads} times in {leases} leases");
+        // One for the one that asks, and one on its way while it does.
+        assert!(all <= renewals + reads + 3, "{all} statements for {renewals} renewals and {reads} reads");
+    });
+}
+
+#[test]
+fn one_heartbeat_serves_all_seats_of_a_session() {
+    let server = counting_server();
+    runtime().block_on(async {
+        let (store, counter) = Counting::new(PostgresStore::at(&format!("{}?mode=session", server.url())).unwrap());
+        let elections = Elections::new(store);
+        let lease = Duration::from_secs(3);
+        let seats: Vec<_> =
+            (0..50).map(|number| elections.election(format!("seat-{number}")).lease(lease).start().unwrap()).collect();
+        for seat in &seats {
+            within("that it leads", seat.elected()).await.unwrap();
+        }
+        let beats = || calls(&server, "%JOIN pg_locks%");
+        let before = (counter.counts().renewals, beats());
+        tokio::time::sleep(lease * 2).await;
+        let (renewals, beats) = (counter.counts().renewals - before.0, beats() - before.1);
+        println!("{renewals} renewals of 50 seats in two leases were {beats} statements");
+        assert!(renewals >= 200, "{renewals}");
+        assert!(beats <= 12, "{renewals} renewals were {beats} statements");
+        assert!(seats.iter().all(|seat| seat.is_leader()));
+    });
+}
+
+fn counting_server() -> Postgres {
+    let server = PostgresSetup::new().with("shared_preload_libraries=pg_stat_statements").start();
+    server.sql("CREATE EXTENSION pg_stat_statements");
+    server
+}
+
+/// How many statements like this were run so far.
+fn calls(server: &Postgres, like: &str) -> u64 {
+    let sql = format!("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '{like}'");
+    server.sql(&sql).parse().unwrap()
+}

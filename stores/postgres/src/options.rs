@@ -116,6 +116,10 @@ impl PostgresOptions {
         if let Some(password) = &self.password {
             config.password(password);
         }
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() && !plain.url.is_empty() {
+            // As libpq does.
+            config.host(if cfg!(unix) { "/var/run/postgresql" } else { "localhost" });
+        }
         check(&config)?;
         Ok(config)
     }

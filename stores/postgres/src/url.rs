@@ -6,12 +6,13 @@ use crate::options::{Mode, PostgresOptions, SslMode};
 
 /// Takes our own parameters out of a URL or a list of `key=value` pairs. What is left is the driver's.
 pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
-    let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
-    if !is_url {
+    let Some(rest) = text.strip_prefix("postgres:").or_else(|| text.strip_prefix("postgresql:")) else {
         // Pairs are left to the driver, which knows how to unquote them: ours come as fields then.
         return Ok(PostgresOptions { url: text.to_owned(), ..PostgresOptions::default() });
-    }
-    let (place, query) = text.split_once('?').unwrap_or((text, ""));
+    };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // The shortest way to say it: the server of this machine.
+    let place = if place.is_empty() { "postgres://".to_owned() } else { format!("postgres:{place}") };
     let mut options = PostgresOptions::default();
     let mut left = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -41,7 +42,7 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
             _ => left.push(pair),
         }
     }
-    options.url = if left.is_empty() { place.to_owned() } else { format!("{place}?{}", left.join("&")) };
+    options.url = if left.is_empty() { place } else { format!("{place}?{}", left.join("&")) };
     Ok(options)
 }
 
@@ -87,6 +88,14 @@ mod tests {
     }
 
     #[test]
+    fn without_a_host_it_is_the_socket_of_this_machine() {
+        for url in ["postgres:", "postgresql:?mode=session", "postgres://", "postgres:///db", "postgres://u@/db"] {
+            let config = PostgresOptions::from_url(url).and_then(|options| options.config()).unwrap();
+            assert_eq!(config.get_hosts().len(), 1, "{url}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_is_told_without_the_password() {
         for url in [
             "postgres://u:hunter2@h/db?mode=fast",
@@ -94,7 +103,6 @@ mod tests {
             "postgres://u:hunter2@h/db?sslmode=maybe",
             "postgres://u:hunter2@h/db?colour=green",
             "postgres://u:hunter2@h:port/db",
-            "postgres://u:hunter2@/db",
             "postgres://u:hunter2@h/db?target_session_attrs=read-only",
             "postgres://u:hunter2@h/db?schema=%ff",
             "hunter2",

@@ -1,6 +1,9 @@
 //! How long it takes from the end of a leader to the start of the next one's command, measured from
 //! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
 //!
+//! `TENURE_BENCH_STORE` names another store than a file, and `TENURE_BENCH_LEASE` another lease than
+//! 15 s: on a store that goes by leases, a killed leader is followed when that has lapsed.
+//!
 //! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
 
 #[cfg(not(target_os = "linux"))]
@@ -78,12 +81,14 @@ mod linux {
                 command
             } else {
                 let mut command = Command::new(TENURE);
-                let store = format!("sqlite:{}", self.folder.join("seats.db").display());
+                let file = format!("sqlite:{}", self.folder.join("seats.db").display());
+                let store = std::env::var("TENURE_BENCH_STORE").unwrap_or(file);
+                let lease = std::env::var("TENURE_BENCH_LEASE").unwrap_or_else(|_| "15s".to_owned());
                 command.args([
                     "run",
                     "--quiet",
                     "--lease",
-                    "15s",
+                    &lease,
                     "--candidate",
                     &name,
                     "--store",

@@ -74,7 +74,11 @@ pub(crate) fn store_error(error: &StoreError) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        message += &format!(": {cause}");
+        // Some errors print their cause as well as returning it.
+        let cause_says = cause.to_string();
+        if !message.contains(&cause_says) {
+            message += &format!(": {cause_says}");
+        }
         source = cause.source();
     }
     message

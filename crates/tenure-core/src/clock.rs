@@ -51,6 +51,17 @@ impl Clock {
         }
     }
 
+    /// Something is to be done elsewhere: a clock moved by hand waits until this is dropped.
+    pub(crate) fn busy(&self) -> Option<Busy> {
+        match &self.0 {
+            Kind::System => None,
+            Kind::Manual(clock) => {
+                clock.lock().busy += 1;
+                Some(Busy(clock.clone()))
+            }
+        }
+    }
+
     /// To be called after giving an engine something to do, so that a clock moved by hand waits
     /// for it before it goes on.
     pub(crate) fn nudge(&self) {
@@ -69,7 +80,9 @@ impl From<ManualClock> for Clock {
 /// A clock moved by hand, for tests. Clones are the same clock.
 ///
 /// Engines on this clock do all that is to be done at one moment before [`advance`] goes on to the
-/// next, so a test over a memory store is exact and takes no time at all.
+/// next, and so do their handlers; a test over a memory store is exact and takes no time at all. Work
+/// that runs on a runtime of the test's own is not waited for, nor is the cancelling of a `stop_on`
+/// token heard at once: wait for what they bring about, such as `stopped()`.
 ///
 /// [`advance`]: ManualClock::advance
 #[derive(Clone, Debug, Default)]
@@ -87,6 +100,8 @@ struct State {
     /// Raised by everything that may give an engine something to do.
     generation: u64,
     sleepers: Vec<Sleeper>,
+    /// How many things are being done elsewhere, such as by handlers.
+    busy: usize,
     next_id: u64,
 }
 
@@ -102,7 +117,7 @@ struct Sleeper {
 impl Default for State {
     fn default() -> Self {
         // Not zero: a moment of zero means "never" in some places.
-        Self { now: Moment::from_nanos(1_000_000_000), generation: 0, sleepers: Vec::new(), next_id: 0 }
+        Self { now: Moment::from_nanos(1_000_000_000), generation: 0, sleepers: Vec::new(), busy: 0, next_id: 0 }
     }
 }
 
@@ -157,7 +172,8 @@ impl ManualClock {
             .parked
             .wait_while(state, |state| {
                 let generation = state.generation;
-                state.sleepers.iter().any(|sleeper| sleeper.idle_in.is_some_and(|idle| idle != generation))
+                state.busy > 0
+                    || state.sleepers.iter().any(|sleeper| sleeper.idle_in.is_some_and(|idle| idle != generation))
             })
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -200,6 +216,17 @@ impl ManualClock {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Something that a clock moved by hand waits for.
+#[derive(Debug)]
+pub(crate) struct Busy(ManualClock);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.lock().busy -= 1;
+        self.0.0.parked.notify_all();
     }
 }
 

@@ -29,7 +29,7 @@ use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
 use crate::term::TermState;
-use crate::{Clock, DynStore, Ended, Error, Event, SeatName, StoreError, Term};
+use crate::{Clock, DynStore, Ended, Error, SeatName, StoreError, Term};
 
 /// Tells one election of an engine from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,9 +97,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn send(&self, command: Command) {
-        let _ = self.commands.send(command);
+    /// Returns whether the engine is there to hear it.
+    pub(crate) fn send(&self, command: Command) -> bool {
+        let sent = self.commands.send(command).is_ok();
         self.clock.nudge();
+        sent
     }
 
     pub(crate) fn drained(&self, election: ElectionId, token: Token) {
@@ -118,7 +120,7 @@ impl Line {
 
 /// Starts the engine's thread.
 pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock) -> Result<Line, Error> {
-    let (commands, inbox) = mpsc::unbounded_channel();
+    let (commands, mut inbox) = mpsc::unbounded_channel();
     let line = Line { commands, clock: clock.clone() };
     let (ready, is_ready) = std::sync::mpsc::channel();
     let own_line = line.clone();
@@ -136,7 +138,17 @@ pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock) -> Result<Line, Erro
                 };
                 store.attach(&clock);
                 let _ = ready.send(Ok(()));
-                Driver::new(store, clock, own_line).run(inbox, alarm).await;
+                let driver = Driver::new(store, clock, own_line);
+                if let Err(panic) = AssertUnwindSafe(driver.run(&mut inbox, alarm)).catch_unwind().await {
+                    log_panic(&*panic);
+                }
+                // Whoever came too late is told so, and whoever comes later is turned away.
+                inbox.close();
+                while let Ok(command) = inbox.try_recv() {
+                    if let Command::Start(start) = command {
+                        start.shared.end(Ended::EngineGone);
+                    }
+                }
             });
         })
         .map_err(|error| Error::Engine(error.to_string()))?;
@@ -207,7 +219,7 @@ impl Driver {
         }
     }
 
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
+    async fn run(mut self, inbox: &mut mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
         while !(self.shutting_down && self.entries.is_empty()) {
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
@@ -231,14 +243,19 @@ impl Driver {
     /// A bug in here must not leave anybody believing or waiting for ever.
     fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) {
-            for entry in self.entries.values() {
-                entry.abandon();
-            }
-            self.entries.clear();
-            self.shutting_down = true;
+            log_panic(&*panic);
+            self.abandon();
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.shutting_down = true;
+        if !self.entries.is_empty() {
             // A store that lets go of its lock says that all work is done. Nobody knows that now.
             std::mem::forget(self.store.clone());
-            tracing::error!(message = crate::handlers::panic_message(&*panic), "the engine panicked: this is a bug");
+        }
+        for entry in std::mem::take(&mut self.entries).into_values() {
+            entry.abandon();
         }
     }
 
@@ -336,7 +353,7 @@ impl Driver {
                 Err(error) => tracing::error!(%error, "no thread for handlers: they will not be called"),
             }
         }
-        self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers))
+        self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
     }
 
     fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
@@ -441,10 +458,8 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Only after a panic are there any left.
-        for entry in self.entries.values() {
-            entry.abandon();
-        }
+        // Only after a panic is there anything left to abandon.
+        self.abandon();
     }
 }
 
@@ -454,14 +469,8 @@ impl Entry {
         self.complaint = Some(Arc::new(error));
         fault
     }
+}
 
-    /// Nobody steps this machine any more.
-    fn abandon(&self) {
-        self.shared.set_leads_until(None);
-        if let Some(term) = self.shared.state().term.take() {
-            term.finish();
-        }
-        let why = Ended::EngineGone;
-        self.shared.publish(&Event::Stopped { why: why.clone() }, |state| state.ended = Some(why));
-    }
+fn log_panic(panic: &(dyn std::any::Any + Send)) {
+    tracing::error!(message = crate::handlers::panic_message(panic), "the engine panicked: this is a bug");
 }

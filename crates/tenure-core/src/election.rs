@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use tenure_protocol::{Candidate, Leader, Moment, Rules};
@@ -271,19 +272,27 @@ impl Shared {
         self.leads_until.store(until.map_or(0, Moment::as_nanos), Ordering::Release);
     }
 
+    /// The election has ended here before it could begin.
+    pub(crate) fn end(&self, why: Ended) {
+        self.publish(&Event::Stopped { why: why.clone() }, |state| state.ended = Some(why));
+    }
+
     /// Changes what is known and tells all listeners, in one: a new listener has either seen the
     /// change already or is told of it.
     pub(crate) fn publish(&self, event: &Event, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
+        let mut wakers = Vec::new();
         state.listeners.retain(|listener| match listener.upgrade() {
             None => false,
             Some(queue) => {
-                queue.push(Entry { event: event.clone(), guard: None });
+                wakers.extend(queue.push(Entry { event: event.clone(), guard: None }));
                 true
             }
         });
         drop(state);
+        // Not under the lock: a waker is somebody else's code.
+        wakers.into_iter().for_each(Waker::wake);
         self.changed.notify_waiters();
     }
 
@@ -300,7 +309,8 @@ impl Shared {
             state.ended.clone().map(|why| Event::Stopped { why }),
         ];
         for event in already.into_iter().flatten() {
-            queue.push(Entry { event, guard: None });
+            // Nobody waits for it yet.
+            let _ = queue.push(Entry { event, guard: None });
         }
         state.listeners.push(Arc::downgrade(&queue));
         Events(queue)

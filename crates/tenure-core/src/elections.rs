@@ -182,13 +182,15 @@ impl Engine {
         let shared = start.shared.clone();
         if named {
             let mut running = self.running();
-            running.retain(|_, shared| shared.state().ended.is_none());
-            if running.contains_key(&shared.name) {
+            if running.get(&shared.name).is_some_and(|shared| shared.state().ended.is_none()) {
                 return Err(Error::AlreadyRunning { name: shared.name.to_string() });
             }
             running.insert(shared.name.clone(), shared.clone());
         }
-        line.send(Command::Start(Box::new(start)));
+        if !line.send(Command::Start(Box::new(start))) {
+            self.forget(&shared);
+            return Err(Ended::EngineGone.into());
+        }
         Ok(Election::new(shared, self.clone()))
     }
 

@@ -115,8 +115,9 @@ struct Inner {
 const CAPACITY: usize = 256;
 
 impl Queue {
-    /// Adds an event. Never blocks.
-    pub(crate) fn push(&self, entry: Entry) {
+    /// Adds an event, and returns whom to wake for it. Never blocks.
+    #[must_use]
+    pub(crate) fn push(&self, entry: Entry) -> Option<Waker> {
         let mut inner = self.lock();
         // Dropped after the lock is released: a guard tells the engine.
         let dropped = if inner.entries.len() >= CAPACITY { inner.collapse() } else { Vec::new() };
@@ -124,9 +125,7 @@ impl Queue {
         let waker = inner.waker.take();
         drop(inner);
         drop(dropped);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker
     }
 
     /// Takes the oldest event.
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     fn push(queue: &Queue, event: Event) {
-        queue.push(Entry { event, guard: None });
+        assert!(queue.push(Entry { event, guard: None }).is_none(), "nobody waits");
     }
 
     fn drain(queue: &Queue) -> Vec<String> {

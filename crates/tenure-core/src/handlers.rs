@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use tenure_protocol::{Leader, Token, Why};
 
+use crate::clock::Busy;
 use crate::events::{Entry, Queue};
-use crate::{Error, Event, SeatName, Term};
+use crate::{Clock, Error, Event, SeatName, Term};
 
 type Handler<A> = Box<dyn FnMut(A) + Send>;
 
@@ -76,10 +77,14 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 /// The line from an election to its handlers.
 pub(crate) struct HandlerLine {
     desk: Arc<Desk>,
-    thread: mpsc::Sender<Arc<Desk>>,
+    thread: mpsc::Sender<Listed>,
+    clock: Clock,
     /// Whether the end of a term waits for a handler.
     pub(crate) has_on_stopped: bool,
 }
+
+/// A desk with something on it. A clock moved by hand waits until that is done.
+type Listed = (Arc<Desk>, Option<Busy>);
 
 /// What waits for the handlers of one election.
 struct Desk {
@@ -93,29 +98,26 @@ struct Desk {
 impl HandlerLine {
     /// Adds an event. Never blocks.
     pub(crate) fn push(&self, entry: Entry) {
-        self.desk.queue.push(entry);
-        list(&self.desk, &self.thread);
-    }
-}
-
-fn list(desk: &Arc<Desk>, thread: &mpsc::Sender<Arc<Desk>>) {
-    if !desk.listed.swap(true, Ordering::AcqRel) {
-        // Fails only if the thread is gone, and nobody listens.
-        let _ = thread.send(desk.clone());
+        // The thread does not wait on the queue, but on its list.
+        let _ = self.desk.queue.push(entry);
+        if !self.desk.listed.swap(true, Ordering::AcqRel) {
+            // Fails only if the thread is gone, and nobody listens.
+            let _ = self.thread.send((self.desk.clone(), self.clock.busy()));
+        }
     }
 }
 
 /// The thread that handlers run on.
-pub(crate) struct HandlerThread(mpsc::Sender<Arc<Desk>>);
+pub(crate) struct HandlerThread(mpsc::Sender<Listed>);
 
 impl HandlerThread {
     /// Starts the thread. It ends when the engine and all lines to it are gone.
     pub(crate) fn start() -> Result<Self, Error> {
-        let (thread, desks) = mpsc::channel::<Arc<Desk>>();
+        let (thread, desks) = mpsc::channel::<Listed>();
         std::thread::Builder::new()
             .name("tenure-handlers".to_owned())
             .spawn(move || {
-                for desk in desks {
+                for (desk, busy) in desks {
                     // Cleared first: what comes in from here on lists the desk again.
                     desk.listed.store(false, Ordering::Release);
                     while let Some(Entry { event, guard }) = desk.queue.pop() {
@@ -125,16 +127,17 @@ impl HandlerThread {
                             .handle(&desk.election, event);
                         drop(guard);
                     }
+                    drop(busy);
                 }
             })
             .map_err(|error| Error::Engine(error.to_string()))?;
         Ok(Self(thread))
     }
 
-    pub(crate) fn line(&self, election: SeatName, handlers: Handlers) -> HandlerLine {
+    pub(crate) fn line(&self, election: SeatName, handlers: Handlers, clock: Clock) -> HandlerLine {
         let has_on_stopped = !handlers.on_stopped_leading.is_empty();
         let desk =
             Desk { election, queue: Queue::default(), listed: AtomicBool::new(false), handlers: Mutex::new(handlers) };
-        HandlerLine { desk: Arc::new(desk), thread: self.0.clone(), has_on_stopped }
+        HandlerLine { desk: Arc::new(desk), thread: self.0.clone(), clock, has_on_stopped }
     }
 }

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tenure_protocol::{Durations, Judge, Takeover};
 
-use crate::{Error, span};
+use crate::{Error, SeatName, span};
 
 /// The options of an election. What is `None` is left to the layer below, and in the end to the
 /// default.
@@ -63,10 +63,12 @@ pub struct ElectionOptions {
     /// What this candidate says about itself while it leads.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Whether the seat is given up at `stop()` (true), or left to lapse.
+    /// Whether the seat is given up at `stop()` (true), or left to lapse. On a store with sessions it
+    /// lapses with the session: not before the last election of this process on it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_stop: Option<bool>,
-    /// After how many store errors in a row to give up (never). Lost races do not count.
+    /// After how many store errors in a row to give up (never). Lost races do not count. Should the
+    /// seat name this candidate all the same, it is left to lapse, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub give_up_after: Option<u32>,
     /// What to do when work is still running after its term has ended: `tell` or `abort` (tell).
@@ -159,7 +161,7 @@ impl ElectionOptions {
     /// Pass `std::env::vars()`. Variables that do not begin with `TENURE_` are passed over, and so
     /// are those that mean something else to Tenure; any other unknown one is an error.
     pub fn from_vars<K: AsRef<str>, V: AsRef<str>>(vars: impl IntoIterator<Item = (K, V)>) -> Result<Self, Error> {
-        let mut table = toml::Table::new();
+        let mut all = Self::default();
         for (name, value) in vars {
             let (name, value) = (name.as_ref(), value.as_ref());
             let Some(key) = name.strip_prefix("TENURE_").map(str::to_ascii_lowercase) else { continue };
@@ -167,19 +169,19 @@ impl ElectionOptions {
                 continue;
             }
             if !FIELDS.contains(&key.as_str()) {
-                let nearest =
-                    nearest(&key, FIELDS).map(|near| format!(": did you mean TENURE_{}?", near.to_uppercase()));
+                let near = nearest(&key, FILE_FIELDS).filter(|near| *near != "elections");
+                let nearest = near.map(|near| format!(": did you mean TENURE_{}?", near.to_uppercase()));
                 return Err(Error::Option(format!(
                     "unknown variable {name}{}",
                     nearest.unwrap_or_else(|| ": remove it".to_owned())
                 )));
             }
-            let value = variable(&key, value).map_err(|problem| Error::Option(format!("{name}: {problem}")))?;
-            table.insert(key, value);
+            let wrong = |problem: String| Error::Option(format!("{name}: {problem}"));
+            let one = toml::Table::from_iter([(key.clone(), variable(&key, value).map_err(wrong)?)]);
+            let options: Self = one.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+            all = all.overlaid(options);
         }
-        table
-            .try_into()
-            .map_err(|error: toml::de::Error| Error::Option(format!("in the environment: {}", error.message())))
+        Ok(all)
     }
 }
 
@@ -231,15 +233,32 @@ impl Settings {
             Error::Option(line.unwrap_or_default() + error.message())
         };
         let mut table: toml::Table = toml::from_str(text).map_err(bad)?;
-        let store = table.remove("store").map(toml::Value::try_into).transpose().map_err(bad)?;
-        let elections = table.remove("elections").map(toml::Value::try_into).transpose().map_err(bad)?;
-        // Deserialized from the text again where nothing was taken out, as errors then tell the line.
-        let all = if store.is_none() && elections.is_none() {
-            toml::from_str(text).map_err(bad)?
-        } else {
-            table.try_into().map_err(bad)?
+        let store = match table.remove("store") {
+            None => None,
+            Some(toml::Value::String(url)) => Some(url),
+            Some(_) => return Err(Error::Option("store: write a URL, such as store = \"sqlite:\"".to_owned())),
         };
-        Ok(Self { store, all, elections: elections.unwrap_or_default(), vars: ElectionOptions::default() })
+        let mut elections = BTreeMap::new();
+        match table.remove("elections") {
+            None => {}
+            Some(toml::Value::Table(named)) => {
+                for (name, options) in named {
+                    SeatName::new(&name)?;
+                    let path = format!("elections.{name}.");
+                    let toml::Value::Table(options) = options else {
+                        return Err(Error::Option(format!(
+                            "elections.{name}: write [elections.{name}], and its options below"
+                        )));
+                    };
+                    elections.insert(name, from_table(options, &path, FIELDS)?);
+                }
+            }
+            Some(_) => {
+                return Err(Error::Option("elections: write [elections.NAME], and its options below".to_owned()));
+            }
+        }
+        let all = from_table(table, "", FILE_FIELDS)?;
+        Ok(Self { store, all, elections, vars: ElectionOptions::default() })
     }
 
     /// These settings, with variables such as `TENURE_LEASE` over them.
@@ -286,6 +305,50 @@ const FIELDS: &[&str] = &[
     "on_overrun",
 ];
 
+/// What a file may have at its top.
+const FILE_FIELDS: &[&str] = &[
+    "store",
+    "elections",
+    "lease",
+    "renew_every",
+    "attempt",
+    "retry_every",
+    "retry_max",
+    "drain",
+    "stop_grace",
+    "drift",
+    "judge",
+    "takeover",
+    "candidate",
+    "metadata",
+    "release_on_stop",
+    "give_up_after",
+    "on_overrun",
+];
+
+/// Reads options one by one, so that an error can name the one that is wrong.
+fn from_table(table: toml::Table, path: &str, known: &[&str]) -> Result<ElectionOptions, Error> {
+    let mut all = ElectionOptions::default();
+    for (name, value) in table {
+        if !FIELDS.contains(&name.as_str()) {
+            return Err(Error::Option(unknown(path, &name, known)));
+        }
+        let one = toml::Table::from_iter([(name.clone(), value)]);
+        let options: ElectionOptions = one
+            .try_into()
+            .map_err(|error: toml::de::Error| Error::Option(format!("{path}{name}: {}", error.message())))?;
+        all = all.overlaid(options);
+    }
+    Ok(all)
+}
+
+fn unknown(path: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("unknown option `{path}{name}`: did you mean `{near}`?"),
+        None => format!("unknown option `{path}{name}`: the options are {}", known.join(", ")),
+    }
+}
+
 /// The same fields, and whatever else there is.
 #[derive(Deserialize)]
 struct Raw {
@@ -320,10 +383,7 @@ impl<'de> Deserialize<'de> for ElectionOptions {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = Raw::deserialize(from)?;
         if let Some(name) = raw.unknown.keys().next() {
-            return Err(serde::de::Error::custom(match nearest(name, FIELDS) {
-                Some(near) => format!("unknown option `{name}`: did you mean `{near}`?"),
-                None => format!("unknown option `{name}`: the options are {}", FIELDS.join(", ")),
-            }));
+            return Err(serde::de::Error::custom(unknown("", name, FIELDS)));
         }
         Ok(Self {
             lease: raw.lease,

@@ -26,7 +26,10 @@ impl Election {
     /// asked before each time that it is polled, so it never runs on after a pause. What it has
     /// spawned, and what never awaits, cannot be cut: such work must ask its `Term`.
     ///
-    /// Dropping the future drops the work, and the engine counts it as returned.
+    /// Dropping the future drops the work, and the engine counts it as returned; so does a panic, or the
+    /// end of the runtime that the work ran on. **In each of these cases, and when the work returns,
+    /// this candidate still leads**, and keeps the seat from others: call [`step_down`](Self::step_down)
+    /// or [`stop`](Self::stop) if another shall have its turn, or run something that lasts.
     ///
     /// # Errors
     /// [`Ended::TermEnded`] if the term ended first; another [`Ended`] if the election ended here
@@ -115,7 +118,7 @@ async fn supervise<T>(term: &Term, guard: WorkGuard, work: impl Future<Output = 
         if ended.as_mut().poll(context).is_ready() || !term.is_current() {
             return Poll::Ready(None);
         }
-        work.as_mut().poll(context).map(Some)
+        work.as_mut().poll(context).map(|done| term.is_current().then_some(done))
     })
     .await;
     // First the work, then the word that it is done.

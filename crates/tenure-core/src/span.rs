@@ -51,8 +51,20 @@ pub(crate) mod option {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| super::parse(&text).map_err(serde::de::Error::custom)).transpose()
+        match Option::<Given>::deserialize(from)? {
+            None => Ok(None),
+            Some(Given::Text(text)) => super::parse(&text).map(Some).map_err(serde::de::Error::custom),
+            Some(Given::Number(number)) => Err(serde::de::Error::custom(format!(
+                "{number} is not a duration: write it with its unit, like \"{number}s\""
+            ))),
+        }
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a duration, like \"15s\"")]
+    enum Given {
+        Text(String),
+        Number(f64),
     }
 }
 

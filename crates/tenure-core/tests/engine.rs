@@ -1,5 +1,7 @@
 //! The engine over a memory, on a clock moved by hand: exact, and in no time at all.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
@@ -221,5 +223,95 @@ fn one_look_tells_who_leads() {
         clock.settle();
         let look = looks();
         assert_eq!((look.leader, look.token.get(), look.vouched), (None, 1, true));
+    });
+}
+
+#[test]
+fn a_usurper_leads_on_every_kind_of_store() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").start().unwrap();
+        clock.settle();
+        memory.usurp("a");
+        clock.settle();
+        assert!(!a.is_leader());
+        assert_eq!(a.leader().unwrap().candidate.id.as_ref(), "usurper");
+        clock.advance(LEASE * 2);
+        assert!(a.is_leader(), "the usurper does not renew");
+    });
+}
+
+#[test]
+fn a_clock_moved_by_hand_waits_for_handlers() {
+    for _ in 0..50 {
+        each_kind(|clock, memory| {
+            let told = Arc::new(AtomicUsize::new(0));
+            let (started, stopped) = (told.clone(), told.clone());
+            let one = Elections::with_clock(memory.store(), clock.clone());
+            let a = one
+                .election("a")
+                .on_started_leading(move |_| _ = started.fetch_add(1, Ordering::SeqCst))
+                .on_stopped_leading(move |_, _| _ = stopped.fetch_add(10, Ordering::SeqCst))
+                .start()
+                .unwrap();
+            clock.settle();
+            assert_eq!(told.load(Ordering::SeqCst), 1);
+            let other = Elections::with_clock(memory.store(), clock.clone());
+            let b = other.election("a").start().unwrap();
+            clock.settle();
+            a.stop();
+            clock.settle();
+            assert_eq!(told.load(Ordering::SeqCst), 11);
+            assert!(b.is_leader());
+        });
+    }
+}
+
+#[test]
+fn work_that_fails_is_tried_again_after_a_pause_and_not_before() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").start().unwrap();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let worker = std::thread::spawn({
+            let (a, runs) = (a.clone(), runs.clone());
+            move || {
+                block_on(a.run_whenever_leader(async |_| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    Err("it failed")
+                }))
+            }
+        });
+        while runs.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        // Time stands still, so the pause does not pass, however long we watch.
+        for _ in 0..1000 {
+            clock.settle();
+            std::thread::yield_now();
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        while runs.load(Ordering::SeqCst) < 3 {
+            clock.advance(LEASE / 15);
+        }
+        a.stop();
+        clock.settle();
+        assert_eq!(worker.join().unwrap(), Ended::Stopped);
+    });
+}
+
+#[test]
+fn work_that_runs_on_past_its_term_is_told_of_the_loss() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").start().unwrap();
+        clock.settle();
+        let outcome = block_on(a.run_if_leader(async |_| clock.jump(LEASE))).unwrap();
+        assert!(matches!(outcome, Err(Ended::TermEnded { .. })), "{outcome:?}");
+        let outcome = {
+            clock.advance(LEASE * 3);
+            a.run_if_leader_blocking(|_| clock.jump(LEASE)).unwrap()
+        };
+        assert!(matches!(outcome, Err(Ended::TermEnded { .. })), "{outcome:?}");
     });
 }

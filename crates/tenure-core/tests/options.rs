@@ -95,11 +95,14 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
     assert!(file("leese = \"15s\"").contains("did you mean `lease`?"));
     assert!(file("[elections.x]\nrenew-every = \"5s\"").contains("did you mean `renew_every`?"));
     assert!(file("store = \"memory:\"\nretries = 3").contains("unknown option `retries`"));
-    assert!(file("bananas = 1").contains("the options are lease, "));
+    assert!(file("bananas = 1").contains("the options are store, elections, lease, "));
+    assert!(file("stor = \"memory:\"").contains("did you mean `store`?"));
+    assert!(file("[election.jobs]").contains("did you mean `elections`?"));
 
     let vars = |name: &str| ElectionOptions::from_vars([(name, "1")]).unwrap_err().to_string();
     assert!(vars("TENURE_LEESE").contains("did you mean TENURE_LEASE?"));
     assert!(vars("TENURE_BANANAS").contains("TENURE_BANANAS"));
+    assert!(vars("TENURE_STOR").contains("did you mean TENURE_STORE?"));
     let others = [("TENURE_TERM", "7"), ("TENURE_ELECTION", "x"), ("TENURE_TEST_ETCD", "x"), ("HOME", "/root")];
     assert_eq!(ElectionOptions::from_vars(others).unwrap(), ElectionOptions::default());
 }
@@ -111,18 +114,22 @@ fn a_bad_value_is_refused_with_what_to_write() {
         assert_eq!(error.lines().count(), 1, "{error}");
         error
     };
-    assert!(file("drift = 0.01\nlease = \"-5s\"").contains("line 2: "));
-    assert!(file("lease = \"-5s\"").contains("negative"));
-    assert!(file("lease = \"soon\"").contains("write it like \"15s\""));
-    assert!(file("lease = 15").contains("string"));
-    assert!(file("takeover = \"quick\"").contains("instant"));
-    assert!(file("lease = \"15s").contains("line 1"), "{}", file("lease = \"15s"));
-    assert!(file("elections = 3").contains("invalid type"), "{}", file("elections = 3"));
+    let is = |text: &str, told: &str| assert!(file(text).contains(told), "{text}: {}", file(text));
+    is("lease = \"-5s\"", "lease: \"-5s\" is negative");
+    is("store = \"memory:\"\nlease = \"soon\"", "lease: \"soon\" is not a duration: write it like \"15s\"");
+    is("lease = 15", "lease: 15 is not a duration: write it with its unit, like \"15s\"");
+    is("takeover = \"quick\"", "takeover: ");
+    is("lease = \"15s\"\ndrain = \"1s", "line 2: ");
+    is("elections = 3", "write [elections.NAME]");
+    is("[elections]\njobs = 3", "write [elections.jobs]");
+    is("[elections.\"\"]\nlease = \"15s\"", "give the election a name");
+    is("[elections.jobs]\ndrain = 15", "elections.jobs.drain: 15 is not a duration");
+    is("store = 3", "store: write a URL");
     let vars = |name: &str, value: &str| ElectionOptions::from_vars([(name, value)]).unwrap_err().to_string();
     assert!(vars("TENURE_DRIFT", "much").contains("TENURE_DRIFT: \"much\" is not a number"));
     assert!(vars("TENURE_RELEASE_ON_STOP", "perhaps").contains("neither true nor false"));
     assert!(vars("TENURE_METADATA", "zone").contains("key=value"));
-    assert!(vars("TENURE_LEASE", "15").contains("write it like \"15s\""));
+    assert!(vars("TENURE_LEASE", "15").contains("TENURE_LEASE: \"15\" is not a duration: write it like \"15s\""));
 }
 
 #[test]

@@ -341,7 +341,12 @@ impl Machine {
     fn end_at_once(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
         match &mut self.stage {
             Stage::Leading(_) => self.end(why, now, out),
-            Stage::Ending(_, end) => *end = End { why, by: now },
+            Stage::Ending(hold, end) => {
+                // Who was asked to step down steps aside, whatever else happens meanwhile.
+                let steps_aside = (end.why == Why::SteppedDown).then_some(hold.token);
+                *end = End { why, by: now };
+                self.held_back = steps_aside.map(|token| self.hold_back(now, token)).or(self.held_back);
+            }
             _ => {}
         }
     }

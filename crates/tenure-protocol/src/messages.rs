@@ -186,6 +186,8 @@ pub enum Why {
     Released,
     /// The election was stopped here.
     Stopped,
+    /// The engine is gone, which is a bug: nobody keeps the seat any more.
+    EngineGone,
 }
 
 impl Why {
@@ -203,6 +205,7 @@ impl Why {
             Self::SteppedDown => "asked to step down",
             Self::Released => "released",
             Self::Stopped => "stopped",
+            Self::EngineGone => "the engine is gone",
         }
     }
 }

@@ -29,6 +29,7 @@
 //! - `laws/elections/`: one file a law, about elections over a store, through the real engine
 //! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
 //! - [`proxy`]: a network that fails on demand
+//! - [`fleet`]: candidates in processes of their own, killed and stopped in turns
 //! - [`servers`]: real servers on this machine, for the tests of a store
 //!
 //! See `docs/writing-a-store.md` for a store from scratch.
@@ -36,6 +37,8 @@
 mod bench;
 mod desk;
 mod failure;
+#[cfg(unix)]
+pub mod fleet;
 mod kit;
 mod law;
 pub mod laws;

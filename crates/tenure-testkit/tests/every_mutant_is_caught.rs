@@ -55,6 +55,7 @@ fn make_copy(copy: &Path) -> io::Result<()> {
     let members: String = CRATES.iter().map(|name| format!("\"crates/{name}\", ")).collect();
     let manifest = manifest
         .lines()
+        .filter(|line| !line.starts_with("default-members = "))
         .map(|line| if line.starts_with("members = ") { format!("members = [{members}]") } else { line.to_owned() })
         .collect::<Vec<_>>()
         .join("\n");

@@ -58,6 +58,21 @@ pub fn schemes() -> &'static [&'static str] {
     ]
 }
 
+/// A URL for each store, and each mode of one, that [`connect`] knows in this build.
+pub fn examples() -> &'static [&'static str] {
+    &[
+        #[cfg(feature = "sqlite")]
+        "sqlite:",
+        #[cfg(feature = "redis")]
+        "redis://localhost",
+        #[cfg(feature = "postgres")]
+        "postgres://localhost/postgres",
+        #[cfg(feature = "postgres")]
+        "postgres://localhost/postgres?mode=session",
+        "memory:",
+    ]
+}
+
 fn memory(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     let kind = match url.split_once('?').map(|(_, query)| query) {
         None | Some("kind=clock") => LifeKind::Clock,
@@ -95,6 +110,16 @@ impl std::error::Error for ConnectError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_example_can_be_connected_to() {
+        for url in examples() {
+            assert!(connect(url).is_ok(), "{url}");
+        }
+        for scheme in schemes() {
+            assert!(examples().iter().any(|url| url.starts_with(scheme)), "{scheme}");
+        }
+    }
 
     #[test]
     fn a_memory_of_every_kind_can_be_had_by_url() {

@@ -41,7 +41,7 @@
 mod connect;
 pub mod testing;
 
-pub use connect::{ConnectError, connect, schemes};
+pub use connect::{ConnectError, connect, examples, schemes};
 #[doc(inline)]
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]

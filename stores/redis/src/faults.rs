@@ -126,3 +126,49 @@ fn by_code(address: &str, error: &RedisError) -> Option<StoreError> {
 fn wrong_password(address: &str) -> StoreError {
     StoreError::denied(format!("{address} knows no such user and password (WRONGPASS)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Fault;
+
+    use super::*;
+
+    fn of(answer: &str) -> StoreError {
+        let value = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes()).unwrap();
+        of_asking("host:1", value.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn what_servers_say_is_told_apart() {
+        for (answer, fault, told) in [
+            ("LOADING Redis is loading the dataset in memory", Fault::Refused, "is loading its data"),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Fault::Refused, "no memory left"),
+            ("MISCONF Redis is configured to save RDB snapshots", Fault::Refused, "cannot save"),
+            ("READONLY You can't write against a read only replica.", Fault::Refused, "is a replica"),
+            ("CLUSTERDOWN The cluster is down", Fault::Refused, "cannot serve this now (CLUSTERDOWN)"),
+            ("MASTERDOWN Link with MASTER is down", Fault::Refused, "cannot serve this now (MASTERDOWN)"),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Fault::Refused, "cannot serve this now"),
+            ("NOREPLICAS Not enough good replicas to write.", Fault::Refused, "fewer replicas"),
+            ("BUSY Redis is busy running a script.", Fault::Refused, "busy with somebody's script"),
+            ("NOSCRIPT No matching script.", Fault::Refused, "forgets scripts"),
+            ("MOVED 3999 127.0.0.1:6381", Fault::Denied, "redis+cluster://"),
+            ("NOAUTH Authentication required.", Fault::Denied, "wants a password"),
+            ("WRONGPASS invalid username-password pair", Fault::Denied, "no such user and password"),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", Fault::Denied, "does not permit this"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", Fault::Denied, "did not write"),
+            ("ERR unknown command 'EVALSHA'", Fault::Denied, "does not know a command"),
+            // As older servers put what went wrong within a script.
+            (
+                "ERR Error running script (call to f_1): @user_script:4: -OOM command not allowed",
+                Fault::Refused,
+                "no memory left",
+            ),
+            ("ERR something that nobody has thought of", Fault::Unknown, "host:1 failed"),
+        ] {
+            let error = of(answer);
+            assert_eq!(error.fault(), fault, "{answer}");
+            assert!(error.to_string().contains(told), "{answer}: {error}");
+            assert!(std::error::Error::source(&error).is_some(), "the server's own words are kept");
+        }
+    }
+}

@@ -244,6 +244,8 @@ impl Store for RedisStore {
             judge: Judge::Vouched,
             push: Push::Proven,
             durability: "as the server is configured: with appendfsync always on disk, else in memory",
+            // A fifteenth of it is what a call is given.
+            min_lease: Duration::from_millis(150),
             broken_by: &[
                 "A candidate that is started just after the server has lost what it was told (restarted without \
                  appendfsync always, failed over to a replica that lagged behind, flushed, evicted) can bid at once: \

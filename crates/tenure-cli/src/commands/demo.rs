@@ -62,6 +62,9 @@ impl End {
 const PAUSE: Duration = Duration::from_millis(1000);
 
 pub(crate) fn run(global: &Global, args: &Demo) -> Result<u8, Failure> {
+    if !tenure::schemes().contains(&"sqlite") {
+        return Err(Failure::new("the demo needs the sqlite store: build with --features sqlite"));
+    }
     let mut stage = Stage::set(&["alice", "bob", "carol"], args.lease)
         .map_err(|error| Failure::new(format!("the demo could not be set up: {error}")))?;
     let show = Show::new(global);

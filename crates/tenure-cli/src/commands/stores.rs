@@ -10,30 +10,26 @@ use crate::screen::Paint;
 
 pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
     let mut all = Vec::new();
-    for scheme in tenure::schemes() {
-        all.push(((*scheme).to_owned(), tenure::connect(&format!("{scheme}:"))?.promises()));
-        // Another promise under the same name.
-        if *scheme == "postgres" {
-            all.push(("postgres:?mode=session".to_owned(), tenure::connect("postgres:?mode=session")?.promises()));
-        }
+    for url in tenure::examples() {
+        all.push((*url, tenure::connect(url)?.promises()));
     }
     if global.json {
-        let stores: Vec<_> = all.iter().map(|(scheme, promises)| as_json(scheme, promises)).collect();
+        let stores: Vec<_> = all.iter().map(|(url, promises)| as_json(url, promises)).collect();
         print(json!({ "stores": stores }))?;
         return Ok(0);
     }
-    for (at, (scheme, promises)) in all.iter().enumerate() {
+    for (at, (url, promises)) in all.iter().enumerate() {
         if at > 0 {
             print("")?;
         }
-        describe(scheme, promises)?;
+        describe(url, promises)?;
     }
     Ok(0)
 }
 
-fn describe(scheme: &str, promises: &Promises) -> Result<(), Failure> {
+fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
     let paint = Paint::for_stream(&std::io::stdout());
-    print(paint.bold(if scheme.contains(':') { scheme.to_owned() } else { format!("{scheme}:") }))?;
+    print(paint.bold(url))?;
     let takeover = match (promises.life, promises.takeover) {
         (LifeKind::Lock, _) => "at once when its process is gone, else when its lease is over",
         (LifeKind::Session, Takeover::Instant) => "at once when its session is over",
@@ -62,9 +58,9 @@ fn describe(scheme: &str, promises: &Promises) -> Result<(), Failure> {
     Ok(())
 }
 
-fn as_json(scheme: &str, promises: &Promises) -> serde_json::Value {
+fn as_json(url: &str, promises: &Promises) -> serde_json::Value {
     json!({
-        "scheme": scheme,
+        "url": url,
         "life": promises.life.to_string(),
         "takeover": match promises.takeover { Takeover::Instant => "instant", Takeover::Safe => "safe" },
         "over_is_proof": promises.over_is_proof,

@@ -1,5 +1,6 @@
 //! Tenure's side of the guard: starts it, asks it, and stands in for it should it fail.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -14,7 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::wire::{Heard, News, Order};
-use super::{GUARD, MYSELF, cgroup, family, wire};
+use super::{GUARD, MYSELF, cgroup, family, now, wire};
 
 /// A guard, and what is known of it.
 pub(crate) struct Keeper {
@@ -24,13 +25,18 @@ pub(crate) struct Keeper {
     line: AsyncFd<OwnedFd>,
     /// The process group of the command, while there is one.
     group: Option<Pid>,
-    /// How many moments in a row were told and not heard.
+    /// What it has told that was not asked for yet.
+    inbox: VecDeque<News>,
+    /// It is gone.
+    over: bool,
+    /// How many moments in a row were told and not heard, and when the first of them was.
     unheard: u32,
+    unheard_since: u64,
 }
 
-/// So many moments in a row may go unheard before the guard counts as failed. They come with the
-/// renewals, so this is long enough for any machine that can keep its leases.
-const PATIENCE: u32 = 2;
+/// So many moments in a row may go unheard before the guard counts as failed, and for so long. They come
+/// with the renewals, so this is enough for any machine that can keep its leases.
+const PATIENCE: (u32, u64) = (2, 1_000_000_000);
 
 /// Above all that a store opens.
 const HIGH: i32 = 500;
@@ -58,7 +64,16 @@ impl Keeper {
             reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
         )]
         let line = AsyncFd::with_interest(here, Interest::READABLE)?;
-        Ok(Self { guard: Pid::from_child(&child), before, line, group: None, unheard: 0 })
+        Ok(Self {
+            guard: Pid::from_child(&child),
+            before,
+            line,
+            group: None,
+            inbox: VecDeque::new(),
+            over: false,
+            unheard: 0,
+            unheard_since: 0,
+        })
     }
 
     /// Has the guard get ready, so that the command can start at once.
@@ -79,12 +94,16 @@ impl Keeper {
     #[must_use]
     pub(crate) fn kill_at(&mut self, moment: u64) -> bool {
         self.order(Order::KillAt(moment));
+        self.collect();
+        if self.unheard == 0 {
+            self.unheard_since = now();
+        }
         self.unheard += 1;
         if self.unheard > 1 {
             // Somebody may have stopped it.
             let _ = kill_process(self.guard, Signal::CONT);
         }
-        self.unheard <= PATIENCE
+        self.unheard <= PATIENCE.0 || now() - self.unheard_since < PATIENCE.1
     }
 
     /// Has the command asked to end.
@@ -96,9 +115,24 @@ impl Keeper {
     /// What the guard tells next; `None` if it is gone. Nothing is lost if the future is dropped.
     pub(crate) async fn news(&mut self) -> Option<News> {
         loop {
-            let Ok(mut ready) = self.line.readable().await else { return None };
+            if let Some(news) = self.inbox.pop_front() {
+                return Some(news);
+            }
+            if self.over {
+                return None;
+            }
+            // First the word that there is something, then what it is: nothing slips in between.
+            self.line.readable().await.ok()?.clear_ready();
+            self.collect();
+        }
+    }
+
+    /// Takes in all that the guard has told so far.
+    fn collect(&mut self) {
+        loop {
             match wire::next_news(self.line.get_ref()) {
-                Heard::Nothing => ready.clear_ready(),
+                Heard::Nothing => return,
+                Heard::Over => return self.over = true,
                 Heard::Said(News::Heard, _) => self.unheard = 0,
                 Heard::Said(news, _) => {
                     match news {
@@ -106,9 +140,8 @@ impl Keeper {
                         News::Exited(_) | News::Gone => self.group = None,
                         _ => {}
                     }
-                    return Some(news);
+                    self.inbox.push_back(news);
                 }
-                Heard::Over => return None,
             }
         }
     }

@@ -48,7 +48,7 @@ impl Drop for Underway {
 impl Driver {
     pub(super) fn read(&mut self, election: ElectionId) {
         let (store, seat) = (self.store.clone(), self.seat(election));
-        self.call_store(election, true, async move { Answer::Read(caught(store.read(&seat)).await) });
+        self.call_store(election, true, async move { Answer::Read(caught(async { store.read(&seat).await }).await) });
     }
 
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
@@ -59,25 +59,23 @@ impl Driver {
             record.since_ms = entry.since_ms;
         }
         self.call_store(election, false, async move {
-            Answer::Written(caught(store.swap(&seat, expected.as_ref(), &record)).await)
+            Answer::Written(caught(async { store.swap(&seat, expected.as_ref(), &record).await }).await)
         });
     }
 
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
         record.since_ms = self.entries[&election].since_ms;
-        self.call_store(
-            election,
-            false,
-            async move { Answer::Written(caught(store.renew(&seat, &held, &record)).await) },
-        );
+        self.call_store(election, false, async move {
+            Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
+        });
     }
 
     pub(super) fn watch(&mut self, election: ElectionId, seat: Option<Seat>, requests: bool) {
         let (store, name) = (self.store.clone(), self.seat(election));
         let seen = Seen { seat, requests };
         let watch = self.call(election, None, async move {
-            let news = AssertUnwindSafe(store.changed(&name, &seen)).catch_unwind().await;
+            let news = AssertUnwindSafe(async { store.changed(&name, &seen).await }).catch_unwind().await;
             Answer::Changed(news.unwrap_or(Change::Look))
         });
         self.entries.get_mut(&election).expect("it is being stepped").watch = Some(watch);
@@ -92,10 +90,12 @@ impl Driver {
         let read = self.in_time(election, async move {
             let Some(board) = store.board() else { return Ok(Vec::new()) };
             let notes = board.list(&seat, NoteKind::Request).await?;
-            let mut requests = Vec::new();
+            let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
             for note in notes {
-                requests.extend(RequestForm::parse(&note.value));
-                board.remove(&seat, NoteKind::Request, &note.key).await?;
+                // What stays is read again, and does no harm: a request is for one term alone.
+                if let Err(error) = board.remove(&seat, NoteKind::Request, &note.key).await {
+                    tracing::debug!(%seat, %error, "a request could not be taken off the board");
+                }
             }
             Ok(requests)
         });
@@ -220,7 +220,8 @@ impl Driver {
     }
 }
 
-/// A store that panics has failed in an unknown way, and takes nobody with it.
+/// A store that panics has failed in an unknown way, and takes nobody with it. To be given a future
+/// that makes the call itself: a store may panic before it has returned one.
 async fn caught<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     match AssertUnwindSafe(call).catch_unwind().await {
         Ok(answer) => answer,

@@ -43,6 +43,19 @@ impl Entry {
         }
     }
 
+    /// Nobody steps this machine any more. Whoever was told that a term began is told that it ended.
+    pub(super) fn abandon(self) {
+        let term = self.shared.state().term.clone();
+        if let Some(term) = term {
+            let (token, why) = (term.token(), Why::EngineGone);
+            if !term.is_ending() {
+                self.on_ending(token, why, Moment::ORIGIN);
+            }
+            self.on_ended(token, why);
+        }
+        self.publish_stopped(Ended::EngineGone);
+    }
+
     fn on_began(&self, token: Token, until: Moment, line: &Line) {
         let shared = &self.shared;
         info!(election = %shared.name, candidate = %shared.candidate, %token, "leads");
@@ -69,25 +82,25 @@ impl Entry {
     /// Returns whether there is no work to wait for.
     fn on_ending(&self, token: Token, why: Why, by: Moment) -> bool {
         let shared = &self.shared;
-        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "stops leading");
         let Some(term) = shared.state().term.clone() else { return true };
         // Whoever hears of it must not find us leading.
         shared.set_leads_until(None);
         // The end waits for `on_stopped_leading` as it does for work.
         let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_stopped).map(|_| term.hold_open());
         let drained = term.end(why, by);
+        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "stops leading");
         self.tell_with(Event::Ending { token, why }, handler, |_| {});
         drained
     }
 
     fn on_ended(&self, token: Token, why: Why) {
         let shared = &self.shared;
-        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "the term is over");
         shared.set_leads_until(None);
         let term = shared.state().term.clone();
         if let Some(term) = term {
             term.finish();
         }
+        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "the term is over");
         self.tell_and(Event::LostLeadership { token, why }, |state| {
             state.term = None;
             state.last_renewal = None;

@@ -129,5 +129,6 @@ fn label(why: Why) -> &'static str {
         Why::SteppedDown => "stepped_down",
         Why::Released => "released",
         Why::Stopped => "stopped",
+        Why::EngineGone => "engine_gone",
     }
 }

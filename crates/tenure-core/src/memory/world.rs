@@ -143,7 +143,15 @@ impl World {
         let known = self.reading(&state, seat).ok().and_then(|reading| reading.seat);
         let record = known.map_or_else(blank, |seat| seat.record);
         let next = Record { nonce: rand::random(), ..change(record) };
-        self.write(&mut state, seat, &next, 0);
+        // Whoever takes a seat behind everybody's back has a session like everybody else.
+        let session = if self.kind == LifeKind::Session && !next.is_vacant() {
+            let id = state.next_number();
+            state.sessions.insert(id, Session { ttl: Some(next.lease), heartbeat: self.clock.now(), ended: false });
+            id
+        } else {
+            0
+        };
+        self.write(&mut state, seat, &next, session);
         let news = state.slots.entry(seat.clone()).or_default().news.clone();
         drop(state);
         self.announce(&news);

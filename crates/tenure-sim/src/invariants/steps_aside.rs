@@ -25,7 +25,8 @@ impl Invariant for StepsAside {
 
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
         match *what {
-            What::Acted(nr, Action::Ended { why: Why::SteppedDown, token }) => {
+            // From when the end began, whatever it came to in the end.
+            What::Acted(nr, Action::Ending { why: Why::SteppedDown, token, .. }) => {
                 let node = &world.nodes[nr];
                 self.aside[nr] = Some((node.clock.read(world.now) + node.rules.timing.lease() * 2, *token));
             }

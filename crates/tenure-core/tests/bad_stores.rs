@@ -1,0 +1,155 @@
+//! Stores and listeners that misbehave hurt nobody but themselves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use futures_util::Stream;
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Board, Change, Clock, DynBoard, Election, Elections, Event, LifeKind, ManualClock, Note, NoteKind, Promises,
+    Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version,
+};
+
+const LEASE: Duration = Duration::from_secs(15);
+
+/// A store that panics before it has returned a future, once told to, and whose board takes notes off
+/// but does not say so.
+struct Nasty {
+    store: MemoryStore,
+    panics: Arc<AtomicBool>,
+}
+
+impl Nasty {
+    fn mood(&self) {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "in a bad mood");
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Nasty {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    fn read(&self, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send {
+        self.mood();
+        self.store.read(seat)
+    }
+
+    fn swap(
+        &self,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        self.mood();
+        self.store.swap(seat, expected, next)
+    }
+
+    fn renew(
+        &self,
+        seat: &SeatName,
+        held: &Version,
+        record: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        self.mood();
+        self.store.renew(seat, held, record)
+    }
+
+    fn changed(&self, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
+        self.store.changed(seat, seen)
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.store.forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        None
+    }
+}
+
+impl Board for Nasty {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        Board::put(&self.store, seat, note).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        Board::list(&self.store, seat, kind).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        Board::remove(&self.store, seat, kind, key).await?;
+        Err(StoreError::unknown("perhaps"))
+    }
+}
+
+fn nasty() -> (ManualClock, Elections, Arc<AtomicBool>) {
+    let clock = ManualClock::new();
+    let panics = Arc::new(AtomicBool::new(false));
+    let store = Memory::of_kind(LifeKind::Clock, clock.clone()).store();
+    let elections = Elections::with_clock(Nasty { store, panics: panics.clone() }, clock.clone());
+    (clock, elections, panics)
+}
+
+#[test]
+fn a_store_that_panics_costs_no_term() {
+    let (clock, elections, panics) = nasty();
+    let election = elections.election("jobs").start().unwrap();
+    clock.settle();
+    let token = election.term().unwrap().token();
+    for _ in 0..4 {
+        panics.store(true, Ordering::SeqCst);
+        clock.advance(LEASE);
+        assert!(!panics.load(Ordering::SeqCst), "it was called");
+        assert_eq!(election.term().unwrap().token(), token);
+    }
+}
+
+#[test]
+fn a_request_is_obeyed_though_it_may_not_have_been_taken_off_the_board() {
+    let (clock, elections, _) = nasty();
+    let election = elections.election("jobs").start().unwrap();
+    clock.settle();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(election.request_step_down()).unwrap().is_some());
+    clock.settle();
+    assert!(!election.is_leader());
+}
+
+/// Wakers are somebody else's code, and run on the engine's thread.
+#[test]
+fn a_listener_may_ask_right_when_it_is_woken() {
+    struct Asks(OnceLock<Election>, AtomicBool);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            if let Some(election) = self.0.get() {
+                let _ = (election.leader(), election.term(), election.events());
+                self.1.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+    let (clock, elections, _) = nasty();
+    let election = elections.election("jobs").manual().start().unwrap();
+    clock.settle();
+    let asks = Arc::new(Asks(OnceLock::new(), AtomicBool::new(false)));
+    asks.0.set(election.clone()).unwrap();
+    let waker = Waker::from(asks.clone());
+    let mut events = election.events();
+    assert!(std::pin::Pin::new(&mut events).poll_next(&mut Context::from_waker(&waker)).is_pending());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let term = runtime.block_on(election.try_acquire()).unwrap();
+    assert!(term.is_some());
+    assert!(asks.1.load(Ordering::SeqCst), "it was woken");
+    assert!(matches!(runtime.block_on(events.next()), Some(Event::BecameLeader { .. })));
+}

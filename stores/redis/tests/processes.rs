@@ -1,0 +1,19 @@
+//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+
+use std::time::Duration;
+
+use tenure_redis::RedisStore;
+use tenure_testkit::fleet;
+use tenure_testkit::servers::Redis;
+
+#[test]
+fn whatever_happens_to_the_leader_another_takes_over_and_terms_never_overlap() {
+    let redis = Redis::start();
+    fleet::churn(&redis.url(), 12);
+}
+
+/// A candidate, if this process was started as one.
+#[test]
+fn child() {
+    fleet::child(Duration::from_millis(900), |url| RedisStore::from_url(url).unwrap());
+}

@@ -37,13 +37,8 @@ impl<'a> Pump<'a> {
         let mut rules = self.side.control.rules.subscribe();
         let mut queue = Queue::new();
         loop {
-            let (held, delay) = {
-                let rules = rules.borrow_and_update();
-                match self.side.way {
-                    Way::Up => (rules.hold_up, rules.delay_up),
-                    Way::Down => (rules.hold_down, rules.delay_down),
-                }
-            };
+            rules.mark_unchanged();
+            let (held, _) = self.rules();
             let due = queue.front().filter(|_| !held).map(|(due, _)| *due);
             tokio::select! {
                 _ = rules.changed() => {}
@@ -55,9 +50,19 @@ impl<'a> Pump<'a> {
                 }
                 bytes = read(self.from) => match bytes {
                     None => return,
-                    Some(bytes) => queue.push_back((Instant::now() + delay, bytes)),
+                    // By the rules of now: they may have changed while this waited.
+                    Some(bytes) => queue.push_back((Instant::now() + self.rules().1, bytes)),
                 },
             }
+        }
+    }
+
+    /// Whether what goes this way is held back, and by how much it is delayed.
+    fn rules(&self) -> (bool, Duration) {
+        let rules = self.side.control.rules.borrow();
+        match self.side.way {
+            Way::Up => (rules.hold_up, rules.delay_up),
+            Way::Down => (rules.hold_down, rules.delay_down),
         }
     }
 

@@ -103,9 +103,9 @@ Promised: CMD and everything it has started is gone before the next leader's CMD
 tenure or its guard alone is killed or stopped.
 
 Not promised: what CMD has started, if tenure and its guard both get SIGKILL (CMD itself dies);
-tenure and guard both stopped; processes frozen or in uninterruptible sleep; a CMD that raises its
-privileges (setuid), should the guard be killed; work that CMD has had others do, as by systemd-run
-or docker run. Check TENURE_TERM where it matters.
+tenure and guard both stopped, or the one stopped and the other killed; processes frozen or in
+uninterruptible sleep; a CMD that raises its privileges (setuid, sudo), unless a control group can be
+had; work that CMD has had others do, as by systemd-run or docker run. Check TENURE_TERM where it matters.
 
 Exit codes:
   CMD's own, or 128 + n if signal n ended it

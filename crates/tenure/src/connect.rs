@@ -139,7 +139,11 @@ mod tests {
         let life = |url| connect(url).unwrap().promises().life;
         assert_eq!(life("postgres://app:hunter2@db/app"), LifeKind::Clock);
         assert_eq!(life("postgresql://app@db/app?mode=session&lock_id=1337"), LifeKind::Session);
-        for url in ["postgres://app:hunter2@db/app?mode=hunter2", "postgres://app:hunter2@db:hunter2/app"] {
+        for url in [
+            "postgres://app:hunter2@db/app?mode=hunter2",
+            "postgres://app:hunter2@db:hunter2/app",
+            "postgres://app:x@hunter2@db/app",
+        ] {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
@@ -152,6 +156,8 @@ mod tests {
         {
             assert_eq!(connect(url).unwrap().promises().store, "redis", "{url}");
         }
+        let error = connect("redis://u:x?hunter2@h/0").err().expect("half a password").to_string();
+        assert!(error.contains("%3F") && !error.contains("hunter2"), "{error}");
         let error = connect("redis://u:hunter2@h?colour=hunter2").err().expect("an unknown option").to_string();
         assert!(error.contains("colour") && !error.contains("hunter2"), "{error}");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Config;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::schema::DEFAULT_SCHEMA;
 use crate::url;
@@ -115,6 +115,10 @@ impl PostgresOptions {
         let mut config: Config = plain.url.parse().map_err(|error| url::complaint(&error))?;
         if let Some(password) = &self.password {
             config.password(password);
+        }
+        let is_split_password = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(is_split_password) {
+            return Err("an @ in a password is written as %40".to_owned());
         }
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() && !plain.url.is_empty() {
             // As libpq does.

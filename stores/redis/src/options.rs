@@ -167,6 +167,9 @@ impl RedisOptions {
                 "key" => self.key = Some(value.into()),
                 "sentinel_user" => self.sentinel_user = Some(value),
                 "sentinel_password" => self.sentinel_password = Some(Secret(value)),
+                _ if name.contains(['@', ':', '/']) => {
+                    return Err("a ? in a password is written as %3F".to_owned());
+                }
                 _ => {
                     let known = "prefix, min_replicas, db, ca, cert, key, sentinel_user, sentinel_password";
                     return Err(format!("unknown option {name:?}: known are {known}"));

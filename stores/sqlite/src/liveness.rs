@@ -110,9 +110,16 @@ impl Liveness {
         death
     }
 
-    /// Removes the lock file of a process that is gone.
-    pub(crate) fn remove(&self, session: &str) {
-        let _ = std::fs::remove_file(self.path(session));
+    /// Removes the lock file of a process that is gone. It stays locked until it is removed: a process
+    /// that has just made it finds either the lock taken or the file no longer in its place.
+    pub(crate) fn remove_if_gone(&self, session: &str) {
+        let path = self.path(session);
+        if !self.is_own(session)
+            && let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = std::fs::remove_file(&path);
+        }
     }
 
     /// The sessions that have a lock file here.

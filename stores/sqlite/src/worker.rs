@@ -189,12 +189,16 @@ impl Desk {
         }
         database
             .run(|connection| connection.execute_batch(if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" }))?;
+        // First what the leader counts from, then what its followers do: were it the other way round, a
+        // pause in between would let it count on more than it has.
+        let moment = clock.get().unwrap_or(&Clock::system()).now();
+        let now = boot::now();
         let mut batch = Batch {
             connection: &database.connection,
             identity: &database.identity,
             liveness: &liveness,
-            now: boot::now(),
-            moment: clock.get().unwrap_or(&Clock::system()).now(),
+            now,
+            moment,
             beat: last_beat,
             rings: Vec::new(),
         };
@@ -243,8 +247,8 @@ fn clear_away(database: &Database, liveness: &Liveness) -> Result<(), StoreError
             .collect()
     })?;
     for session in liveness.sessions() {
-        if !named.contains(&session) && liveness.is_gone(&session) {
-            liveness.remove(&session);
+        if !named.contains(&session) {
+            liveness.remove_if_gone(&session);
         }
     }
     // Sessions without a seat renew nothing. A process that lives makes its own again when it bids.

@@ -34,11 +34,21 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     let elections = setup.elections()?;
     let options = setup.options(&args.election).overlaid(args.options.overrides());
     let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
+    let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
+    let timing = options.durations()?.check().map_err(tenure::Error::from)?;
+    if timing.drain() <= margin {
+        // It would be killed before it could be asked to end, or before it began.
+        return Err(Failure::new(format!(
+            "a lease of {} is too short for a command to wrap up in: ask for 400ms or more, and a drain above {}",
+            tenure::span::show(lease),
+            tenure::span::show(margin)
+        )));
+    }
     let election = elections.election(&args.election).options(options).start()?;
     let mut runner = Runner {
         events: election.events(),
         keeper: start_guard(&election, &args)?,
-        margin: lease.div_f64(100.0).max(Duration::from_millis(50)),
+        margin,
         teller: Teller::new(global, &args.election),
         works: false,
         guards: 1,

@@ -308,16 +308,19 @@ impl Job {
 
     /// Reaps who has ended. Returns what there is to tell of the command, and whether nothing is left.
     fn reap(&mut self) -> (Option<News>, bool) {
-        let (main, failed) = (self.main, self.failed);
-        let mut news = None;
+        let main = self.main;
+        let mut ended = None;
         let none_left = family::reap(|pid, status| {
             if main == Some(pid) {
-                news = Some(failed.map_or(News::Exited(exit(status)), |errno| News::Failed { errno }));
+                ended = Some(status);
             }
         });
-        if news.is_some() {
+        let news = ended.map(|status| {
+            // It may have told why it failed since we last heard of it; by now, that is all.
+            self.hear_shim();
             self.main = None;
-        }
+            self.failed.map_or(News::Exited(exit(status)), |errno| News::Failed { errno })
+        });
         (news, none_left)
     }
 

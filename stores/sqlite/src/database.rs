@@ -1,6 +1,6 @@
 //! Opening the database: ours and no other, and still the one at its path.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,9 +32,14 @@ impl Database {
     pub(crate) fn open(place: &Place) -> Result<Self, StoreError> {
         place.prepare()?;
         let path = &place.database;
+        // One at a time: SQLite does not wait for its turn to change the journal of a new file.
+        let gate = place.side.join("opening");
+        let turn = File::options().create(true).append(true).open(&gate);
+        let turn = turn.and_then(|file| file.lock().map(|()| file)).map_err(|error| faults::of_file(&gate, error))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|error| faults::of_sqlite(path, error))?;
         let identity = set_up(&connection, path)?;
+        drop(turn);
         let opened = std::fs::metadata(path).map_err(|error| faults::of_file(path, error))?;
         Ok(Self { connection, identity, path: path.clone(), opened, durable: true })
     }

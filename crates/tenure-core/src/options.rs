@@ -287,24 +287,6 @@ impl Settings {
 /// Variables that begin with `TENURE_` but are no options of an election.
 const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "log", "log_", "test_", "bench_"];
 
-const FIELDS: &[&str] = &[
-    "lease",
-    "renew_every",
-    "attempt",
-    "retry_every",
-    "retry_max",
-    "drain",
-    "stop_grace",
-    "drift",
-    "judge",
-    "takeover",
-    "candidate",
-    "metadata",
-    "release_on_stop",
-    "give_up_after",
-    "on_overrun",
-];
-
 /// What a file may have at its top.
 const FILE_FIELDS: &[&str] = &[
     "store",
@@ -325,6 +307,9 @@ const FILE_FIELDS: &[&str] = &[
     "give_up_after",
     "on_overrun",
 ];
+
+/// The options of an election: all of these but the first two.
+const FIELDS: &[&str] = FILE_FIELDS.split_at(2).1;
 
 /// Reads options one by one, so that an error can name the one that is wrong.
 fn from_table(table: toml::Table, path: &str, known: &[&str]) -> Result<ElectionOptions, Error> {

@@ -8,8 +8,7 @@ use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, getpid, kill_process, kill_process_group,
-    set_child_subreaper, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
 /// Makes orphans among the descendants come to this process.
@@ -34,10 +33,11 @@ pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
 /// that nobody in it can slip away by forking. To be called again until none is left, as the children
 /// of the killed become ours.
 pub(crate) fn kill(children: &[Pid]) {
-    let mine = getpgrp();
+    let mine = group("self");
     for &child in children {
-        if let Ok(group) = getpgid(Some(child))
-            && group != mine
+        let its = group(&name(child));
+        if its != mine
+            && let Some(group) = its.and_then(Pid::from_raw)
         {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -62,17 +62,46 @@ fn children_by_thread() -> Option<Vec<Pid>> {
 
 /// By asking every process for its parent.
 fn children_by_parent() -> Vec<Pid> {
-    let me = getpid().as_raw_nonzero().to_string();
+    let me = getpid().as_raw_nonzero().get();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .filter_map(|entry| {
             let child = pid(entry.file_name().to_str()?)?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            // The name, in parentheses, may hold anything.
-            let parent = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?;
+            let parent = field(entry.file_name().to_str()?, PARENT)?;
             (parent == me).then_some(child)
         })
         .collect()
+}
+
+const PARENT: usize = 1;
+const GROUP: usize = 2;
+const SESSION: usize = 3;
+
+/// Whether this child is in the session that this process is in.
+pub(crate) fn is_in_my_session(child: Pid) -> bool {
+    field(&name(child), SESSION) == field("self", SESSION)
+}
+
+/// Whether this child is in this process group.
+pub(crate) fn is_in_group(child: Pid, leader: Pid) -> bool {
+    group(&name(child)) == Some(leader.as_raw_nonzero().get())
+}
+
+/// The process group of a process; 0 if its leader is outside of this namespace, as when a container
+/// joins the group of who started it. The system calls answer the same, but rustix cannot say so.
+fn group(process: &str) -> Option<i32> {
+    field(process, GROUP)
+}
+
+/// One of the numbers that the kernel tells of a process, after its name and its state.
+fn field(process: &str, number: usize) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number)?.parse().ok()
+}
+
+fn name(process: Pid) -> String {
+    process.as_raw_nonzero().to_string()
 }
 
 fn pid(text: &str) -> Option<Pid> {

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgid, kill_process, kill_process_group, setsid, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, setsid, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -340,7 +340,7 @@ impl Job {
     /// Asks those to end, once each, that were left behind and have not heard it as part of the group.
     fn ask_orphans(&mut self) {
         for child in family::children() {
-            let heard = self.group_asked && getpgid(Some(child)) == Ok(self.group);
+            let heard = self.group_asked && family::is_in_group(child, self.group);
             if !heard && self.asked.insert(child.as_raw_nonzero().get()) {
                 let _ = kill_process(child, Signal::TERM);
                 let _ = kill_process(child, Signal::CONT);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, Signal, getsid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -168,8 +168,7 @@ impl Keeper {
     /// The guard and, once that is gone, what it guarded: those children of this process that have not
     /// been there before, as those of a shell that has become tenure were, and are of another session.
     fn family(&self) -> Vec<Pid> {
-        let mine = getsid(None);
-        let is_ours = |child: &Pid| !self.before.contains(child) && getsid(Some(*child)) != mine;
+        let is_ours = |child: &Pid| !self.before.contains(child) && !family::is_in_my_session(*child);
         family::children().into_iter().filter(|child| *child == self.guard || is_ours(child)).collect()
     }
 

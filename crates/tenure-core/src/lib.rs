@@ -32,7 +32,7 @@ pub use events::{Event, Events};
 pub use look::Look;
 pub use name::SeatName;
 pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
-pub use store::{Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
+pub use store::{Attended, Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
 pub use tenure_protocol::{
     Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment, Push, Reading,
     Record, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,

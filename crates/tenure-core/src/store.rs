@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure_protocol::{Change, Judge, Push, Reading, Record, Seat, Swap, Takeover, Version};
+use tenure_protocol::{Change, Incarnation, Judge, Push, Reading, Record, Seat, Swap, Takeover, Version};
 
 use crate::{Clock, SeatName, StoreError};
 
@@ -104,11 +104,24 @@ impl Seen {
 
 /// Small side records of a seat, never part of the seat itself: requests to the leader, and who
 /// stands.
+///
+/// A request lasts for its lifetime. An announcement, whose key is the incarnation of the process
+/// that made it, lasts for as long as that process [attends](Board::attend): it is written once, and
+/// one call for all seats of a process keeps all that it has announced.
 pub trait Board: Send + Sync {
     /// Puts a note on the board of a seat, in place of one with the same kind and key.
     fn put(&self, seat: &SeatName, note: &Note) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The notes of this kind on the board of a seat that have not outlived their lifetime.
+    /// Tells that a process is there, which counts for this long from now. Answers whether it has
+    /// been there all along, or its announcements may have been cleared away meanwhile.
+    fn attend(
+        &self,
+        process: Incarnation,
+        lifetime: Duration,
+    ) -> impl Future<Output = Result<Attended, StoreError>> + Send;
+
+    /// The notes of this kind on the board of a seat that have not outlived their lifetime, or whose
+    /// process attends.
     fn list(&self, seat: &SeatName, kind: NoteKind) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send;
 
     /// Takes a note off the board. That there is none is not an error.
@@ -125,8 +138,18 @@ pub struct Note {
     pub key: String,
     /// What it says, as JSON.
     pub value: String,
-    /// How long it stays from when it was put; a store may keep it a little longer.
+    /// How long it stays from when it was put; a store may keep it a little longer. Announcements
+    /// stay for as long as their process attends instead.
     pub lifetime: Duration,
+}
+
+/// What came of attending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// The process was there already: what it has announced is listed.
+    Still,
+    /// It was not, or no longer: what it has announced before may be gone, and is to be put again.
+    Anew,
 }
 
 /// What a note is about.
@@ -347,6 +370,8 @@ impl Store for Box<dyn DynStore> {
 pub trait DynBoard: Send + Sync {
     /// See [`Board::put`].
     fn put<'a>(&'a self, seat: &'a SeatName, note: &'a Note) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// See [`Board::attend`].
+    fn attend(&self, process: Incarnation, lifetime: Duration) -> BoxFuture<'_, Result<Attended, StoreError>>;
     /// See [`Board::list`].
     fn list<'a>(&'a self, seat: &'a SeatName, kind: NoteKind) -> BoxFuture<'a, Result<Vec<Note>, StoreError>>;
     /// See [`Board::remove`].
@@ -356,6 +381,10 @@ pub trait DynBoard: Send + Sync {
 impl<B: Board> DynBoard for B {
     fn put<'a>(&'a self, seat: &'a SeatName, note: &'a Note) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(Board::put(self, seat, note))
+    }
+
+    fn attend(&self, process: Incarnation, lifetime: Duration) -> BoxFuture<'_, Result<Attended, StoreError>> {
+        Box::pin(Board::attend(self, process, lifetime))
     }
 
     fn list<'a>(&'a self, seat: &'a SeatName, kind: NoteKind) -> BoxFuture<'a, Result<Vec<Note>, StoreError>> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::Stream;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Board, Change, Clock, DynBoard, Election, Elections, Event, LifeKind, ManualClock, Note, NoteKind, Promises,
-    Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version,
+    Attended, Board, Change, Clock, DynBoard, Election, Elections, Event, Incarnation, LifeKind, ManualClock, Note,
+    NoteKind, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -82,6 +82,10 @@ impl Store for Nasty {
 impl Board for Nasty {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         Board::put(&self.store, seat, note).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        Board::attend(&self.store, process, lifetime).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

@@ -1,6 +1,8 @@
 //! The laws, one file each. A law's name is its file's, and its doc says what it protects from.
 
-use tenure_core::DynBoard;
+use std::time::Duration;
+
+use tenure_core::{DynBoard, Incarnation};
 
 use crate::bench::Connection;
 use crate::law::laws;
@@ -43,6 +45,8 @@ laws![
     a_note_stays_until_it_is_removed,
     a_note_lives_as_long_as_it_says,
     a_note_replaces_one_of_the_same_key,
+    an_announcement_lasts_while_its_process_attends,
+    a_process_is_told_that_it_was_not_there,
     kinds_of_notes_are_apart,
     boards_of_seats_are_apart,
     notes_leave_the_seat_alone,
@@ -56,6 +60,13 @@ pub fn all() -> Vec<Law> {
 /// The laws about elections, through the real engine.
 pub fn of_elections() -> Vec<Law> {
     elections::LAWS.to_vec()
+}
+
+/// A new process that is there for longer than any law takes.
+async fn attend(board: &dyn DynBoard) -> Result<Incarnation, Failure> {
+    let process = Incarnation::from_bits(rand::random());
+    board.attend(process, Duration::from_secs(600)).await?;
+    Ok(process)
 }
 
 fn board_of(store: &Connection) -> Result<&dyn DynBoard, Failure> {

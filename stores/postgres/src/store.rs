@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use tenure_core::{
-    Board, BoxFuture, Change, Clock, DynBoard, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record,
-    Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises,
+    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
 use tokio_postgres::Config;
 
@@ -234,6 +234,10 @@ impl Store for PostgresStore {
 impl Board for PostgresStore {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         board::put(&*self.line.link().await?, seat, note).await
+    }
+
+    async fn attend(&self, _process: Incarnation, _lifetime: Duration) -> Result<Attended, StoreError> {
+        Ok(Attended::Anew)
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

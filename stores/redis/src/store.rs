@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, Value};
 use tenure_core::{
-    Board, Change, DynBoard, Identity, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record, Seat,
-    SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
+    Attended, Board, Change, DynBoard, Identity, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
+    Reading, Record, Seat, SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
 };
 
 use crate::ears::{Ear, Heard};
@@ -298,6 +298,10 @@ impl Board for RedisStore {
         let channel = if note.kind == NoteKind::Request { keys.channel.as_str() } else { "" };
         let with = [&note.key, &note.value, &lifetime, channel];
         self.ask(&keys, &scripts::PUT, &[keys.board(note.kind)], &with).await.map(drop)
+    }
+
+    async fn attend(&self, _process: Incarnation, _lifetime: Duration) -> Result<Attended, StoreError> {
+        Ok(Attended::Anew)
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

@@ -1,8 +1,9 @@
-//! The board: notes as rows, each with a lifetime on the machine's clock.
+//! The board: notes as rows. Requests have a lifetime on the machine's clock; announcements last while
+//! their process attends.
 
 use std::time::Duration;
 
-use tenure_core::{Note, NoteKind, SeatName};
+use tenure_core::{Attended, Note, NoteKind, SeatName};
 
 use crate::bells::Bell;
 use crate::boot::Boot;
@@ -12,8 +13,8 @@ pub(crate) fn put(batch: &mut Batch<'_>, seat: &SeatName, note: &Note) -> rusqli
     let lifetime = i64::try_from(note.lifetime.as_nanos()).unwrap_or(i64::MAX / 2);
     batch
         .connection
-        .prepare_cached("DELETE FROM notes WHERE clock = ?1 AND put_at + lifetime <= ?2")?
-        .execute((&Boot::this().clock, batch.now))?;
+        .prepare_cached("DELETE FROM notes WHERE kind = ?1 AND clock = ?2 AND put_at + lifetime <= ?3")?
+        .execute((NoteKind::Request.as_str(), &Boot::this().clock, batch.now))?;
     batch
         .connection
         .prepare_cached(
@@ -36,13 +37,46 @@ pub(crate) fn put(batch: &mut Batch<'_>, seat: &SeatName, note: &Note) -> rusqli
     Ok(())
 }
 
+/// Counts a process as there for a while. Clears away what those have announced who are not.
+pub(crate) fn attend(batch: &Batch<'_>, process: &str, lifetime: Duration) -> rusqlite::Result<Attended> {
+    let lifetime = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX / 2);
+    let clock = &Boot::this().clock;
+    let gone = batch
+        .connection
+        .prepare_cached("DELETE FROM attending WHERE clock <> ?1 OR until <= ?2")?
+        .execute((clock, batch.now))?;
+    if gone > 0 {
+        batch
+            .connection
+            .prepare_cached("DELETE FROM notes WHERE kind = ?1 AND key NOT IN (SELECT process FROM attending)")?
+            .execute([NoteKind::Announcement.as_str()])?;
+    }
+    let until = batch.now.saturating_add(lifetime);
+    let kept = batch
+        .connection
+        .prepare_cached("UPDATE attending SET until = ?2 WHERE process = ?1")?
+        .execute((process, until))?;
+    if kept == 1 {
+        return Ok(Attended::Still);
+    }
+    batch
+        .connection
+        .prepare_cached("INSERT INTO attending (process, clock, until) VALUES (?1, ?2, ?3)")?
+        .execute((process, clock, until))?;
+    Ok(Attended::Anew)
+}
+
 /// What was put before a restart of the machine has outlived it.
 pub(crate) fn list(batch: &Batch<'_>, seat: &SeatName, kind: NoteKind) -> rusqlite::Result<Vec<Note>> {
     batch
         .connection
         .prepare_cached(
             "SELECT key, value, lifetime FROM notes
-             WHERE seat = ?1 AND kind = ?2 AND clock = ?3 AND put_at + lifetime > ?4 ORDER BY put_at, key",
+             WHERE seat = ?1 AND kind = ?2 AND clock = ?3 AND CASE kind
+                 WHEN 'announcement' THEN EXISTS (
+                     SELECT 1 FROM attending WHERE process = key AND attending.clock = ?3 AND until > ?4)
+                 ELSE put_at + lifetime > ?4 END
+             ORDER BY put_at, key",
         )?
         .query_map((seat.as_str(), kind.as_str(), &Boot::this().clock, batch.now), |row| {
             let lifetime: i64 = row.get(2)?;

@@ -162,6 +162,13 @@ const SQL: &str = "
     -- Tokens stay above these, also if a seat was removed.
     CREATE TABLE floors (name TEXT PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
 
+    -- Until when each process that attends is there.
+    CREATE TABLE attending (
+        process TEXT PRIMARY KEY,
+        clock TEXT NOT NULL,
+        until INTEGER NOT NULL
+    ) WITHOUT ROWID;
+
     CREATE TABLE notes (
         seat TEXT NOT NULL,
         kind TEXT NOT NULL,

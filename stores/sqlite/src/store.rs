@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use tenure_core::{
-    Board, BoxFuture, Change, Clock, DynBoard, Judge, Life, LifeKind, Note, NoteKind, Promises, Push, Reading, Record,
-    Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises,
+    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
 
 use crate::bells::{Bell, Bells};
@@ -192,6 +192,11 @@ impl Board for SqliteStore {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         let (seat, note) = (seat.clone(), note.clone());
         self.run(Need::Write, move |batch| board::put(batch, &seat, &note).map(Ok)).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        let process = process.to_string();
+        self.run(Need::Write, move |batch| board::attend(batch, &process, lifetime).map(Ok)).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

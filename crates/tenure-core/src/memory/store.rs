@@ -9,8 +9,8 @@ use futures_util::future::select;
 use super::Memory;
 use super::world::{Failure, Session, SessionId, State, World};
 use crate::{
-    Board, Change, DynBoard, Judge, LifeKind, Moment, Note, NoteKind, Promises, Push, Reading, Record, SeatName, Seen,
-    Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, Change, DynBoard, Incarnation, Judge, LifeKind, Moment, Note, NoteKind, Promises, Push, Reading,
+    Record, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
 
 /// A connection to a [`Memory`].
@@ -125,7 +125,7 @@ impl MemoryStore {
         let mut state = self.world.lock();
         let now = self.world.clock.now();
         let slot = state.slots.entry(seat.clone()).or_default();
-        if seen.requests && slot.notes(NoteKind::Request, now).next().is_some() {
+        if seen.requests && slot.has_requests(now) {
             return Ok(Change::Look);
         }
         let holder = slot.written.as_ref().map_or(0, |written| written.session);
@@ -258,11 +258,13 @@ impl Board for MemoryStore {
         Ok(())
     }
 
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        Ok(self.world.lock().attend(process, self.world.clock.now(), lifetime))
+    }
+
     fn list(&self, seat: &SeatName, kind: NoteKind) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
-        let now = self.world.clock.now();
-        let state = self.world.lock();
-        let notes = state.slots.get(seat).map(|slot| slot.notes(kind, now).cloned().collect());
-        std::future::ready(Ok(notes.unwrap_or_default()))
+        let notes = self.world.lock().notes(seat, kind, self.world.clock.now());
+        std::future::ready(Ok(notes))
     }
 
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::Calls;
 use crate::{
-    Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteKind, Reading, Record, Seat, SeatName, StoreTime, Token,
-    Version, record,
+    Attended, Clock, Fault, Identity, Incarnation, Life, LifeKind, Moment, Note, NoteKind, Reading, Record, Seat,
+    SeatName, StoreTime, Token, Version, record,
 };
 
 /// All seats, and the connections that hold them.
@@ -24,6 +24,8 @@ pub(super) struct World {
 pub(super) struct State {
     pub(super) slots: BTreeMap<SeatName, Slot>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// Until when each process that attends is there.
+    attending: BTreeMap<String, Moment>,
     failures: VecDeque<Failure>,
     identity: Option<Identity>,
     /// How far the store's clock is off.
@@ -221,6 +223,23 @@ impl State {
         self.numbers += 1;
         self.numbers
     }
+
+    /// Counts a process as there for a while.
+    pub(super) fn attend(&mut self, process: Incarnation, now: Moment, lifetime: Duration) -> Attended {
+        let was_there = self.attending.insert(process.to_string(), now + lifetime).is_some_and(|until| now < until);
+        if was_there { Attended::Still } else { Attended::Anew }
+    }
+
+    /// The notes of this kind on the board of a seat that are to be listed.
+    pub(super) fn notes(&self, seat: &SeatName, kind: NoteKind, now: Moment) -> Vec<Note> {
+        let attends = |note: &Note| self.attending.get(&note.key).is_some_and(|until| now < *until);
+        let lasts = |(note, put): &&(Note, Moment)| match kind {
+            NoteKind::Request => now < *put + note.lifetime,
+            NoteKind::Announcement => attends(note),
+        };
+        let notes = self.slots.get(seat).into_iter().flat_map(|slot| &slot.notes);
+        notes.filter(|(note, _)| note.kind == kind).filter(lasts).map(|(note, _)| note.clone()).collect()
+    }
 }
 
 impl Slot {
@@ -233,11 +252,8 @@ impl Slot {
         self.notes.retain(|(note, _)| note.kind != kind || note.key != key);
     }
 
-    pub(super) fn notes(&self, kind: NoteKind, now: Moment) -> impl Iterator<Item = &Note> {
-        self.notes
-            .iter()
-            .filter(move |(note, put)| note.kind == kind && now < *put + note.lifetime)
-            .map(|(note, _)| note)
+    pub(super) fn has_requests(&self, now: Moment) -> bool {
+        self.notes.iter().any(|(note, put)| note.kind == NoteKind::Request && now < *put + note.lifetime)
     }
 }
 

@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tenure_core::{
-    Board, DynBoard, Life, Note, NoteKind, Promises, Reading, Record, Seat, SeatName, Store, StoreError, Swap, Token,
-    Version, record,
+    Attended, Board, DynBoard, Incarnation, Life, Note, NoteKind, Promises, Reading, Record, Seat, SeatName, Store,
+    StoreError, Swap, Token, Version, record,
 };
 
 /// Seats in a folder.
@@ -34,9 +34,13 @@ impl FolderStore {
         act: impl FnOnce(&Files) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let files = Files::of(&self.folder, seat);
-        let ran = tokio::task::spawn_blocking(move || act(&files)).await;
-        ran.unwrap_or_else(|gone| Err(StoreError::unknown("the thread that did it is gone").because(gone)))
+        run(move || act(&files)).await
     }
+}
+
+async fn run<T: Send + 'static>(act: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> Result<T, StoreError> {
+    let ran = tokio::task::spawn_blocking(act).await;
+    ran.unwrap_or_else(|gone| Err(StoreError::unknown("the thread that did it is gone").because(gone)))
 }
 
 impl Store for FolderStore {
@@ -125,14 +129,34 @@ impl Board for FolderStore {
         .await
     }
 
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        let (folder, process) = (self.folder.clone(), process.to_string());
+        let until = now_ms().saturating_add(lifetime.as_millis() as u64);
+        let act = move || {
+            let was_there = attends(&folder, &process);
+            let file = attending(&folder, &process);
+            fs::create_dir_all(file.parent().unwrap_or(&file)).map_err(refused)?;
+            // Whole or not at all. Only this process writes it, and after a restart nobody attends.
+            fs::write(file.with_extension("draft"), until.to_string()).map_err(refused)?;
+            fs::rename(file.with_extension("draft"), &file).map_err(refused)?;
+            Ok(if was_there { Attended::Still } else { Attended::Anew })
+        };
+        run(act).await
+    }
+
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        let folder = self.folder.clone();
         self.run(seat, move |files| {
             let text = |note: &Value, name: &str| note[name].as_str().unwrap_or_default().to_owned();
             let left = |note: &Value| note["until_ms"].as_u64().unwrap_or(0).saturating_sub(now_ms());
+            let lasts = |note: &Value| match kind {
+                NoteKind::Request => left(note) > 0,
+                NoteKind::Announcement => attends(&folder, &text(note, "key")),
+            };
             Ok(files
                 .notes()?
                 .iter()
-                .filter(|note| note["kind"] == kind.as_str() && left(note) > 0)
+                .filter(|note| note["kind"] == kind.as_str() && lasts(note))
                 .map(|note| Note {
                     kind,
                     key: text(note, "key"),
@@ -152,6 +176,16 @@ impl Board for FolderStore {
 
 fn is(note: &Value, kind: NoteKind, key: &str) -> bool {
     note["kind"] == kind.as_str() && note["key"] == key
+}
+
+/// The file that says until when a process attends.
+fn attending(folder: &Path, process: &str) -> PathBuf {
+    folder.join("attending").join(process)
+}
+
+fn attends(folder: &Path, process: &str) -> bool {
+    let until = fs::read_to_string(attending(folder, process)).ok().and_then(|until| until.parse::<u64>().ok());
+    until.is_some_and(|until| until > now_ms())
 }
 
 /// The files of one seat.
@@ -199,7 +233,8 @@ impl Files {
     fn change_notes(&self, change: impl FnOnce(&mut Vec<Value>)) -> Result<(), StoreError> {
         let _lock = self.lock()?;
         let mut notes = self.notes()?;
-        notes.retain(|note| note["until_ms"].as_u64().is_some_and(|until| until > now_ms()));
+        let is_request = |note: &Value| note["kind"] == NoteKind::Request.as_str();
+        notes.retain(|note| !is_request(note) || note["until_ms"].as_u64().is_some_and(|until| until > now_ms()));
         change(&mut notes);
         self.write(&self.notes, &Value::from(notes).to_string())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure_core::{Note, NoteKind};
 
+use super::attend;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::{Bench, Verdict};
@@ -16,9 +17,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("replaced");
     let (one, other) = (bench.connect(), bench.connect());
     let (one, other) = (crate::laws::board_of(&one)?, crate::laws::board_of(&other)?);
+    let process = attend(one).await?;
     for (board, value) in [(one, "1"), (other, "2"), (one, "3")] {
         let note =
-            Note { kind: NoteKind::Announcement, key: "k".into(), value: value.into(), lifetime: Duration::from_secs(60) };
+            Note { kind: NoteKind::Announcement, key: process.to_string(), value: value.into(), lifetime: Duration::from_secs(60) };
         board.put(&seat, &note).await?;
         let listed = other.list(&seat, NoteKind::Announcement).await?;
         ensure!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tenure_core::{Change, Note, NoteKind, Seen};
 
+use super::attend;
 use crate::bench::candidate;
 use crate::failure::ensure;
 use crate::law::Need;
@@ -20,7 +21,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     bench.write(&leader, &seat, None, &bench.held(&candidate("leader"), 1)).await?;
     let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
     let board = asker.board().ok_or_else(|| Failure::new("the store has a board only at times"))?;
-    let note = |kind| Note { kind, key: "k".into(), value: "{}".into(), lifetime: Duration::from_secs(60) };
+    let key = attend(board).await?.to_string();
+    let note = |kind| Note { kind, key: key.clone(), value: "{}".into(), lifetime: Duration::from_secs(60) };
 
     let (watcher, watched, minded) = (leader.clone(), seat.clone(), seen.clone());
     let watch = tokio::spawn(async move { watcher.changed(&watched, &minded).await });
@@ -33,7 +35,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let change = bench.within("that a request which lay there wakes a watch", leader.changed(&seat, &seen)).await?;
     ensure!(change == Change::Look, "a request resolved a watch with {change:?}");
 
-    board.remove(&seat, NoteKind::Request, "k").await?;
+    board.remove(&seat, NoteKind::Request, &key).await?;
     let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
     let quiet = tokio::time::timeout(bench.lease() / 20, leader.changed(&seat, &seen)).await;
     ensure!(quiet.is_err(), "a request that was taken off the board still wakes the leader");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tenure_core::{Note, NoteKind};
 
+use super::attend;
 use crate::bench::candidate;
 use crate::failure::ensure;
 use crate::law::Need;
@@ -18,8 +19,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("alone");
     let (store, other) = (bench.connect(), bench.connect());
     let board = crate::laws::board_of(&other)?;
+    let key = attend(board).await?.to_string();
     let note =
-        |kind| Note { kind, key: "k".into(), value: "{}".into(), lifetime: Duration::from_secs(60) };
+        |kind| Note { kind, key: key.clone(), value: "{}".into(), lifetime: Duration::from_secs(60) };
     // Also before there is a seat.
     board.put(&seat, &note(NoteKind::Announcement)).await?;
     let reading = bench.within("a reading", store.read(&seat)).await??;
@@ -27,7 +29,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let me = candidate("me");
     let held = bench.write(&store, &seat, None, &bench.held(&me, 1)).await?;
     board.put(&seat, &note(NoteKind::Request)).await?;
-    board.remove(&seat, NoteKind::Request, "k").await?;
+    board.remove(&seat, NoteKind::Request, &key).await?;
     let seen = bench.read(&store, &seat).await?;
     ensure!(seen.version == held.version, "a note has changed the version of the seat");
     bench.renew(&store, &seat, &held.version, &bench.held(&me, 1)).await?;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Board, Change, Clock, DynBoard, DynStore, Note, NoteKind, Promises, Reading, Record, SeatName, Seen, Store,
-    StoreError, Swap, Version,
+    Attended, Board, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading, Record,
+    SeatName, Seen, Store, StoreError, Swap, Version,
 };
 use tokio::sync::watch;
 
@@ -123,6 +123,11 @@ impl<S: Store> Board for Blocking<S> {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         self.brake.pass();
         on_board(&self.store as &dyn DynStore, |board| board.put(seat, note)).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        self.brake.pass();
+        on_board(&self.store as &dyn DynStore, |board| board.attend(process, lifetime)).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

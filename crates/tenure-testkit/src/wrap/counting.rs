@@ -1,8 +1,10 @@
 //! A store that counts the calls made to it.
 
+use std::time::Duration;
+
 use tenure_core::{
-    Board, Change, Clock, DynBoard, DynStore, Note, NoteKind, Promises, Reading, Record, SeatName, Seen, Store,
-    StoreError, Swap, Version,
+    Attended, Board, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading, Record,
+    SeatName, Seen, Store, StoreError, Swap, Version,
 };
 use tokio::sync::watch;
 
@@ -109,6 +111,11 @@ impl<S: Store> Board for Counting<S> {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         self.count(|counts| &mut counts.notes);
         on_board(&self.store as &dyn DynStore, |board| board.put(seat, note)).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        self.count(|counts| &mut counts.notes);
+        on_board(&self.store as &dyn DynStore, |board| board.attend(process, lifetime)).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

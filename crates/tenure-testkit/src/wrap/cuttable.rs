@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tenure_core::{
-    Board, BoxFuture, Change, Clock, DynBoard, DynStore, Note, NoteKind, Promises, Reading, Record, SeatName, Seen,
-    Store, StoreError, Swap, Version,
+    Attended, Board, BoxFuture, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading,
+    Record, SeatName, Seen, Store, StoreError, Swap, Version,
 };
 use tokio::sync::watch;
 
@@ -196,6 +197,10 @@ impl Store for Cuttable {
 impl Board for Cuttable {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         self.wire.pass(true, async |store| on_board(&*store, |board| board.put(seat, note)).await).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        self.wire.pass(true, async |store| on_board(&*store, |board| board.attend(process, lifetime)).await).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

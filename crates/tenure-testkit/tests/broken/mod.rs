@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Board, BoxFuture, Change, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Reading, Record, SeatName, Seen,
-    Store, StoreError, Swap, Version,
+    Attended, Board, BoxFuture, Change, DynBoard, DynStore, Incarnation, LifeKind, Note, NoteKind, Promises, Reading,
+    Record, SeatName, Seen, Store, StoreError, Swap, Version,
 };
 use tenure_testkit::{MemorySubject, Subject};
 
@@ -61,6 +61,15 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
         kind: NoteKind,
     ) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
         Board::list(&parts.store, seat, kind)
+    }
+
+    fn attend(
+        &self,
+        parts: &Parts,
+        process: Incarnation,
+        lifetime: Duration,
+    ) -> impl Future<Output = Result<Attended, StoreError>> + Send {
+        Board::attend(&parts.store, process, lifetime)
     }
 
     fn remove(
@@ -125,6 +134,11 @@ impl<B: Bend> Board for Bent<B> {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
         self.board_works()?;
         self.bend.put(&self.parts, seat, note).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        self.board_works()?;
+        self.bend.attend(&self.parts, process, lifetime).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
@@ -232,6 +246,8 @@ breakers![
     minds_no_requests::MindsNoRequests breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
     loses_notes::LosesNotes breaks a_note_stays_until_it_is_removed on Clock,
     keeps_notes_for_ever::KeepsNotesForEver breaks a_note_lives_as_long_as_it_says on Clock,
+    lists_the_dead::ListsTheDead breaks an_announcement_lasts_while_its_process_attends on Clock,
+    greets_nobody_anew::GreetsNobodyAnew breaks a_process_is_told_that_it_was_not_there on Clock,
     keeps_every_note_of_a_key::KeepsEveryNote breaks a_note_replaces_one_of_the_same_key on Clock,
     mixes_kinds::MixesKinds breaks kinds_of_notes_are_apart on Clock,
     has_one_board_for_all::OneBoardForAll breaks boards_of_seats_are_apart on Clock,

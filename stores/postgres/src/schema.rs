@@ -38,6 +38,11 @@ CREATE TABLE IF NOT EXISTS {name}.notes (
     expires timestamptz NOT NULL,
     PRIMARY KEY (seat, kind, key)
 );
+CREATE INDEX IF NOT EXISTS notes_process ON {name}.notes (key) WHERE kind = 'announcement';
+CREATE TABLE IF NOT EXISTS {name}.attending (
+    process text COLLATE "C" PRIMARY KEY,
+    until timestamptz NOT NULL
+);
 COMMENT ON TABLE {name}.seats IS '{MARK}{VERSION}';
 "#
     )

@@ -236,8 +236,8 @@ impl Board for PostgresStore {
         board::put(&*self.line.link().await?, seat, note).await
     }
 
-    async fn attend(&self, _process: Incarnation, _lifetime: Duration) -> Result<Attended, StoreError> {
-        Ok(Attended::Anew)
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        board::attend(&*self.line.link().await?, process, lifetime).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {

@@ -20,5 +20,5 @@ mod url;
 mod waiting;
 
 pub use options::{Mode, PostgresOptions, SslMode};
-pub use schema::{DEFAULT_SCHEMA, lock_id_of, schema_sql};
+pub use schema::{DEFAULT_SCHEMA, grants_sql, lock_id_of, schema_sql};
 pub use store::PostgresStore;

@@ -48,6 +48,15 @@ COMMENT ON TABLE {name}.seats IS '{MARK}{VERSION}';
     )
 }
 
+/// The SQL that lets a role use the tables, and no more than that.
+pub fn grants_sql(schema: &str, role: &str) -> String {
+    let (schema, role) = (quoted(schema), quoted(role));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};\n"
+    )
+}
+
 /// Makes the tables, one process after the other: `IF NOT EXISTS` does not keep two from trying at once.
 pub(crate) fn creation(schema: &str) -> String {
     format!("SELECT pg_advisory_xact_lock({CREATION_LOCK}); {}", schema_sql(schema))

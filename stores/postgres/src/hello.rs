@@ -41,13 +41,11 @@ pub(crate) async fn greet(
     process: &ProcessId,
     schema: &str,
 ) -> Result<Server, StoreError> {
-    // Sent together: connecting is to take no longer than it must.
     let table = |name| format!("{}.{name}", schema::quoted(schema));
     let (first, last) = (table("seats"), table("attending"));
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&first, Type::TEXT), (&last, Type::TEXT)];
-    let (row, identity) =
-        futures_util::future::join(client.query_typed_one(QUESTIONS, &params), identity(client)).await;
-    let row = row.map_err(faults::of_statement)?;
+    // One after the other: there may be a pooler that mixes up what is asked together.
+    let row = client.query_typed_one(QUESTIONS, &params).await.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
     if row.get(1) {
         return Err(StoreError::denied(format!(
@@ -69,7 +67,7 @@ pub(crate) async fn greet(
     Ok(Server {
         version: row.get(3),
         pooled,
-        seats: Statements::new(schema, identity?),
+        seats: Statements::new(schema, identity(client).await?),
         board: board::Statements::new(schema),
     })
 }

@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS {name}.notes (
     PRIMARY KEY (seat, kind, key)
 );
 CREATE INDEX IF NOT EXISTS notes_process ON {name}.notes (key) WHERE kind = 'announcement';
+CREATE INDEX IF NOT EXISTS notes_expires ON {name}.notes (expires) WHERE kind = 'request';
 CREATE TABLE IF NOT EXISTS {name}.attending (
     process text COLLATE "C" PRIMARY KEY,
     until timestamptz NOT NULL

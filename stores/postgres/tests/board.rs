@@ -45,18 +45,21 @@ fn what_a_dead_process_has_announced_is_cleared_away_by_those_who_live() {
 }
 
 #[test]
-fn an_announcement_whose_process_never_came_does_not_stay_for_ever() {
+fn what_is_announced_by_who_never_came_and_what_was_asked_too_long_ago_is_cleared_away() {
     let server = Postgres::start();
     runtime().block_on(async {
         let store = PostgresStore::at(&server.url()).unwrap();
-        let [never, later, alive] = [1, 2, 3].map(Incarnation::from_bits);
+        let [never, alive] = [1, 2].map(Incarnation::from_bits);
         let seat = SeatName::new("seat").unwrap();
         store.put(&seat, &announcement(never)).await.unwrap();
-        server.sql("UPDATE tenure.notes SET expires = expires - interval '2 hours'");
-        store.put(&seat, &announcement(later)).await.unwrap();
-        store.put(&seat, &announcement(alive)).await.unwrap();
-        assert_eq!(server.sql("SELECT count(*) FROM tenure.notes"), "2");
+        let request = Note { kind: NoteKind::Request, lifetime: Duration::from_millis(1), ..announcement(never) };
+        store.put(&seat, &request).await.unwrap();
         assert_eq!(store.list(&seat, NoteKind::Announcement).await.unwrap(), []);
+        let began = std::time::Instant::now();
+        while server.sql("SELECT count(*) FROM tenure.notes") != "0" {
+            assert!(began.elapsed() < PATIENCE, "notes that mean nothing stay for ever");
+            store.attend(alive, LONG).await.unwrap();
+        }
     });
 }
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Candidate, Leader, Moment, Rules};
+use tenure_protocol::{Candidate, Fault, Leader, Moment, Rules, Score, Token};
 use tokio::sync::{Notify, oneshot};
 
 use crate::driver::{Command, ElectionId};
 use crate::elections::Engine;
 use crate::events::{Entry, Queue};
 use crate::term::TermState;
-use crate::{Clock, Ended, Error, Event, Events, SeatName, StoreError, Term};
+use crate::{CandidateStatus, Clock, Ended, Error, Event, Events, Health, Metadata, SeatName, StoreError, Term};
 
 /// A candidate's part in one election. Cheap to clone; clones are the same candidate.
 ///
@@ -112,6 +112,67 @@ impl Election {
         self.ask(|election, reply| Command::RequestStepDown { election, reply }).await
     }
 
+    /// Hands the seat over to the candidate with this id: whoever leads, be it this candidate or
+    /// another one that is asked by way of the store's board, wraps up its work and gives up the seat
+    /// in favour of that candidate; the others leave it the seat for a third of a lease. Returns when
+    /// the leader has been told, not when the seat has moved: see [`events`](Self::events).
+    ///
+    /// # Errors
+    /// If no such candidate stands, if it leads already or is not well, if nobody leads who could hand
+    /// over or is doing so already, if the store has no board, or fails.
+    pub async fn transfer_to(&self, candidate: &str) -> Result<(), Error> {
+        let to = candidate.to_owned();
+        self.ask(|election, reply| Command::Transfer { election, to, reply }).await
+    }
+
+    /// Who stands, the leader first: candidates of this election in all processes, as they have
+    /// announced themselves on the store's board. One that died is listed for at most its lease.
+    ///
+    /// # Errors
+    /// If the store has no board, or fails.
+    pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
+        let seat = self.shared.name.clone();
+        self.ask(|_, reply| Command::Candidates { seat, reply }).await
+    }
+
+    /// Reports how well this candidate is, from 0 to 1, and what to tell about it. Below `min_health` it
+    /// does not stand, and hands over if it leads; once it has been well for a lease, it stands again.
+    ///
+    /// Takes no time: the report is announced, and taken into account, by the engine.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let election = Elections::new(MemoryStore::new()).election("jobs").start()?;
+    /// election.report_health(0.9, [("queue", "17")])?;
+    /// election.report_health(1.0, ())?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the score is not from 0 to 1, or the metadata are longer than 64 KB: then nothing changes.
+    pub fn report_health(&self, score: f64, metadata: impl Into<Metadata>) -> Result<(), Error> {
+        let score = Score::new(score)
+            .ok_or_else(|| Error::BadHealth(format!("a score of {score} makes no sense: it is from 0 to 1")))?;
+        let metadata = metadata.into();
+        Metadata::check(&metadata.0)?;
+        self.engine.line().send(Command::Report { election: self.shared.id, score, metadata });
+        Ok(())
+    }
+
+    /// Reports that this candidate is well (a score of 1) or not (0). See
+    /// [`report_health`](Self::report_health).
+    ///
+    /// # Errors
+    /// If the metadata are longer than 64 KB: then nothing changes.
+    pub fn report_healthy(&self, healthy: bool, metadata: impl Into<Metadata>) -> Result<(), Error> {
+        self.report_health(f64::from(u8::from(healthy)), metadata)
+    }
+
+    /// How the election fares as seen from here, for health checks of this program.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
     /// Hands over, if this candidate leads: its work wraps up, the seat is given up, and it does
     /// not stand again until another has led or two leases have passed. A request: it may be made
     /// from anywhere, from work and handlers too, and does not wait.
@@ -194,6 +255,27 @@ impl Observer {
     pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
         self.0.0.request_step_down().await
     }
+
+    /// See [`Election::transfer_to`].
+    ///
+    /// # Errors
+    /// See there.
+    pub async fn transfer_to(&self, candidate: &str) -> Result<(), Error> {
+        self.0.0.transfer_to(candidate).await
+    }
+
+    /// See [`Election::candidates`].
+    ///
+    /// # Errors
+    /// If the store has no board, or fails.
+    pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
+        self.0.0.candidates().await
+    }
+
+    /// See [`Election::health`].
+    pub fn health(&self) -> Health {
+        self.0.0.health()
+    }
 }
 
 impl Drop for StopOnDrop {
@@ -225,6 +307,12 @@ pub(crate) struct State {
     pub(crate) ended: Option<Ended>,
     /// What the store complains of, until it works again.
     pub(crate) failing: Option<Arc<StoreError>>,
+    /// Since when.
+    pub(crate) failing_since: Moment,
+    /// The term whose work is still running though it is over.
+    pub(crate) overran: Option<Token>,
+    /// Whether this candidate is well enough to lead.
+    pub(crate) unfit: bool,
     listeners: Vec<Weak<Queue>>,
 }
 
@@ -255,6 +343,36 @@ impl Shared {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn health(&self) -> Health {
+        let state = self.state();
+        let unhealthy = |reason: String| Health::Unhealthy { reason };
+        if let Some(ended) = &state.ended {
+            return unhealthy(format!("the election has ended here: {ended}"));
+        }
+        if let Some(token) = state.overran {
+            return unhealthy(format!("work of term {token} is still running though the term is over"));
+        }
+        if let Some(error) = &state.failing {
+            // One call that failed is nothing to worry about.
+            let long = self.clock.now().since(state.failing_since) >= self.lease / 3;
+            match error.fault() {
+                Fault::Denied => return unhealthy(format!("the store denies us: {error}")),
+                _ if long => return unhealthy(format!("the store cannot be reached: {error}")),
+                _ => {}
+            }
+        }
+        let note = if state.unfit { "; not well enough to lead itself" } else { "" };
+        if self.is_leader() {
+            return Health::Healthy { reason: format!("leads{note}") };
+        }
+        match &state.leader {
+            Some(leader) if leader.candidate != self.candidate => {
+                Health::Healthy { reason: format!("{} leads{note}", leader.candidate) }
+            }
+            _ => Health::Degraded { reason: format!("no leader is seen{note}") },
+        }
     }
 
     pub(crate) async fn stopped(&self) -> Ended {

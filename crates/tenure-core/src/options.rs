@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
-use tenure_protocol::{Durations, Judge, Takeover};
+use tenure_protocol::{Durations, Judge, Rules, Score, Takeover};
 
 use crate::{Error, SeatName, span};
 
@@ -71,6 +71,25 @@ pub struct ElectionOptions {
     /// seat name this candidate all the same, it is left to lapse, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub give_up_after: Option<u32>,
+    /// The higher, the sooner this candidate's turn when the seat is free (0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Whether this candidate, once it has been well for two leases, asks a leader of lower priority to
+    /// hand over (false).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempt: Option<bool>,
+    /// A candidate below this does not stand (0.8); 0 turns that off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_health: Option<f64>,
+    /// Whether a leader that falls below `min_health` hands over (true).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_down_when_unhealthy: Option<bool>,
+    /// How often the health check is called, if there is one (lease / 3).
+    #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
+    pub health_every: Option<Duration>,
+    /// How long the health check may take; later counts as a score of 0 (lease * 2 / 15).
+    #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
+    pub health_timeout: Option<Duration>,
     /// What to do when work is still running after its term has ended: `tell` or `abort` (tell).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_overrun: Option<OnOverrun>,
@@ -133,8 +152,21 @@ impl ElectionOptions {
             metadata,
             release_on_stop: over.release_on_stop.or(self.release_on_stop),
             give_up_after: over.give_up_after.or(self.give_up_after),
+            priority: over.priority.or(self.priority),
+            preempt: over.preempt.or(self.preempt),
+            min_health: over.min_health.or(self.min_health),
+            step_down_when_unhealthy: over.step_down_when_unhealthy.or(self.step_down_when_unhealthy),
+            health_every: over.health_every.or(self.health_every),
+            health_timeout: over.health_timeout.or(self.health_timeout),
             on_overrun: over.on_overrun.or(self.on_overrun),
         }
+    }
+
+    /// The least health asked for.
+    pub fn least_health(&self) -> Result<Score, Error> {
+        let Some(least) = self.min_health else { return Ok(Rules::MIN_HEALTH) };
+        Score::new(least)
+            .ok_or_else(|| Error::Option(format!("min_health = {least} makes no sense: it is from 0 (off) to 1")))
     }
 
     /// The durations asked for.
@@ -305,6 +337,12 @@ const FILE_FIELDS: &[&str] = &[
     "metadata",
     "release_on_stop",
     "give_up_after",
+    "priority",
+    "preempt",
+    "min_health",
+    "step_down_when_unhealthy",
+    "health_every",
+    "health_timeout",
     "on_overrun",
 ];
 
@@ -359,6 +397,14 @@ struct Raw {
     metadata: BTreeMap<String, String>,
     release_on_stop: Option<bool>,
     give_up_after: Option<u32>,
+    priority: Option<i32>,
+    preempt: Option<bool>,
+    min_health: Option<f64>,
+    step_down_when_unhealthy: Option<bool>,
+    #[serde(default, with = "span::option")]
+    health_every: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    health_timeout: Option<Duration>,
     on_overrun: Option<OnOverrun>,
     #[serde(flatten)]
     unknown: BTreeMap<String, IgnoredAny>,
@@ -385,6 +431,12 @@ impl<'de> Deserialize<'de> for ElectionOptions {
             metadata: raw.metadata,
             release_on_stop: raw.release_on_stop,
             give_up_after: raw.give_up_after,
+            priority: raw.priority,
+            preempt: raw.preempt,
+            min_health: raw.min_health,
+            step_down_when_unhealthy: raw.step_down_when_unhealthy,
+            health_every: raw.health_every,
+            health_timeout: raw.health_timeout,
             on_overrun: raw.on_overrun,
         })
     }
@@ -412,9 +464,11 @@ impl From<TakeoverOption> for Takeover {
 /// The text of a variable as the value that a file would have.
 fn variable(key: &str, text: &str) -> Result<toml::Value, String> {
     Ok(match key {
-        "drift" => toml::Value::Float(text.parse().map_err(|_| format!("{text:?} is not a number"))?),
-        "give_up_after" => toml::Value::Integer(text.parse().map_err(|_| format!("{text:?} is not a whole number"))?),
-        "release_on_stop" => toml::Value::Boolean(match text {
+        "drift" | "min_health" => toml::Value::Float(text.parse().map_err(|_| format!("{text:?} is not a number"))?),
+        "give_up_after" | "priority" => {
+            toml::Value::Integer(text.parse().map_err(|_| format!("{text:?} is not a whole number"))?)
+        }
+        "release_on_stop" | "preempt" | "step_down_when_unhealthy" => toml::Value::Boolean(match text {
             "1" | "true" | "yes" | "on" => true,
             "0" | "false" | "no" | "off" => false,
             _ => return Err(format!("{text:?} is neither true nor false")),

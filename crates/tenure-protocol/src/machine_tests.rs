@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::Machine;
 use crate::*;
 
+#[path = "turn_tests.rs"]
+mod turn;
+
 const LEASE: Duration = Duration::from_secs(15);
 
 /// A machine, a clock moved by hand, and what the machine asks for.
@@ -31,7 +34,10 @@ impl Script {
     /// Leads term 1, won at 100 s.
     fn leading(change: impl FnOnce(&mut Rules)) -> Self {
         let mut script = Self::with(change);
-        script.tell(read(None));
+        if script.tell(read(None)) == [Action::ReadRoster] {
+            script.tell(Input::Roster(Vec::new()));
+            script.tell(read(None));
+        }
         script.tell(done("v1"));
         assert_eq!(script.term(), Some(1));
         script
@@ -97,6 +103,8 @@ fn seat(holder: Option<Candidate>, token: u64, version: &str) -> Seat {
         lease: LEASE,
         since_ms: None,
         heir: None,
+        priority: 0,
+        ranked: false,
         metadata: Arc::default(),
         nonce: 0,
         unknown: Arc::default(),
@@ -440,7 +448,7 @@ fn who_steps_down_holds_back_until_another_has_led() {
 #[test]
 fn a_request_on_the_board_counts_for_its_own_term_only() {
     let mut script = Script::leading(|_| {});
-    let request = |token| Input::Requests(vec![Request::StepDown { token: Token::new(token) }]);
+    let request = |token| Input::Requests(vec![Request::StepDown { token: Token::new(token), to: None }]);
     assert_eq!(script.tell(request(7)), []);
     assert!(matches!(script.tell(request(1))[..], [Action::Ending { why: Why::SteppedDown, .. }]));
 }

@@ -264,6 +264,8 @@ fn blank() -> Record {
         lease: Duration::from_secs(15),
         since_ms: None,
         heir: None,
+        priority: 0,
+        ranked: false,
         metadata: Arc::default(),
         nonce: 0,
         unknown: Arc::default(),

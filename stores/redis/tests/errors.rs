@@ -225,9 +225,15 @@ async fn the_rights_that_the_readme_names_are_enough() {
     within("it may ask", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = store(&url);
-    let note = Note { kind: NoteKind::Announcement, key: "k".into(), value: "{}".into(), lifetime: lease };
+    let process = Incarnation::from_bits(7);
+    let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: lease };
+    Board::attend(&store, process, lease * 10).await.unwrap();
     Board::put(&store, &seat(), &note).await.unwrap();
     assert_eq!(Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap().len(), 1);
+    for _ in 0..10 {
+        let gone = Incarnation::from_bits(rand::random());
+        Board::put(&store, &seat(), &Note { key: gone.to_string(), ..note.clone() }).await.unwrap();
+    }
     store.forget(&seat()).await.unwrap();
     assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "something was denied");
 }

@@ -3,7 +3,6 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use support::{stand, told, within};

@@ -187,6 +187,8 @@ impl Sight {
                 Takeover::Safe => self.once(self.over_since.unwrap_or(self.received) + lease),
             },
             Life::Observe => self.once(self.unchanged_since + lease),
+            // We have received it then, if not by looking.
+            Life::Received { at } => self.once(self.unchanged_since.min(at) + lease),
             Life::Clock { now, renewed } => match rules.judge {
                 Judge::Observe => self.once(self.unchanged_since + lease),
                 Judge::Store => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),

@@ -17,6 +17,7 @@
 
 mod certificates;
 mod folder;
+mod kubernetes;
 mod launch;
 mod pgbouncer;
 mod postgres;
@@ -29,6 +30,7 @@ mod resp;
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
 pub use folder::Folder;
+pub use kubernetes::Kubernetes;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresSetup};

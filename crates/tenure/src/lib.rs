@@ -46,6 +46,10 @@ pub use connect::{ConnectError, connect, examples, schemes};
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in Lease objects of a Kubernetes cluster.
+#[cfg(feature = "kubernetes")]
+#[doc(inline)]
+pub use tenure_kubernetes as kubernetes;
 /// Seats in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 #[doc(inline)]

@@ -10,6 +10,7 @@
 //! share one thread, one alarm and one set of pending calls.
 
 mod calls;
+mod lanes;
 mod publish;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::calls::{Answer, Pending, Underway};
+use self::lanes::Lanes;
 use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
@@ -192,9 +194,11 @@ struct Driver {
     store: Arc<dyn DynStore>,
     clock: Clock,
     line: Line,
-    entries: BTreeMap<ElectionId, Entry>,
+    /// Boxed: the map would keep room for many more of them than there are.
+    entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
+    lanes: Lanes,
     handlers: Option<HandlerThread>,
     /// The highest token that this incarnation has led each seat with, also in elections that have
     /// ended here: a name may be used again, a token may not.
@@ -212,6 +216,7 @@ impl Driver {
             entries: BTreeMap::new(),
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
+            lanes: Lanes::default(),
             handlers: None,
             led: BTreeMap::new(),
             numbers: 0,
@@ -224,6 +229,7 @@ impl Driver {
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
+            self.call_waiting();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
@@ -291,7 +297,7 @@ impl Driver {
                 // Another may have been handed the term since the last one let go of it.
                 let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
                 let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
-                if self.entries.get(&election).is_some_and(runs) {
+                if self.entries.get(&election).is_some_and(|entry| runs(entry)) {
                     self.step(election, Input::Release);
                 }
             }
@@ -322,7 +328,7 @@ impl Driver {
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules.clone(), seed);
         let stop_on = stop_on.map(|token| {
-            self.call(election, None, async move {
+            self.call(election, async move {
                 token.cancelled().await;
                 Answer::StopAsked
             })
@@ -342,7 +348,7 @@ impl Driver {
             complaint: None,
             since_ms: None,
         };
-        self.entries.insert(election, entry);
+        self.entries.insert(election, Box::new(entry));
         self.step(election, Input::Start);
     }
 

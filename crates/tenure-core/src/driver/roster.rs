@@ -168,7 +168,7 @@ impl Driver {
             });
             self.roster.underway += 1;
             let name = seat.clone();
-            let call = self.call(NOBODY, None, async move { Answer::Noticed(name, tell.await) });
+            let call = self.call(NOBODY, async move { Answer::Noticed(name, tell.await) });
             if let Some(notice) = self.roster.notices.get_mut(&seat) {
                 notice.call = Some(call);
             }
@@ -207,7 +207,7 @@ impl Driver {
         });
         // Asked again a third of a lease after this, whatever comes of it.
         self.at(until, Due::Attend);
-        self.attending = Some(self.call(NOBODY, None, async move { Answer::Attended(attend.await) }));
+        self.attending = Some(self.call(NOBODY, async move { Answer::Attended(attend.await) }));
     }
 
     pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {

@@ -7,7 +7,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use common::{PROBE, World, text};
+use common::{PROBE, World, json_of, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -19,10 +19,6 @@ fn is_refused(output: &Output, says: &[&str]) {
     for word in says {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
-}
-
-fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
 }
 
 #[test]
@@ -124,7 +120,11 @@ fn completions_are_to_be_had() {
     let world = World::alone();
     for shell in ["bash", "zsh", "fish"] {
         let output = world.output(&["completions", shell]);
-        assert!(output.status.success() && text(&output.stdout).contains("step-down"), "{shell}");
+        let script = text(&output.stdout);
+        assert!(output.status.success(), "{shell}");
+        for word in ["step-down", "candidates", "health-cmd", "preempt"] {
+            assert!(script.contains(word), "{word} in {shell}");
+        }
     }
 }
 

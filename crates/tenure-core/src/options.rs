@@ -317,7 +317,8 @@ impl Settings {
 }
 
 /// Variables that begin with `TENURE_` but are no options of an election.
-const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "health_cmd", "log", "log_", "test_", "bench_"];
+const OTHER_VARIABLES: &[&str] =
+    &["store", "config", "election", "term", "health_cmd", "log", "log_", "test_", "bench_"];
 
 /// What a file may have at its top.
 const FILE_FIELDS: &[&str] = &[

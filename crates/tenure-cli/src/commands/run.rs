@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
             tenure::span::show(margin)
         )));
     }
-    let health = HealthCommand::new(&args, &options);
+    let health = HealthCommand::new(&args, &options)?;
     let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
     let mut builder = elections.election(&args.election).options(options);
     let mut tell_candidate = None;

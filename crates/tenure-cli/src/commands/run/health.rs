@@ -17,6 +17,7 @@ use tenure::{ElectionOptions, Report};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::args::Run;
+use crate::failure::Failure;
 use crate::process::keeper::Keeper;
 use crate::process::now;
 use crate::process::wire::{Exit, News};
@@ -70,18 +71,22 @@ enum Outcome {
 
 impl HealthCommand {
     /// The health command of this election, if there is one.
-    pub(crate) fn new(args: &Run, options: &ElectionOptions) -> Option<Self> {
-        let command = args.health.health_cmd.as_ref()?;
+    pub(crate) fn new(args: &Run, options: &ElectionOptions) -> Result<Option<Self>, Failure> {
+        let Some(command) = &args.health.health_cmd else { return Ok(None) };
         let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
-        Some(Self {
+        let timeout = options.health_timeout.unwrap_or(lease * 2 / 15);
+        if timeout.is_zero() {
+            return Err(Failure::new("a health command needs time: the health time-out must not be 0"));
+        }
+        Ok(Some(Self {
             command: ["sh".into(), "-c".into(), command.into()],
             election: args.election.clone(),
             candidate: Arc::default(),
-            timeout: options.health_timeout.unwrap_or(lease * 2 / 15),
-            least: options.least_health().map_or(0.0, tenure::Score::get),
+            timeout,
+            least: options.least_health()?.get(),
             keeper: RefCell::new(None),
             verdict: Verdict::default(),
-        })
+        }))
     }
 
     pub(crate) fn verdict(&self) -> Verdict {

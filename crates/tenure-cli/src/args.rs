@@ -238,7 +238,7 @@ Exit codes:
   1  an overlap, or a hand-over that did not happen")]
 pub(crate) struct Demo {
     /// So many leaders are ended
-    #[arg(long, default_value_t = 6, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub(crate) rounds: u32,
 
     /// The candidates' lease

@@ -162,17 +162,21 @@ fn who_waits_for_an_heir_in_vain_is_told_so() {
 #[test]
 fn a_free_seat_goes_to_the_highest_priority() {
     let world = World::shared();
-    let mut leader = stand(&world, "leader", &["--lease", "3s"]);
+    // With a priority of its own, so that everybody knows from the start that there are any.
+    let mut leader = stand(&world, "leader", &["--lease", "3s", "--priority", "9"]);
     world.start_number(1);
-    let _others = [("low", "1"), ("high", "7"), ("mid", "3")]
+    let [_low, mut high, _mid] = [("low", "1"), ("high", "7"), ("mid", "3")]
         .map(|(id, priority)| stand(&world, id, &["--lease", "3s", "--priority", priority]));
     world.eventually("all to be listed", || candidates(&world).len() == 4);
     leader.signal(Signal::TERM);
     leader.wait(&world);
     assert_eq!(world.start_number(2).candidate, "high");
-    // One that is killed is followed by the next in rank, too.
     let order: Vec<_> = candidates(&world).iter().map(|status| status["candidate"].clone()).collect();
     assert_eq!(order, ["high", "mid", "low"]);
+    // One that is killed is followed by the next in rank, too, once it is known to be gone.
+    high.signal(Signal::KILL);
+    high.wait(&world);
+    assert_eq!(world.start_number(3).candidate, "mid");
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod tell;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tenure::{Election, ElectionOptions, Ended, Event, Events, Fault, Moment, Term, Work};
+use tenure::{Election, ElectionOptions, Elections, Ended, Event, Events, Fault, Moment, Term, Work};
 
 use self::health::{HealthCommand, Verdict};
 use self::leave::{Leave, exec_failure};
@@ -68,7 +68,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         works: false,
         guards: 1,
         asked: None,
-        lifeline: Box::new(move || elections.lifeline()),
+        elections,
         election,
         signals,
         args,
@@ -81,9 +81,9 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
 
 struct Runner {
     args: Run,
+    elections: Elections,
     election: Election,
     events: Events,
-    lifeline: Box<dyn Fn() -> Option<std::fs::File>>,
     keeper: Keeper,
     signals: Signals,
     teller: Teller,
@@ -209,7 +209,7 @@ impl Runner {
     fn start(&mut self, token: u64, deadline: Moment) -> bool {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
         let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let lifeline = (self.lifeline)();
+        let lifeline = self.elections.lifeline();
         self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd))
     }
 
@@ -230,7 +230,7 @@ impl Runner {
         loop {
             tokio::select! {
                 biased;
-                _ = self.election.stopped() => return,
+                () = self.elections.stopped() => return,
                 signal = self.signals.next() => {
                     if self.asked.replace(signal).is_some() {
                         return;

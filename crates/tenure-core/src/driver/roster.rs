@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_protocol::{Candidate, Incarnation, Score};
+use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, wall_ms};
 use super::{Driver, Due, ElectionId, NOBODY};
@@ -26,6 +27,8 @@ pub(super) struct Roster {
     queue: VecDeque<SeatName>,
     underway: usize,
     attendance: Attendance,
+    /// Who waits for it to be settled.
+    pub(super) settling: Vec<oneshot::Sender<()>>,
 }
 
 enum Attendance {
@@ -85,12 +88,26 @@ impl Standing {
 
 impl Roster {
     pub(super) fn new(process: Incarnation) -> Self {
-        Self { process, notices: BTreeMap::new(), queue: VecDeque::new(), underway: 0, attendance: Attendance::Away }
+        Self {
+            process,
+            notices: BTreeMap::new(),
+            queue: VecDeque::new(),
+            underway: 0,
+            attendance: Attendance::Away,
+            settling: Vec::new(),
+        }
     }
 
     /// Whether nothing is left to be done at once.
     pub(super) fn is_settled(&self) -> bool {
         self.underway == 0 && (self.queue.is_empty() || !matches!(self.attendance, Attendance::There))
+    }
+
+    /// Answers those who wait for that.
+    pub(super) fn tell_if_settled(&mut self) {
+        if !self.settling.is_empty() && self.is_settled() {
+            self.settling.drain(..).for_each(|reply| drop(reply.send(())));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 fn standing(world: &World, ids: &[&str]) -> Vec<Running> {
     let mut running = Vec::new();
     for id in ids {
-        running.push(stand(world, id, &["--lease", "3s"]));
+        running.push(stand(world, id, &[]));
         if running.len() == 1 {
             world.start_number(1);
         }
@@ -107,7 +107,7 @@ fn a_hand_over_that_cannot_be_is_refused_in_plain_words() {
     assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "nobody leads\n"));
 
     let mut running = standing(&world, &["a", "b"]);
-    running.push(stand(&world, "ill", &["--health-cmd", "false", "--lease", "3s"]));
+    running.push(stand(&world, "ill", &["--health-cmd", "false"]));
     world.eventually("the ill one to be listed", || {
         candidate(&world, "ill").is_some_and(|status| status["healthy"] == false)
     });
@@ -129,33 +129,29 @@ fn a_hand_over_that_cannot_be_is_refused_in_plain_words() {
 fn who_waits_for_an_heir_in_vain_is_told_so() {
     let world = World::shared();
     // It takes its time to wrap up, so that its heir can be gone by then.
-    let slow =
-        format!("trap 'until [ -e go ]; do sleep 0.01; done; exit' TERM; {}", PROBE.replace("exec sleep 1000", ""));
-    let slow = format!("{slow} while :; do sleep 0.01; done");
-    let _leader = world.run(&["--candidate", "a", "--lease", "1s", "--stop-grace", "1h"], &slow);
+    let slow = "trap 'echo asked >> asked; until [ -e go ]; do sleep 0.01; done; exit' TERM
+        exec 9>> probe; flock -n 9 || echo overlap >> log
+        echo start $TENURE_TERM $$ a >> log; while :; do sleep 0.01; done";
+    let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], slow);
     world.start_number(1);
-    let heir = stand(&world, "b", &["--lease", "1s"]);
-    let _third = stand(&world, "c", &["--lease", "1s"]);
+    let heir = stand(&world, "b", &["--lease", "3s"]);
+    let _third = stand(&world, "c", &["--lease", "3s"]);
     world.eventually("all to be listed", || candidates(&world).len() == 3);
-    let asked = world.output(&["step-down", "jobs", "--to", "b", "--wait", "100ms"]);
-    assert_eq!(asked.status.code(), Some(2));
-    let said = text(&asked.stderr);
-    assert!(said.contains("a (term 1) was asked, but b does not lead after 100ms"), "{said}");
-
-    // The leader is handing over to one that dies, so another leads instead.
     let asked = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b"]));
-        world.eventually("the second request to be made", || {
-            candidates(&world).iter().all(|status| status["leader"] == false || status["candidate"] == "a")
-        });
+        let asked = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b", "--wait", "60s"]));
+        world.eventually("the leader to be asked", || !world.lines("asked").is_empty());
+        let again = world.output(&["step-down", "jobs", "--to", "b", "--wait", "100ms"]);
+        let said = text(&again.stderr);
+        assert_eq!(again.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("tenure: a (term 1) was asked, but b does not lead after 100ms: "), "{said}");
         heir.signal(Signal::KILL);
         world.eventually("the heir to be gone", || candidate(&world, "b").is_none());
         std::fs::write(world.path("go"), "").unwrap();
         asked.join().unwrap()
     });
-    assert_eq!(asked.status.code(), Some(2));
     let said = text(&asked.stderr);
-    assert!(said.contains("b") && said.lines().count() == 1, "{said}");
+    assert_eq!(asked.status.code(), Some(2), "{said}");
+    assert_eq!(said, "tenure: a (term 1) has handed over, but c (term 2) leads instead of b\n");
     assert_eq!(world.start_number(2).candidate, "c");
 }
 
@@ -163,10 +159,10 @@ fn who_waits_for_an_heir_in_vain_is_told_so() {
 fn a_free_seat_goes_to_the_highest_priority() {
     let world = World::shared();
     // With a priority of its own, so that everybody knows from the start that there are any.
-    let mut leader = stand(&world, "leader", &["--lease", "3s", "--priority", "9"]);
+    let mut leader = stand(&world, "leader", &["--priority", "9"]);
     world.start_number(1);
-    let [_low, mut high, _mid] = [("low", "1"), ("high", "7"), ("mid", "3")]
-        .map(|(id, priority)| stand(&world, id, &["--lease", "3s", "--priority", priority]));
+    let [_low, mut high, _mid] =
+        [("low", "1"), ("high", "7"), ("mid", "3")].map(|(id, priority)| stand(&world, id, &["--priority", priority]));
     world.eventually("all to be listed", || candidates(&world).len() == 4);
     leader.signal(Signal::TERM);
     leader.wait(&world);

@@ -10,7 +10,7 @@ use common::{PROBE, Running, World, candidate, children, is_alive, json_of, pid,
 use rustix::process::{Pid, Signal};
 
 /// Checks often, with patience for a busy machine.
-const QUICK: [&str; 6] = ["--lease", "1s", "--health-every", "50ms", "--health-timeout", "20s"];
+const QUICK: [&str; 6] = ["--lease", "2s", "--health-every", "50ms", "--health-timeout", "20s"];
 
 /// With little patience.
 const HASTY: [&str; 6] = ["--lease", "1s", "--health-every", "50ms", "--health-timeout", "300ms"];
@@ -41,7 +41,7 @@ fn an_unhealthy_leader_hands_over_and_stands_again_when_it_is_well() {
     fs::write(world.path("well"), "").unwrap();
     let alice = checked(&world, "alice", "test -e well || { echo the well is dry >&2; exit 3; }");
     world.start_number(1);
-    let mut bob = stand(&world, "bob", &["--lease", "1s"]);
+    let mut bob = stand(&world, "bob", &["--lease", "2s"]);
     world.eventually("bob to be listed", || candidate(&world, "bob").is_some());
 
     fs::remove_file(world.path("well")).unwrap();

@@ -106,7 +106,9 @@ impl Roster {
     /// Answers those who wait for that.
     pub(super) fn tell_if_settled(&mut self) {
         if !self.settling.is_empty() && self.is_settled() {
-            self.settling.drain(..).for_each(|reply| drop(reply.send(())));
+            for reply in self.settling.drain(..) {
+                let _ = reply.send(());
+            }
         }
     }
 }

@@ -111,17 +111,17 @@ Examples:
 
 What the columns say:
   LEADS       who leads
-  SCORE       how well it is, from 0 to 1: what it reported, or its health command; 1 before that
-  HEALTHY     whether it is well enough to lead: at its own --min-health or above, for a lease if it was
-              not before
+  SCORE       how well it is, from 0 to 1, as it or its health command said; 1 before that
+  HEALTHY     whether it is well enough to lead: its score is at its own --min-health or above,
+              and has been for a lease if it was not before
   PRIORITY    the higher, the sooner its turn when the seat is free
-  STANDS FOR  since it was started; by the candidate's clock and this machine's, so as good as they agree
-  LAST TOLD   since something has last changed in what it tells; that it is listed says that it is there
+  STANDS FOR  how long ago it was started, as far as its clock and this machine's agree
+  LAST TOLD   when something last changed in what it tells; that it is there, its line says
   METADATA    what it says about itself (--metadata), and what was wrong in its last report
 
-With --json: {\"election\", \"store\", \"candidates\": [{\"candidate\", \"incarnation\", \"leader\", \"score\",
-\"healthy\", \"priority\", \"since\", \"updated\", \"metadata\"}, …]}. Two with the same id are two candidates, told
-apart by their incarnation.
+With --json: {\"election\", \"store\", \"candidates\": [{\"candidate\", \"incarnation\", \"leader\",
+\"score\", \"healthy\", \"priority\", \"since\", \"updated\", \"metadata\"}, …]}. Two with the same id
+are two candidates, told apart by their incarnation.
 
 Exit codes:
   0  somebody stands
@@ -155,14 +155,14 @@ Examples:
   tenure step-down --wait 30s nightly-jobs     returns once that leader has handed over
   tenure step-down nightly-jobs --to alice     returns once alice leads
 
-With --to the seat is kept for that candidate for a third of a lease after it became free. Should it die or
-fall ill in that very moment, the seat is open to all, and this says who leads instead.
+With --to the seat is kept for that candidate for a third of a lease after it became free. Should
+it die or fall ill in that very moment, the seat is open to all, and this says who leads instead.
 
 Exit codes:
   0  the leader was asked, and with --wait has handed over; with --to, that candidate leads now
   1  nobody leads
-  2  cannot tell: bad usage, no such candidate, or one that leads already or is not well enough to lead;
-     the store cannot be reached; it took longer than --wait; or another leads than asked for")]
+  2  cannot tell: bad usage, or the store cannot be reached; no such candidate, or one that leads
+     already or is not well enough to; it took longer than --wait; or another leads than asked for")]
 pub(crate) struct StepDown {
     /// The election to ask in
     pub(crate) election: String,
@@ -274,6 +274,16 @@ mod tests {
     #[test]
     fn the_command_line_makes_sense() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_as_wide_as_a_terminal() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+        }
     }
 
     #[test]

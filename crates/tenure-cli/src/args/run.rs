@@ -33,19 +33,20 @@ What happens when:
   --health-cmd fails        CMD is stopped as above, the seat is released, and tenure does not stand
                             until it has been well for a lease; then it stands again
 
-The health command is run by `sh -c` every --health-every, before tenure first stands too, with
-TENURE_ELECTION and TENURE_CANDIDATE, and nothing to read. If it exits with 0, the candidate is well: a
-score of 1, or the number that it prints as its last line, from 0 to 1. Anything else is a score of 0: another
-exit code, a number that makes no sense, taking longer than --health-timeout. When it has ended or its
-time is up, everything it has started is killed. `tenure candidates` shows what was wrong.
+The health command is run by `sh -c` every --health-every, and once before tenure first stands,
+with TENURE_ELECTION and TENURE_CANDIDATE, and nothing to read. If it exits with 0, the candidate
+is well: a score of 1, or the number from 0 to 1 that it prints as its last line. Anything else is
+a score of 0: another exit code, a number that makes no sense, taking longer than --health-timeout.
+When it has ended or its time is up, everything that it has started is killed. What was wrong, with
+the last line that it printed, is shown to all by `tenure candidates`.
 
 Promised: CMD and everything it has started is gone before the next leader's CMD starts, also if
-tenure or its guard alone is killed or stopped, or the guard stopped and tenure killed.
+tenure or its guard alone is killed or stopped, or the guard is stopped and tenure killed.
 
-Not promised: what CMD has started, if its guard gets SIGKILL and tenure is killed too, or stopped (CMD
-itself dies); tenure and guard both stopped; processes frozen or in uninterruptible sleep; a CMD that
-raises its privileges (setuid, sudo), unless a control group can be had; work that CMD has had others do,
-as by systemd-run or docker run. Check TENURE_TERM where it matters.
+Not promised: what CMD has started, if its guard gets SIGKILL and tenure is killed too, or stopped
+(CMD itself dies); tenure and guard both stopped; processes frozen or in uninterruptible sleep; a
+CMD that raises its privileges (setuid, sudo), unless a control group can be had; work that CMD has
+had others do, as by systemd-run or docker run. Check TENURE_TERM where it matters.
 
 Exit codes:
   CMD's own, or 128 + n if signal n ended it

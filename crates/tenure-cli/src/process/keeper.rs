@@ -107,6 +107,7 @@ impl Keeper {
     ) -> bool {
         let descriptors: Vec<_> = streams.into_iter().chain(lifeline).collect();
         self.unheard = 0;
+        self.wake();
         // A line that is full or closed leads nowhere: without this the term would go by, and nothing run.
         wire::send(self.line.get_ref(), &Order::Start { token, kill_at }.to_string(), &descriptors).is_ok()
     }
@@ -121,8 +122,7 @@ impl Keeper {
         }
         self.unheard += 1;
         if self.unheard > 1 {
-            // Somebody may have stopped it.
-            let _ = kill_process(self.guard, Signal::CONT);
+            self.wake();
         }
         self.unheard <= PATIENCE.0 || now() - self.unheard_since < PATIENCE.1
     }
@@ -130,6 +130,11 @@ impl Keeper {
     /// Has the command asked to end.
     pub(crate) fn stop(&self) {
         self.order(Order::Stop);
+        self.wake();
+    }
+
+    /// Has a guard go on that somebody may have stopped.
+    pub(crate) fn wake(&self) {
         let _ = kill_process(self.guard, Signal::CONT);
     }
 

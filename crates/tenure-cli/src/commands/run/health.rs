@@ -29,6 +29,9 @@ const KEPT: usize = 4096;
 /// before the engine stops waiting for it, and all that is known is that it was late.
 const SLACK: Duration = Duration::from_millis(500);
 
+/// How long a guard that somebody has stopped in mid-check stays so, at most.
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Where what is wrong with a candidate is told.
 const ERROR: &str = "error";
 
@@ -68,6 +71,9 @@ enum Outcome {
     Late,
     NotExecuted(Errno),
 }
+
+/// How it has ended, and the end of what it printed: to standard output, and to standard error.
+type Done = (Outcome, String, String);
 
 impl HealthCommand {
     /// The health command of this election, if there is one.
@@ -122,22 +128,27 @@ impl HealthCommand {
         report
     }
 
-    async fn run(&self) -> io::Result<(Outcome, String, String)> {
-        let taken = self.keeper.borrow_mut().take();
-        let mut keeper = taken.map_or_else(|| self.start_guard(), Ok)?;
-        match self.run_under(&mut keeper).await {
-            Ok(Some(done)) => {
+    async fn run(&self) -> io::Result<Done> {
+        let kill_at = now().saturating_add(self.timeout.as_nanos().try_into().unwrap_or(u64::MAX));
+        let overdue = tokio::time::Instant::now().checked_add(self.timeout.saturating_add(SLACK));
+        let mut taken = self.keeper.borrow_mut().take();
+        loop {
+            let is_new = taken.is_none();
+            let mut keeper = taken.take().map_or_else(|| self.start_guard(), Ok)?;
+            let run = self.run_under(&mut keeper, kill_at);
+            let ended = match overdue {
+                Some(overdue) => tokio::time::timeout_at(overdue, run).await.unwrap_or(Ok(None)),
+                None => run.await,
+            };
+            if let Ok(Some(done)) = ended {
                 self.keeper.replace(Some(keeper));
-                Ok(done)
+                return Ok(done);
             }
-            // The next check begins with another guard.
-            Ok(None) => {
-                keeper.destroy().await;
-                Err(io::Error::other("its guard died or does not answer"))
-            }
-            Err(error) => {
-                keeper.destroy().await;
-                Err(error)
+            keeper.destroy().await;
+            ended?;
+            // That somebody has killed a guard while it waited says nothing about the candidate's health.
+            if is_new || now() >= kill_at {
+                return Err(io::Error::other("its guard died or does not answer"));
             }
         }
     }
@@ -148,17 +159,15 @@ impl HealthCommand {
     }
 
     /// Runs it, and returns when nothing is left of it; `None` if the guard cannot be counted on.
-    async fn run_under(&self, keeper: &mut Keeper) -> io::Result<Option<(Outcome, String, String)>> {
+    async fn run_under(&self, keeper: &mut Keeper, kill_at: u64) -> io::Result<Option<Done>> {
         let nothing = File::open("/dev/null")?;
         let ((mut out, its_out), (mut err, its_err)) = (Tail::of_pipe()?, Tail::of_pipe()?);
-        let kill_at = now().saturating_add(self.timeout.as_nanos().try_into().unwrap_or(u64::MAX));
         let streams = [nothing.as_fd(), its_out.as_fd(), its_err.as_fd()];
         if !keeper.start(None, kill_at, streams, None) {
             return Ok(None);
         }
         drop((its_out, its_err));
-        let overdue = tokio::time::sleep(self.timeout.saturating_add(SLACK));
-        tokio::pin!(overdue);
+        let mut nudge = tokio::time::interval((self.timeout / 4).clamp(Duration::from_millis(1), MOST_PATIENCE));
         let (mut late, mut outcome) = (false, None);
         loop {
             tokio::select! {
@@ -180,7 +189,7 @@ impl HealthCommand {
                     Some(News::Gone) => break,
                     Some(News::Ready | News::Heard | News::Started { .. }) => {}
                 },
-                () = &mut overdue => return Ok(None),
+                _ = nudge.tick() => keeper.wake(),
                 () = out.read(), if !out.over => {}
                 () = err.read(), if !err.over => {}
             }
@@ -209,7 +218,8 @@ fn judge(outcome: &Outcome, out: &str, err: &str, timeout: Duration) -> Result<f
             Err(format!("the health command was ended by signal {signal}{}", says()))
         }
         Outcome::Late => {
-            Err(format!("the health command took longer than {} and was killed{}", tenure::span::show(timeout), says()))
+            let timeout = tenure::span::show(Duration::from_millis(timeout.as_millis().try_into().unwrap_or(u64::MAX)));
+            Err(format!("the health command took longer than {timeout} and was killed{}", says()))
         }
         Outcome::NotExecuted(errno) => Err(format!("the health command could not be started: {errno}")),
     }

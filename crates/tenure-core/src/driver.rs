@@ -133,6 +133,7 @@ impl Driver {
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
             self.call_waiting();
+            self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
@@ -227,6 +228,7 @@ impl Driver {
                 self.at(until, Due::Sleeper(reply));
             }
             Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
+            Command::Settle { reply } => self.roster.settling.push(reply),
             Command::Shutdown => {
                 self.shutting_down = true;
                 let running: Vec<_> = self.entries.keys().copied().collect();

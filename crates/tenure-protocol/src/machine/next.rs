@@ -169,11 +169,7 @@ impl Machine {
         self.wrote_at = now;
         let rewrite = self.turn.rewrite;
         self.call = Some(Call { kind: Kind::Renew(record.clone(), rewrite), sent: now });
-        out.push(if rewrite {
-            Action::Swap { expected: Some(held), record }
-        } else {
-            Action::Renew { held, record }
-        });
+        out.push(if rewrite { Action::Swap { expected: Some(held), record } } else { Action::Renew { held, record } });
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {

@@ -44,14 +44,7 @@ enum First {
 
 impl Turn {
     pub(super) fn new() -> Self {
-        Self {
-            vacancy: None,
-            settled_since: Moment::ORIGIN,
-            asked_at: None,
-            heir: None,
-            ranked: false,
-            rewrite: false,
-        }
+        Self { vacancy: None, settled_since: Moment::ORIGIN, asked_at: None, heir: None, ranked: false, rewrite: false }
     }
 
     pub(super) fn unsettle(&mut self, now: Moment) {

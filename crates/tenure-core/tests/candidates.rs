@@ -64,7 +64,8 @@ fn reports_that_make_no_sense_are_refused_and_change_nothing() {
     stage.clock.settle();
     assert!(one.is_leader());
     let elections = Elections::new(tenure_core::memory::MemoryStore::new());
-    let too_much = long.into_iter().fold(elections.election("j"), |builder, (name, value)| builder.metadata(name, value));
+    let too_much =
+        long.into_iter().fold(elections.election("j"), |builder, (name, value)| builder.metadata(name, value));
     assert!(too_much.start().unwrap_err().to_string().contains("metadata is too long"));
     for least in [f64::NAN, -1.0, 1.5] {
         let error = elections.election("j").min_health(least).start().unwrap_err().to_string();
@@ -285,12 +286,8 @@ fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
 
 #[test]
 fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
-    let answers: [fn() -> Report; 4] = [
-        || panic!("on purpose"),
-        || 1.5.into(),
-        || f64::NAN.into(),
-        || Err::<bool, _>("the disk is full").into(),
-    ];
+    let answers: [fn() -> Report; 4] =
+        [|| panic!("on purpose"), || 1.5.into(), || f64::NAN.into(), || Err::<bool, _>("the disk is full").into()];
     for (answer, words) in answers.into_iter().zip(["panicked", "answered 1.5", "answered NaN", "the disk is full"]) {
         let stage = Stage::new();
         let one = stage.stand("one", |builder| builder.health(async move || answer()));

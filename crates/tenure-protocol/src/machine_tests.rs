@@ -1,6 +1,5 @@
 //! The rules of the machine, by example: each test tells one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Machine;
@@ -97,18 +96,7 @@ fn other() -> Candidate {
 }
 
 fn seat(holder: Option<Candidate>, token: u64, version: &str) -> Seat {
-    let record = Record {
-        holder,
-        token: Token::new(token),
-        lease: LEASE,
-        since_ms: None,
-        heir: None,
-        priority: 0,
-        ranked: false,
-        metadata: Arc::default(),
-        nonce: 0,
-        unknown: Arc::default(),
-    };
+    let record = Record::new(holder, Token::new(token), LEASE);
     Seat { record, version: Version::new(version), life: Life::Observe }
 }
 

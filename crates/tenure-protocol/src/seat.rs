@@ -113,6 +113,22 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record that says no more than who holds the seat, or that nobody does. Its nonce is zero.
+    pub fn new(holder: Option<Candidate>, token: Token, lease: Duration) -> Self {
+        Self {
+            holder,
+            token,
+            lease,
+            since_ms: None,
+            heir: None,
+            priority: 0,
+            ranked: false,
+            metadata: Arc::default(),
+            nonce: 0,
+            unknown: Arc::default(),
+        }
+    }
+
     /// Whether `incarnation` holds the seat.
     pub fn is_held_by(&self, incarnation: Incarnation) -> bool {
         self.holder.as_ref().is_some_and(|h| h.incarnation == incarnation)

@@ -16,6 +16,8 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod consul;
+mod consul_api;
 mod folder;
 mod launch;
 mod pgbouncer;
@@ -28,6 +30,7 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use consul::{Consul, ConsulCluster, ConsulSetup};
 pub use folder::Folder;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;

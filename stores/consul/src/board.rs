@@ -6,8 +6,7 @@
 //! last equally long: what it announces are plain keys that are listed while that one is locked. Whoever
 //! comes anew clears away what processes have left behind that are gone.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,8 +23,6 @@ pub(crate) struct Notes {
     keys: Keys,
     sessions: Arc<Sessions>,
     min_lease: Duration,
-    /// The processes that attend through us, and the session that says so.
-    attending: Mutex<HashMap<String, String>>,
 }
 
 /// As it is written.
@@ -40,7 +37,7 @@ const OPS: usize = 60;
 
 impl Notes {
     pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>, min_lease: Duration) -> Self {
-        Self { client, keys, sessions, min_lease, attending: Mutex::default() }
+        Self { client, keys, sessions, min_lease }
     }
 
     pub(crate) async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
@@ -57,9 +54,11 @@ impl Notes {
             }
             NoteKind::Announcement => {
                 let gone = || StoreError::refused("the process does not attend, or no longer: nothing was announced");
-                let session = self.lock().get(&note.key).cloned().ok_or_else(gone)?;
+                let process = self.keys.process(&note.key);
+                let there = kv::get(&self.client, [process.clone()]).await?;
+                let there = there.iter().find(|entry| entry.key == process && !entry.session.is_empty());
                 let ops = vec![
-                    Op::check_session(self.keys.process(&note.key), &session),
+                    Op::check_session(&process, &there.ok_or_else(gone)?.session),
                     Op::set(self.keys.candidate(&note.key, seat), &form),
                 ];
                 match kv::transact(&self.client, ops).await? {
@@ -76,14 +75,12 @@ impl Notes {
         lifetime: Duration,
         clock: &Clock,
     ) -> Result<Attended, StoreError> {
-        let name = process.to_string();
         let lifetime = self.time(lifetime);
         let session = self.sessions.fresh(lifetime, lifetime / 4, clock).await?;
-        let key = self.keys.process(&name);
+        let key = self.keys.process(&process.to_string());
         let entries = kv::get(&self.client, [key.clone()]).await?;
         let entry = entries.iter().find(|entry| entry.key == key);
         if entry.is_some_and(|entry| entry.session == session.id) {
-            self.lock().insert(name, session.id.clone());
             return Ok(Attended::Still);
         }
         let mut ops = vec![match entry {
@@ -96,7 +93,6 @@ impl Notes {
         }
         ops.push(Op::lock(&key, "", &session.id));
         self.must(kv::transact(&self.client, ops).await?, "the process could not attend: it is tried again")?;
-        self.lock().insert(name, session.id.clone());
         if before.is_some() {
             return Ok(Attended::Still);
         }
@@ -183,10 +179,6 @@ impl Notes {
 
     fn obstacle(&self, unmet: &[Unmet]) -> Option<StoreError> {
         kv::obstacle(&self.client, unmet).err()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.attending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

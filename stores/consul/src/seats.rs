@@ -1,5 +1,6 @@
 //! Seats: read, written on condition, kept and forgotten.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tenure_core::{
@@ -10,13 +11,17 @@ use crate::client::Client;
 use crate::keys::Keys;
 use crate::kv::{self, Entry, Obstacle, Op, Outcome};
 use crate::sessions::Sessions;
+use crate::tree::{Mirror, Tree};
 
 /// What is known of the store's data, and how seats in it are read and written.
 pub(crate) struct Seats {
     client: Arc<Client>,
     keys: Keys,
     sessions: Arc<Sessions>,
+    mirror: Arc<Mirror>,
     known: Mutex<Option<Known>>,
+    /// Which write each seat was last seen to be of.
+    latest: Mutex<HashMap<SeatName, u64>>,
 }
 
 /// This life of the data.
@@ -61,8 +66,8 @@ impl Mark {
 }
 
 impl Seats {
-    pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>) -> Self {
-        Self { client, keys, sessions, known: Mutex::default() }
+    pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>, mirror: Arc<Mirror>) -> Self {
+        Self { client, keys, sessions, mirror, known: Mutex::default(), latest: Mutex::default() }
     }
 
     pub(crate) async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
@@ -73,6 +78,7 @@ impl Seats {
             Some(floor) => floor.text()?.parse().unwrap_or(0),
             None => 0,
         };
+        self.is_now(seat, entry);
         let Some(entry) = entry else {
             // Nobody can tell whether there never was one, or it was deleted. Tokens are not above the
             // number of the write that made them, see `swap`, so this is above all of them.
@@ -176,6 +182,7 @@ impl Seats {
         };
         let written = written.ok_or_else(|| StoreError::unknown("Consul does not say which write that was"))?;
         self.saw(written.modify_index);
+        self.is_now(seat, Some(&written));
         let version = Mark::of(&written, known.index).version();
         Ok(Swap::Done { version, since, granted: session.map(|session| session.lease) })
     }
@@ -192,17 +199,25 @@ impl Seats {
             self.known().await?;
             return Ok(Swap::Lost);
         };
+        if self.latest().get(seat).is_some_and(|latest| *latest > mark.index) {
+            return Ok(Swap::Lost);
+        }
         let session = mark.session.as_deref().and_then(|session| self.sessions.alive(session));
         let Some(session) = session else { return Ok(Swap::Lost) };
         let (key, began) = (self.keys.seat(seat), clock.now());
-        let mut from = began - session.lease / 4;
+        let is_it = |tree: &Tree| {
+            let entry = tree.get(&key);
+            entry.is_some_and(|entry| Some(&entry.session) == mark.session.as_ref() && entry.modify_index == mark.index)
+        };
+        // One that has been sent a while ago will do, unless there is reason to doubt it.
+        let is_doubtful = self.mirror.tree().is_some_and(|tree| tree.index >= mark.index && !is_it(&tree));
+        let mut from = if is_doubtful { began } else { began - session.lease / 4 };
         loop {
             let beat = match session.beat(from).await {
                 Err(_) if session.is_over() => return Ok(Swap::Lost),
                 answer => answer?,
             };
-            let is_it = |entry: &Entry| Some(&entry.session) == mark.session.as_ref() && entry.modify_index == mark.index;
-            if beat.tree.get(&key).is_some_and(is_it) {
+            if is_it(&beat.tree) {
                 return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(session.lease) });
             }
             if beat.sent >= began {
@@ -275,6 +290,18 @@ impl Seats {
         if let Some(known) = self.lock().as_mut() {
             known.highest = known.highest.max(index);
         }
+    }
+
+    /// Notes which write a seat is of.
+    fn is_now(&self, seat: &SeatName, entry: Option<&Entry>) {
+        match entry {
+            Some(entry) => self.latest().insert(seat.clone(), entry.modify_index),
+            None => self.latest().remove(seat),
+        };
+    }
+
+    fn latest(&self) -> MutexGuard<'_, HashMap<SeatName, u64>> {
+        self.latest.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {

@@ -66,7 +66,7 @@ impl ConsulStore {
         let sessions = Arc::new(sessions);
         Self {
             watch: Watch::new(mirror.clone()),
-            seats: Seats::new(client.clone(), keys.clone(), sessions.clone()),
+            seats: Seats::new(client.clone(), keys.clone(), sessions.clone(), mirror.clone()),
             notes: Notes::new(client, keys.clone(), sessions.clone(), options.min_lease),
             keys,
             mirror,

@@ -178,7 +178,7 @@ impl Notes {
     }
 
     fn obstacle(&self, unmet: &[Unmet]) -> Option<StoreError> {
-        kv::obstacle(&self.client, unmet).err()
+        kv::obstacles(&self.client, unmet).err()
     }
 }
 

@@ -126,27 +126,34 @@ impl Unmet {
     }
 }
 
-/// Why a transaction was not possible, where that is no condition of ours.
+/// Why a transaction was not possible, where it was not for a condition of ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
+    /// A condition of ours.
+    Condition,
     /// The session that was to lock a key is over.
     SessionOver,
     /// Keys of a session that has ended are kept from everybody for a while.
     LockDelay,
 }
 
-/// What stands in the way besides conditions.
+/// What stands in the way of each step that was not possible.
 ///
 /// # Errors
-/// If it is not permitted.
-pub(crate) fn obstacle(client: &Client, unmet: &[Unmet]) -> Result<Option<Obstacle>, StoreError> {
-    let says = |words: &str| unmet.iter().find(|unmet| unmet.says(words));
-    if let Some(denied) = says("Permission denied").or_else(|| says("ACL not found")) {
-        return Err(faults::of_status(&client.shown(), client.prefix(), 403, &denied.what));
-    }
-    if says("invalid session").is_some() {
-        return Ok(Some(Obstacle::SessionOver));
-    }
-    Ok(says("lock delay").map(|_| Obstacle::LockDelay))
+/// If one is not permitted.
+pub(crate) fn obstacles(client: &Client, unmet: &[Unmet]) -> Result<Vec<Obstacle>, StoreError> {
+    let kind = |unmet: &Unmet| {
+        if unmet.says("Permission denied") || unmet.says("ACL not found") {
+            Err(faults::of_status(&client.shown(), client.prefix(), 403, &unmet.what))
+        } else if unmet.says("invalid session") {
+            Ok(Obstacle::SessionOver)
+        } else if unmet.says("lock delay") {
+            Ok(Obstacle::LockDelay)
+        } else {
+            Ok(Obstacle::Condition)
+        }
+    };
+    unmet.iter().map(kind).collect()
 }
 
 /// Makes several steps in one, or none of them. If none writes, it reads what is confirmed by a majority.
@@ -188,7 +195,7 @@ pub(crate) async fn get(client: &Client, keys: impl IntoIterator<Item = String>)
     match transact(client, keys.into_iter().map(Op::get_tree).collect()).await? {
         Outcome::Done(entries) => Ok(entries),
         Outcome::Unmet(unmet) => {
-            obstacle(client, &unmet)?;
+            obstacles(client, &unmet)?;
             Err(StoreError::refused("Consul did not read what it was asked for"))
         }
     }

@@ -168,15 +168,19 @@ impl Seats {
         let written = match kv::transact(&self.client, ops).await? {
             Outcome::Done(entries) => entries.into_iter().rfind(|entry| entry.key == key),
             Outcome::Unmet(unmet) => {
-                return match (kv::obstacle(&self.client, &unmet)?, &session) {
-                    (Some(Obstacle::SessionOver), Some(session)) => {
-                        session.end();
-                        Err(StoreError::refused("the session with Consul is over: the next bid is made on a new one"))
-                    }
-                    (Some(Obstacle::LockDelay), _) => Err(StoreError::refused(
+                let obstacles = kv::obstacles(&self.client, &unmet)?;
+                let is_over = obstacles.contains(&Obstacle::SessionOver);
+                if let Some(session) = session.filter(|_| is_over) {
+                    session.end();
+                }
+                return if obstacles.contains(&Obstacle::Condition) {
+                    Ok(Swap::Lost)
+                } else if is_over {
+                    Err(StoreError::refused("the session with Consul is over: the next bid is made on a new one"))
+                } else {
+                    Err(StoreError::refused(
                         "the lock-delay of the session that has ended keeps the seat from everybody for now",
-                    )),
-                    _ => Ok(Swap::Lost),
+                    ))
                 };
             }
         };
@@ -242,7 +246,7 @@ impl Seats {
         match kv::transact(&self.client, ops).await? {
             Outcome::Done(_) => Ok(()),
             Outcome::Unmet(unmet) => {
-                kv::obstacle(&self.client, &unmet)?;
+                kv::obstacles(&self.client, &unmet)?;
                 Err(StoreError::refused("the seat was just written: try again"))
             }
         }

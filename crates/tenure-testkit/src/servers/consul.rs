@@ -124,15 +124,16 @@ impl ConsulSetup {
             settings.push(format!(r#""retry_join": [{}], "retry_interval": "1s""#, others.collect::<Vec<_>>().join(", ")));
             settings.push(r#""leave_on_terminate": false, "skip_leave_on_interrupt": true"#.to_owned());
         }
-        settings.extend(self.settings.iter().cloned());
-        let config = folder.path().join("config.json");
-        // One that is given twice counts as it was given last.
-        std::fs::write(&config, format!("{{{}}}", settings.join(",\n"))).expect("our own folder");
-        let mut launch = Launch::new(&self.program, "consul").arg("agent");
+        let mut launch = Launch::new(&self.program, "consul").args(["agent", "-node", &self.name]);
         if !self.durable && all.is_empty() {
             launch = launch.arg("-dev");
         }
-        launch = launch.args(["-node", &self.name, "-config-file"]).arg(&config);
+        // A file each: they are put together, and what is said twice counts as it was said last.
+        for (number, setting) in [settings.join(",\n")].iter().chain(&self.settings).enumerate() {
+            let file = folder.path().join(format!("{number}.json"));
+            std::fs::write(&file, format!("{{{setting}}}")).expect("our own folder");
+            launch = launch.arg("-config-file").arg(&file);
+        }
         let process = Process::spawn(launch, &folder.path().join("log"));
         Consul { process, folder, ports, token: self.token.clone() }
     }

@@ -114,6 +114,7 @@ impl ConsulSetup {
             format!(
                 r#""ports": {{"http": {http}, "server": {server}, "serf_lan": {lan}, "serf_wan": {wan}, "dns": -1, "grpc": -1}}"#
             ),
+            r#""telemetry": {"prometheus_retention_time": "1h", "disable_hostname": true}"#.to_owned(),
             r#""performance": {"raft_multiplier": 1}, "limits": {"http_max_conns_per_client": 4000}"#.to_owned(),
         ];
         if self.durable || !all.is_empty() {
@@ -197,13 +198,15 @@ impl Consul {
         self.ask("GET", "/v1/session/list", "").1.matches("\"ID\"").count()
     }
 
-    /// How often something was asked of it so far, by the end of its own count's name and labels, such as
-    /// `http.PUT.v1.session.renew._`.
-    pub fn count(&self, name: &str) -> u64 {
+    /// How often something was asked of it so far, by its own count, such as `PUT` of `/v1/session/renew/_`.
+    pub fn count(&self, method: &str, path: &str) -> u64 {
         let metrics = self.ask("GET", "/v1/agent/metrics?format=prometheus", "").1;
-        let wanted = format!("{}_count", name.replace('.', "_"));
-        let lines = metrics.lines().filter(|line| line.split([' ', '{']).next().is_some_and(|n| n.ends_with(&wanted)));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+        let path = path.trim_start_matches('/').replace('/', "_");
+        // Before and since Consul 1.9.
+        let old = format!("consul_http_{method}_{path}_count ");
+        let new = format!("consul_api_http_count{{method=\"{method}\",path=\"{path}\"}} ");
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix(&old).or_else(|| line.strip_prefix(&new)));
+        lines.filter_map(|count| count.trim().parse::<f64>().ok()).sum::<f64>() as u64
     }
 
     /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.

@@ -114,7 +114,7 @@ impl Client {
         if status == 200 || Some(status) == accepted {
             turn.answered();
             let index = headers.get("x-consul-index").and_then(|value| value.to_str().ok()?.parse().ok());
-            return Ok(Answer { status, index: index.unwrap_or(0), body: body.into(), shown: agent.shown.clone() });
+            return Ok(Answer { status, index, body: body.into(), shown: agent.shown.clone() });
         }
         if status < 500 {
             turn.answered();
@@ -185,8 +185,7 @@ impl Drop for Turn<'_> {
         let count = self.client.agents.len();
         if !self.answered && count > 1 {
             let next = (self.number + 1) % count;
-            let _ =
-                self.client.current.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.client.current.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -260,13 +259,17 @@ impl Ask {
 /// What was answered.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Consul's number for the state that was answered from; 0: none was given.
-    pub(crate) index: u64,
+    index: Option<u64>,
     pub(crate) body: Vec<u8>,
     shown: String,
 }
 
 impl Answer {
+    /// Consul's number for the state that was answered from, at least 1.
+    pub(crate) fn index(&self) -> Result<u64, StoreError> {
+        self.index.map(|index: u64| index.max(1)).ok_or_else(|| faults::not_consul(&self.shown))
+    }
+
     pub(crate) fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_slice(&self.body).map_err(|error| faults::not_consul(&self.shown).because(error))
     }

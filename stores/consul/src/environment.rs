@@ -54,7 +54,8 @@ mod tests {
     use super::*;
 
     fn given(variables: &[(&str, &str)]) -> Result<ConsulOptions, String> {
-        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         options(&find)
     }
 

@@ -101,7 +101,12 @@ mod tests {
             (500, "rpc error making call: Permission denied", Fault::Denied, "does not permit"),
             (403, "ACL not found", Fault::Denied, "no such token"),
             (400, "Client sent an HTTP request to an HTTPS server.\n", Fault::Denied, "consuls://"),
-            (400, "Bad request: Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature", Fault::Denied, "Enterprise"),
+            (
+                400,
+                "Bad request: Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
+                Fault::Denied,
+                "Enterprise",
+            ),
             (500, "No path to datacenter", Fault::Denied, "no such datacenter"),
             (500, "Invalid Session TTL '500000000', must be between [10s=24h0m0s]", Fault::Denied, "longer lease"),
             (500, "No cluster leader", Fault::Refused, "no leader"),

@@ -1,6 +1,5 @@
 //! Keys and values as Consul has them: entries, and transactions of several conditions and writes.
 
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
@@ -204,7 +203,7 @@ pub(crate) async fn get(client: &Client, keys: impl IntoIterator<Item = String>)
 /// The number of the last write to anything, if there is no such key; otherwise of the last one to this.
 pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreError> {
     let ask = Ask::get(format!("/v1/kv/{}", in_url(key))).with("consistent").also(404);
-    Ok(client.call(ask).await?.index)
+    client.call(ask).await?.index()
 }
 
 /// Makes an entry, unless there is one.

@@ -156,6 +156,8 @@ impl ConsulOptions {
             "a certificate needs its key (?cert=FILE&key=FILE)"
         } else if self.min_lease < Duration::from_secs(1) {
             "min_lease is a second or more"
+        } else if self.socket.is_some() && cfg!(not(unix)) {
+            "there are no unix sockets on this system"
         } else if self.socket.is_some() && self.tls {
             "a socket is asked without TLS"
         } else {
@@ -204,7 +206,8 @@ mod tests {
 
     #[test]
     fn options_come_from_configuration_and_unknown_ones_are_refused() {
-        let text = "addresses = ['a:1']\ntoken = 'hunter2'\nmin_lease = '2s'\ntakeover = 'safe'\nchecks = ['serfHealth']";
+        let text =
+            "addresses = ['a:1']\ntoken = 'hunter2'\nmin_lease = '2s'\ntakeover = 'safe'\nchecks = ['serfHealth']";
         let options: ConsulOptions = toml::from_str(text).unwrap();
         assert_eq!((options.addresses[0].as_str(), options.min_lease.as_secs()), ("a:1", 2));
         assert_eq!((options.takeover, options.checks[0].as_str()), (TakeoverMode::Safe, "serfHealth"));

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tenure_core::{
-    Clock, Identity, Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record,
-};
+use tenure_core::{Clock, Identity, Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record};
 
 use crate::client::Client;
 use crate::keys::Keys;

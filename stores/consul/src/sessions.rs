@@ -36,6 +36,9 @@ pub(crate) struct Wanted;
 /// The longest time that Consul gives to a session.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
+/// The longest lock-delay.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
 impl Sessions {
     pub(crate) fn new(client: Arc<Client>, mirror: Arc<Mirror>, takeover: TakeoverMode, checks: Vec<String>) -> Self {
         Self { client, mirror, takeover, checks, state: Arc::default() }
@@ -66,7 +69,7 @@ impl Sessions {
         let (client, mirror, state) = (self.client.clone(), self.mirror.clone(), self.state.clone());
         let lock_delay = match self.takeover {
             TakeoverMode::Instant => Duration::ZERO,
-            TakeoverMode::Safe => lease,
+            TakeoverMode::Safe => lease.min(LONGEST_DELAY),
         };
         let terms = Terms::release(lease, lock_delay, &self.checks);
         let clock = clock.clone();
@@ -89,7 +92,12 @@ impl Sessions {
     }
 
     /// The session for this lease, with a heartbeat that is not older than a part of it.
-    pub(crate) async fn fresh(&self, lease: Duration, age: Duration, clock: &Clock) -> Result<Arc<Session>, StoreError> {
+    pub(crate) async fn fresh(
+        &self,
+        lease: Duration,
+        age: Duration,
+        clock: &Clock,
+    ) -> Result<Arc<Session>, StoreError> {
         let session = self.session(lease, clock).await?;
         let from = clock.now() - age;
         if session.renewed() >= from {

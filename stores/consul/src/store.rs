@@ -94,7 +94,8 @@ impl ConsulStore {
             Some((_, Err(_))) => return Some(News::Look),
             Some((entry, Ok(now))) => {
                 let held_on = mark.as_ref().and_then(|mark| mark.session.as_ref());
-                let is_ended = held_on.is_some_and(|session| self.sessions.is_own(session) && *session != entry.session);
+                let is_ended =
+                    held_on.is_some_and(|session| self.sessions.is_own(session) && *session != entry.session);
                 if is_ended && !seen.differs_from(Some(&now)) {
                     return Some(News::SessionOver);
                 }

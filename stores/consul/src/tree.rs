@@ -72,7 +72,7 @@ impl Mirror {
     pub(crate) async fn proven(&self, clock: &Clock, within: Duration) -> Result<Arc<Tree>, StoreError> {
         let asked = clock.now();
         let list = self.ask("keys&separator=/&consistent").within(within);
-        let number = self.client.call_aside(list).await?.index.max(1);
+        let number = self.client.call_aside(list).await?.index()?;
         {
             let mut heard = self.lock();
             let is_trusted = asked.since(heard.confirmed) < TRUSTED;
@@ -90,7 +90,7 @@ impl Mirror {
     pub(crate) async fn fetch(&self, parameters: &str, within: Duration) -> Result<Tree, StoreError> {
         let answer = self.client.call_aside(self.ask("recurse").with(parameters).within(within)).await?;
         let entries = if answer.status == 404 { Vec::new() } else { answer.json()? };
-        Ok(Tree::new(answer.index.max(1), entries))
+        Ok(Tree::new(answer.index()?, entries))
     }
 
     fn ask(&self, parameters: &str) -> Ask {

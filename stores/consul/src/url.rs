@@ -117,7 +117,8 @@ mod tests {
         for short in ["consul:", "consul://", "consul:///"] {
             assert_eq!(options(short).unwrap(), ConsulOptions::default(), "{short}");
         }
-        let one = options("consuls://:t%40ken@db.example:1/a/b?datacenter=east&min_lease=2s&takeover=safe&check=serfHealth");
+        let one =
+            options("consuls://:t%40ken@db.example:1/a/b?datacenter=east&min_lease=2s&takeover=safe&check=serfHealth");
         let one = one.unwrap();
         assert_eq!((one.addresses[0].as_str(), one.tls, one.prefix.as_str()), ("db.example:1", true, "a/b"));
         assert_eq!((one.token, one.datacenter.as_deref()), (Some("t@ken".into()), Some("east")));

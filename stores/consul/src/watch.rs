@@ -104,7 +104,8 @@ async fn run(inner: Arc<Inner>, clock: Clock) {
         idle = if inner.served.receiver_count() == 0 { idle + 1 } else { 0 };
         let wait = Duration::from_millis(inner.wait.load(Ordering::Relaxed));
         let asked = clock.now();
-        credit = credit.saturating_add(u32::try_from(asked.since(last).as_millis() / PAUSE.as_millis()).unwrap_or(BURST));
+        credit =
+            credit.saturating_add(u32::try_from(asked.since(last).as_millis() / PAUSE.as_millis()).unwrap_or(BURST));
         credit = credit.min(BURST);
         last = asked;
         if credit == 0 {

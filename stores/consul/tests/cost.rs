@@ -13,38 +13,39 @@ use tenure_testkit::wrap::Counting;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_session_and_its_renewals_serve_one_election_or_a_thousand() {
-    for elections in [1, 1000] {
-        let consul = Consul::start();
-        let (store, counter) = Counting::new(ConsulStore::from_url(&consul.url()).unwrap());
-        let process = Elections::new(store);
-        let lease = Duration::from_secs(15);
-        let seats: Vec<_> = (0..elections)
-            .map(|number| process.election(format!("seat-{number}")).lease(lease).start().unwrap())
-            .collect();
-        for seat in &seats {
-            within("it leads", seat.elected()).await.unwrap();
-        }
-        // All have settled on one heartbeat.
-        tokio::time::sleep(lease / 2).await;
-        let asked = || {
-            let paths = [("PUT", "/v1/session/renew/_"), ("GET", "/v1/kv/_"), ("PUT", "/v1/txn")];
-            paths.map(|(method, path)| consul.count(method, path))
-        };
-        let (before, renewed) = (asked(), counter.counts().renewals);
-        tokio::time::sleep(lease).await;
-        let (after, renewals) = (asked(), counter.counts().renewals - renewed);
-        let [beats, reads, writes] = [0, 1, 2].map(|which| after[which] - before[which]);
-        println!(
-            "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {writes} transactions"
-        );
-        assert_eq!(consul.sessions(), 1, "one session for {elections} elections");
-        assert!(renewals >= 2 * elections, "{renewals}");
-        assert!((2..=5).contains(&beats), "{renewals} renewals were {beats} of the session");
-        // A look at the seats for each, and a query that waits.
-        assert!(reads <= beats + 6, "{reads} reads for {beats} heartbeats");
-        assert!(writes <= 2, "nothing is written, but there were {writes} transactions");
-        assert!(seats.iter().all(|seat| seat.is_leader()));
+    tokio::join!(counted(1), counted(1000));
+}
+
+async fn counted(elections: u64) {
+    let consul = Consul::start();
+    let (store, counter) = Counting::new(ConsulStore::from_url(&consul.url()).unwrap());
+    let process = Elections::new(store);
+    let lease = Duration::from_secs(15);
+    let seats: Vec<_> =
+        (0..elections).map(|number| process.election(format!("seat-{number}")).lease(lease).start().unwrap()).collect();
+    for seat in &seats {
+        within("it leads", seat.elected()).await.unwrap();
     }
+    // All have settled on one heartbeat.
+    tokio::time::sleep(lease / 2).await;
+    let asked = || {
+        let paths = [("PUT", "/v1/session/renew/_"), ("GET", "/v1/kv/_"), ("PUT", "/v1/txn")];
+        paths.map(|(method, path)| consul.count(method, path))
+    };
+    let (before, renewed) = (asked(), counter.counts().renewals);
+    tokio::time::sleep(lease).await;
+    let (after, renewals) = (asked(), counter.counts().renewals - renewed);
+    let [beats, reads, writes] = [0, 1, 2].map(|which| after[which] - before[which]);
+    println!(
+        "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {writes} transactions"
+    );
+    assert_eq!(consul.sessions(), 1, "one session for {elections} elections");
+    assert!(renewals >= 2 * elections, "{renewals}");
+    assert!((2..=5).contains(&beats), "{renewals} renewals were {beats} of the session");
+    // A look at the seats for each, and a query that waits.
+    assert!(reads <= beats + 6, "{reads} reads for {beats} heartbeats");
+    assert!(writes <= 2, "nothing is written, but there were {writes} transactions");
+    assert!(seats.iter().all(|seat| seat.is_leader()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,7 +158,9 @@ async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
 
 #[tokio::test]
 async fn a_server_that_speaks_another_protocol_is_told() {
-    for answer in ["HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"] {
+    for answer in
+        ["HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]
+    {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -180,7 +182,9 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     let [ca, cert, key] = [&made.ca, &made.cert, &made.key].map(|path| path.display().to_string());
     let port = free_port();
     let consul = ConsulSetup::new()
-        .with(format!(r#""ca_file": "{ca}", "cert_file": "{cert}", "key_file": "{key}", "verify_incoming_https": true"#))
+        .with(format!(
+            r#""ca_file": "{ca}", "cert_file": "{cert}", "key_file": "{key}", "verify_incoming_https": true"#
+        ))
         .with(format!(r#""addresses": {{"https": "127.0.0.1"}}, "ports": {{"https": {port}}}"#))
         .start();
     let query = format!("ca={ca}&cert={cert}&key={key}&min_lease=1s");
@@ -211,7 +215,8 @@ async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
     works(&consul.url()).await;
     let (_, ours) = consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "");
     let newer = ours.replace("\"v\":1", "\"v\":99");
-    for (text, expected) in [("\"mine\"", "did not write"), ("\u{0}\u{1}", "did not write"), (newer.as_str(), "newer")] {
+    for (text, expected) in [("\"mine\"", "did not write"), ("\u{0}\u{1}", "did not write"), (newer.as_str(), "newer")]
+    {
         consul.ask("PUT", &format!("/v1/kv/{SEAT}"), text);
         let error = fails(&consul.url(), Fault::Denied).await;
         assert!(error.contains(expected), "{error}");
@@ -310,8 +315,11 @@ fn token_for(consul: &Consul, name: &str, rules: &str) -> String {
     let policy = format!(r#"{{"Name": "{name}", "Rules": "{rules}"}}"#);
     let (status, said) = consul.ask("PUT", "/v1/acl/policy", &policy);
     assert_eq!(status, 200, "{said}");
-    let (status, said) =
-        consul.ask("PUT", "/v1/acl/token", &format!(r#"{{"Description": "jobs", "Policies": [{{"Name": "{name}"}}]}}"#));
+    let (status, said) = consul.ask(
+        "PUT",
+        "/v1/acl/token",
+        &format!(r#"{{"Description": "jobs", "Policies": [{{"Name": "{name}"}}]}}"#),
+    );
     assert_eq!(status, 200, "{said}");
     said.split("\"SecretID\"").nth(1).and_then(|rest| rest.split('"').nth(1)).expect("a token").to_owned()
 }

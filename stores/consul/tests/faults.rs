@@ -194,6 +194,30 @@ async fn a_seat_that_an_operator_deletes_in_mid_term_makes_no_second_leader_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_restored_makes_no_two_leaders_and_news_is_heard_on() {
+    let consul = Consul::start();
+    let desk = Desk::new();
+    let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &desk));
+    let mut token = acted_above(&desk, Token::ZERO).await;
+    for one in &mut candidates {
+        one.knows_a_leader().await;
+    }
+    let file = consul.folder().join("snapshot").display().to_string();
+    consul.command(&["snapshot", "save", &file]);
+    for _ in 0..2 {
+        candidates.iter().for_each(|one| one.election.step_down());
+        token = acted_above(&desk, token).await;
+    }
+    // Everybody has heard of it, when all numbers go back.
+    tokio::time::sleep(LEASE / 3).await;
+    consul.command(&["snapshot", "restore", &file]);
+    token = acted_above(&desk, token).await;
+    candidates.iter().for_each(|one| one.election.step_down());
+    acted_above(&desk, token).await;
+    desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead() {
     let mut cluster = ConsulCluster::start();
     let desk = Desk::new();

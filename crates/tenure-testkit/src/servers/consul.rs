@@ -14,6 +14,7 @@ pub struct Consul {
     folder: Folder,
     ports: Ports,
     token: Option<String>,
+    program: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +122,10 @@ impl ConsulSetup {
             let data = folder.path().join("data");
             settings.push(format!(r#""server": true, "data_dir": "{}""#, data.display()));
             settings.push(format!(r#""bootstrap_expect": {}"#, all.len().max(1)));
-            let others = all.iter().filter(|other| other.lan != lan).map(|other| format!("\"127.0.0.1:{}\"", other.lan));
-            settings.push(format!(r#""retry_join": [{}], "retry_interval": "1s""#, others.collect::<Vec<_>>().join(", ")));
+            let others =
+                all.iter().filter(|other| other.lan != lan).map(|other| format!("\"127.0.0.1:{}\"", other.lan));
+            settings
+                .push(format!(r#""retry_join": [{}], "retry_interval": "1s""#, others.collect::<Vec<_>>().join(", ")));
             settings.push(r#""leave_on_terminate": false, "skip_leave_on_interrupt": true"#.to_owned());
         }
         let mut launch = Launch::new(&self.program, "consul").args(["agent", "-node", &self.name]);
@@ -136,7 +139,7 @@ impl ConsulSetup {
             launch = launch.arg("-config-file").arg(&file);
         }
         let process = Process::spawn(launch, &folder.path().join("log"));
-        Consul { process, folder, ports, token: self.token.clone() }
+        Consul { process, folder, ports, token: self.token.clone(), program: self.program.clone() }
     }
 }
 
@@ -207,6 +210,16 @@ impl Consul {
         let new = format!("consul_api_http_count{{method=\"{method}\",path=\"{path}\"}} ");
         let lines = metrics.lines().filter_map(|line| line.strip_prefix(&old).or_else(|| line.strip_prefix(&new)));
         lines.filter_map(|count| count.trim().parse::<f64>().ok()).sum::<f64>() as u64
+    }
+
+    /// Runs Consul's own command against it, such as `snapshot save FILE`.
+    ///
+    /// # Panics
+    /// With what it says, if it fails.
+    pub fn command(&self, arguments: &[&str]) {
+        let address = format!("-http-addr={}", self.address());
+        let (verbs, rest) = arguments.split_at(2.min(arguments.len()));
+        Launch::new(&self.program, "consul").args(verbs).arg(address).args(rest).run();
     }
 
     /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.

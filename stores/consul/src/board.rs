@@ -6,7 +6,8 @@
 //! last equally long: what it announces are plain keys that are listed while that one is locked. Whoever
 //! comes anew clears away what processes have left behind that are gone.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub(crate) struct Notes {
     keys: Keys,
     sessions: Arc<Sessions>,
     min_lease: Duration,
+    /// The processes that attend through us, and the session that says so.
+    attending: Mutex<HashMap<String, String>>,
 }
 
 /// As it is written.
@@ -37,7 +40,7 @@ const OPS: usize = 60;
 
 impl Notes {
     pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>, min_lease: Duration) -> Self {
-        Self { client, keys, sessions, min_lease }
+        Self { client, keys, sessions, min_lease, attending: Mutex::default() }
     }
 
     pub(crate) async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
@@ -55,12 +58,13 @@ impl Notes {
             NoteKind::Announcement => {
                 let gone = || StoreError::refused("the process does not attend, or no longer: nothing was announced");
                 let process = self.keys.process(&note.key);
-                let there = kv::get(&self.client, [process.clone()]).await?;
-                let there = there.iter().find(|entry| entry.key == process && !entry.session.is_empty());
-                let ops = vec![
-                    Op::check_session(&process, &there.ok_or_else(gone)?.session),
-                    Op::set(self.keys.candidate(&note.key, seat), &form),
-                ];
+                let known = self.lock().get(&note.key).cloned();
+                let session = match known {
+                    Some(session) => session,
+                    None => self.session_of(&process).await?.ok_or_else(gone)?,
+                };
+                let ops =
+                    vec![Op::check_session(&process, &session), Op::set(self.keys.candidate(&note.key, seat), &form)];
                 match kv::transact(&self.client, ops).await? {
                     Outcome::Done(_) => Ok(()),
                     Outcome::Unmet(unmet) => Err(self.obstacle(&unmet).unwrap_or_else(gone)),
@@ -77,10 +81,12 @@ impl Notes {
     ) -> Result<Attended, StoreError> {
         let lifetime = self.time(lifetime);
         let session = self.sessions.fresh(lifetime, lifetime / 4, clock).await?;
-        let key = self.keys.process(&process.to_string());
+        let name = process.to_string();
+        let key = self.keys.process(&name);
         let entries = kv::get(&self.client, [key.clone()]).await?;
         let entry = entries.iter().find(|entry| entry.key == key);
         if entry.is_some_and(|entry| entry.session == session.id) {
+            self.lock().insert(name, session.id.clone());
             return Ok(Attended::Still);
         }
         let mut ops = vec![match entry {
@@ -93,6 +99,7 @@ impl Notes {
         }
         ops.push(Op::lock(&key, "", &session.id));
         self.must(kv::transact(&self.client, ops).await?, "the process could not attend: it is tried again")?;
+        self.lock().insert(name, session.id.clone());
         if before.is_some() {
             return Ok(Attended::Still);
         }
@@ -157,6 +164,13 @@ impl Notes {
         Ok(())
     }
 
+    /// The session that says that a process is there.
+    async fn session_of(&self, process: &str) -> Result<Option<String>, StoreError> {
+        let entries = kv::get(&self.client, [process.to_owned()]).await?;
+        let entry = entries.into_iter().find(|entry| entry.key == process && !entry.session.is_empty());
+        Ok(entry.map(|entry| entry.session))
+    }
+
     async fn processes(&self) -> Result<Vec<(String, Entry)>, StoreError> {
         let folder = self.keys.processes();
         let entries = kv::get(&self.client, [folder.clone()]).await?;
@@ -175,6 +189,10 @@ impl Notes {
             Outcome::Done(_) => Ok(()),
             Outcome::Unmet(unmet) => Err(self.obstacle(&unmet).unwrap_or_else(|| StoreError::refused(otherwise))),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.attending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn obstacle(&self, unmet: &[Unmet]) -> Option<StoreError> {

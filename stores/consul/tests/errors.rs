@@ -350,6 +350,8 @@ fn record(token: u64) -> Record {
         lease: Duration::from_secs(15),
         since_ms: None,
         heir: None,
+        priority: 0,
+        ranked: false,
         metadata: Arc::default(),
         nonce: rand::random(),
         unknown: Arc::default(),

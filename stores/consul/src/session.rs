@@ -23,7 +23,7 @@ pub(crate) struct Session {
 }
 
 struct Beats {
-    /// When the last renewal, or its creation, was sent that the server has answered.
+    /// When the last heartbeat, or its creation, was sent that was answered.
     renewed: Moment,
     last: Option<Arc<Beat>>,
     underway: Option<watch::Receiver<Option<Answered>>>,
@@ -100,7 +100,7 @@ impl Session {
         *self.over.borrow()
     }
 
-    /// Consul says that there is no such session any more.
+    /// It is over, or given up.
     pub(crate) fn end(&self) {
         self.over.send_replace(true);
     }
@@ -122,7 +122,16 @@ impl Session {
     }
 
     /// A heartbeat that was sent at a moment or later, or the next one.
+    ///
+    /// A session that nothing was heard of for a lease is given up, and never renewed again. Nobody leads by it
+    /// any more, and if it is only the answers that are lost, it would keep its seats from everybody else.
     pub(crate) async fn beat(self: &Arc<Self>, from: Moment) -> Result<Arc<Beat>, StoreError> {
+        if self.is_over() || self.clock.now().since(self.renewed()) >= self.lease {
+            self.end();
+            return Err(StoreError::refused(
+                "nothing was heard of the session with Consul for a lease: it is given up",
+            ));
+        }
         let mut outcome = {
             let mut beats = self.lock();
             if let Some(last) = beats.last.as_ref().filter(|last| last.sent >= from) {
@@ -178,10 +187,11 @@ impl Session {
             self.end();
             return Err(StoreError::refused("the session with Consul is over"));
         }
+        let tree = tree?;
         let mut beats = self.lock();
         beats.renewed = beats.renewed.max(sent);
         drop(beats);
-        Ok(Beat { sent, tree: tree? })
+        Ok(Beat { sent, tree })
     }
 
     fn lock(&self) -> MutexGuard<'_, Beats> {

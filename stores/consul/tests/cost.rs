@@ -35,16 +35,17 @@ async fn counted(elections: u64) {
     let (before, renewed) = (asked(), counter.counts().renewals);
     tokio::time::sleep(lease).await;
     let (after, renewals) = (asked(), counter.counts().renewals - renewed);
-    let [beats, reads, writes] = [0, 1, 2].map(|which| after[which] - before[which]);
+    let [beats, reads, asks] = [0, 1, 2].map(|which| after[which] - before[which]);
     println!(
-        "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {writes} transactions"
+        "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {asks} transactions"
     );
     assert_eq!(consul.sessions(), 1, "one session for {elections} elections");
     assert!(renewals >= 2 * elections, "{renewals}");
     assert!((2..=5).contains(&beats), "{renewals} renewals were {beats} of the session");
     // A look at the seats for each, and a query that waits.
     assert!(reads <= beats + 6, "{reads} reads for {beats} heartbeats");
-    assert!(writes <= 2, "nothing is written, but there were {writes} transactions");
+    // Nothing is written. That the process is still listed as a candidate is asked, for all elections in one.
+    assert!(asks <= beats + 2, "there were {asks} transactions");
     assert!(seats.iter().all(|seat| seat.is_leader()));
 }
 

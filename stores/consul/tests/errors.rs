@@ -48,7 +48,8 @@ async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
     let note =
         Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: Duration::ZERO };
     Board::put(&store, &seat(), &note).await.unwrap();
-    assert_eq!(Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap().len(), 1);
+    let listed = Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap();
+    assert!(listed.iter().any(|listed| listed.key == note.key), "{listed:?}");
     store.forget(&seat()).await.unwrap();
 
     // Without sessions, and with the keys to be read alone.
@@ -224,6 +225,37 @@ async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
     }
     // Somebody else's lock in the place of a seat is neither read nor taken.
     works(&format!("consul://{}/other?min_lease=1s", consul.address())).await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_lost_once_its_seat_is_deleted_or_unlocked_though_the_session_lives() {
+    let consul = Consul::start();
+    let store = store(&consul.url());
+    store.attach(&Clock::system());
+    for deletes in [true, false] {
+        let seen = store.read(&seat()).await.unwrap().seat;
+        let bid = Record { lease: LEASE, ..record(1) };
+        let swap = store.swap(&seat(), seen.as_ref().map(|seat| &seat.version), &bid).await.unwrap();
+        let Swap::Done { version, .. } = swap else { panic!("lost") };
+        let renewed = store.renew(&seat(), &version, &bid).await.unwrap();
+        assert!(matches!(&renewed, Swap::Done { version: same, .. } if *same == version), "{renewed:?}");
+        let before = Clock::system().now();
+        let session = consul.entry(SEAT, "Session");
+        match deletes {
+            true => consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), ""),
+            false => consul.ask("PUT", &format!("/v1/kv/{SEAT}?release={session}"), "{}"),
+        };
+        // The last heartbeat may still be counted on, from when it was sent.
+        within("a renewal is lost", async {
+            while let Swap::Done { since, .. } = store.renew(&seat(), &version, &bid).await.unwrap() {
+                assert!(since.is_some_and(|since| since < before), "a seat was kept that is gone");
+                tokio::time::sleep(LEASE / 20).await;
+            }
+        })
+        .await;
+        assert!(consul.ask("GET", "/v1/session/list", "").1.contains(&session), "its session was to live on");
+        consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
+    }
 }
 
 #[tokio::test]

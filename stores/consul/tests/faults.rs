@@ -47,7 +47,7 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
 async fn a_winning_write_whose_reply_is_lost_is_a_term_all_the_same() {
     let consul = Consul::start();
     let proxy = Proxy::start(consul.address());
-    proxy.drop_reply_to("\"Verb\":\"lock\"");
+    proxy.drop_reply_to("\"Verb\":\"lock\",\"Key\":\"tenure/seats/");
     let desk = Desk::new();
     let mut one = stand(&through(&proxy), "one", &desk);
     within("the reply is lost", proxy.caught(1)).await;

@@ -16,6 +16,7 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod etcd;
 mod folder;
 mod launch;
 mod pgbouncer;
@@ -28,6 +29,7 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;

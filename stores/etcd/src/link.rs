@@ -33,7 +33,7 @@ pub(crate) struct Link {
     wire: Arc<Wire>,
     /// How far the data is known to have come.
     revision: AtomicI64,
-    /// A call was given up, and nothing was heard since.
+    /// A call was given up, nothing was heard since it was made, and nothing has been since.
     doubted: AtomicBool,
     /// How often anything came in.
     sounds: Arc<AtomicU64>,
@@ -101,19 +101,19 @@ impl Link {
 
     /// Keeps a lease alive, once. The member is asked on a stream of its own, so none can be left hanging.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<LeaseKeepAliveResponse, StoreError> {
-        let doubt = Doubt(&self.doubted);
+        let doubt = self.doubt_if_dropped();
         let answer = self.wire.keep_alive(id).await;
         std::mem::forget(doubt);
         self.heard(answer)
     }
 
-    /// Makes a call and waits for its answer. If this is dropped before that, the connection is doubted.
+    /// Makes a call and waits for its answer. If this is dropped before that, the connection may be doubted.
     async fn ask<Q: Message + Clone + 'static, A: Message + Answer + Default + 'static>(
         &self,
         path: &'static str,
         question: Q,
     ) -> Result<A, StoreError> {
-        let doubt = Doubt(&self.doubted);
+        let doubt = self.doubt_if_dropped();
         let answer = self.wire.ask(path, question).await;
         std::mem::forget(doubt);
         self.heard(answer)
@@ -168,9 +168,10 @@ impl Link {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// A caller that may go away at any time doubts the connection if it does before it had its answer.
-    pub(crate) fn doubt_if_dropped(&self) -> impl Drop + '_ {
-        Doubt(&self.doubted)
+    /// Has the connection doubted if this is dropped before anything was heard on it: a member that answers
+    /// others is busy, and a new connection would only make it busier.
+    pub(crate) fn doubt_if_dropped(&self) -> Doubt<'_> {
+        Doubt { link: self, sounds: self.sounds.load(Ordering::Relaxed) }
     }
 
     /// Has everything between two keys watched from now on, on one stream for all. Once this has returned,
@@ -244,10 +245,11 @@ impl Link {
                 match tokio::time::timeout(every, asked).await {
                     Ok(Err(status)) if faults::is_broken(&status) => link.retire(),
                     Ok(_) => link.sound(),
-                    Err(_) => {
+                    Err(_) if link.sounds.load(Ordering::Relaxed) == sounds => {
                         tracing::debug!(address = %link.address, "no sign of life");
                         link.retire();
                     }
+                    Err(_) => {}
                 }
             }
         });
@@ -351,11 +353,17 @@ fn addressed<T>(mut request: Request<T>, token: Option<&str>) -> Result<Request<
     Ok(request)
 }
 
-struct Doubt<'a>(&'a AtomicBool);
+/// To be forgotten (`std::mem::forget`) once there is an answer.
+pub(crate) struct Doubt<'a> {
+    link: &'a Link,
+    sounds: u64,
+}
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        if self.link.sounds.load(Ordering::Relaxed) == self.sounds {
+            self.link.doubted.store(true, Ordering::Relaxed);
+        }
     }
 }
 

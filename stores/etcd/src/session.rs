@@ -282,10 +282,8 @@ impl Session {
         let session = self.clone();
         tokio::spawn(async move {
             let asked = tokio::time::timeout(session.lease / 3, session.ask(&link, number, seats));
-            let beat = asked.await.unwrap_or_else(|_| {
-                link.retire();
-                Err(StoreError::unknown(format!("{} does not answer", link.address)))
-            });
+            let late = || Err(StoreError::unknown(format!("{} does not answer", link.address)));
+            let beat = asked.await.unwrap_or_else(|_| late());
             let beat = beat.map(Arc::new).map_err(Arc::new);
             if let Ok(beat) = &beat {
                 let mut state = session.lock();

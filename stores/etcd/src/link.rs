@@ -91,6 +91,12 @@ impl Link {
         self.ask(TXN, request).await
     }
 
+    /// The same for those who may stop waiting at any time and for any reason: that tells nothing about the
+    /// connection.
+    pub(crate) async fn txn_idly(&self, request: TxnRequest) -> Result<TxnResponse, StoreError> {
+        self.heard(self.wire.ask(TXN, request).await)
+    }
+
     pub(crate) async fn grant(&self, ttl: i64) -> Result<LeaseGrantResponse, StoreError> {
         self.ask(GRANT, LeaseGrantRequest { ttl }).await
     }

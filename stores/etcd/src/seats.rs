@@ -61,6 +61,13 @@ enum Known {
     Vacant,
 }
 
+/// Who reads: a call that is given up when it takes too long, or a watch that is dropped at any time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    Call,
+    Watch,
+}
+
 /// A reading, and what else was seen with it, at one moment.
 pub(crate) struct Glance {
     pub(crate) reading: Reading,
@@ -82,7 +89,7 @@ impl Seats {
     /// Reads a seat, its floor, whether its holder's session lives, and whether requests lie on its board: one
     /// transaction, so all of one moment, confirmed by a majority. Which session to look at is guessed, as it
     /// rarely changes; a wrong guess costs a second transaction.
-    pub(crate) async fn read(&self, link: &Link, seat: &SeatName) -> Result<Glance, StoreError> {
+    pub(crate) async fn read(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
         let mut guess = match self.known().get(seat) {
             Some(Known::Held(session)) => Some(*session),
             _ => None,
@@ -92,7 +99,11 @@ impl Seats {
             let requests = RangeRequest { count_only: true, ..under(&self.keys.board(seat, NoteKind::Request)) };
             let mut ask = vec![get(&self.keys.seat(seat)), get(&self.keys.floor(seat)), range(requests)];
             ask.extend(guess.map(|session| get_key(&self.keys.live(session))));
-            let mut answer = link.txn(TxnRequest { success: ask, ..Default::default() }).await?;
+            let ask = TxnRequest { success: ask, ..Default::default() };
+            let mut answer = match reader {
+                Reader::Call => link.txn(ask).await?,
+                Reader::Watch => link.txn_idly(ask).await?,
+            };
             let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
             let written = found.map(|found| Written::of(&found)).transpose()?;
             let session = written.as_ref().and_then(|written| written.session);

@@ -16,7 +16,7 @@ use crate::dial::Dialer;
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::options::EtcdOptions;
-use crate::seats::{Glance, Mark, Seats};
+use crate::seats::{Glance, Mark, Reader, Seats};
 use crate::sessions::Sessions;
 use crate::tls;
 
@@ -98,7 +98,7 @@ impl EtcdStore {
             link.pulse(lease / 3);
             let of_seat = self.bells.listen(&self.keys.seat(seat)).subscribe();
             let requests = self.bells.listen(&self.keys.board(seat, NoteKind::Request)).subscribe();
-            Ok((self.seats.read(&link, seat).await?, link, of_seat, requests))
+            Ok((self.seats.read(&link, seat, Reader::Watch).await?, link, of_seat, requests))
         };
         let given_up = StoreError::refused("nobody can be listened to");
         let ready = tokio::time::timeout(lease / 3, ready).await.unwrap_or(Err(given_up))?;
@@ -182,7 +182,7 @@ impl Store for EtcdStore {
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
         let link = self.seats.link().await?;
-        Ok(self.seats.read(&link, seat).await?.reading)
+        Ok(self.seats.read(&link, seat, Reader::Call).await?.reading)
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {

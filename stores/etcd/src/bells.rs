@@ -79,9 +79,35 @@ impl Bells {
 impl Listeners {
     fn tidy(&mut self) {
         if self.bells.len() + self.lives.len() > self.most {
-            self.bells.retain(|_, bell| Arc::strong_count(bell) > 1);
-            self.lives.retain(|_, life| Arc::strong_count(life) > 1);
+            self.bells.retain(|_, bell| Arc::strong_count(bell) > 1 || bell.receiver_count() > 0);
+            self.lives.retain(|_, life| Arc::strong_count(life) > 1 || life.receiver_count() > 0);
             self.most = 2 * (self.bells.len() + self.lives.len()) + 16;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::KeyValue;
+
+    #[test]
+    fn who_listens_is_told_however_many_others_have_come_and_gone() {
+        let keys = Keys::new("tenure");
+        let bells = Bells::new(keys.clone());
+        let (seat, life) = (bells.listen("tenure/seats/jobs").subscribe(), bells.life(7).subscribe());
+        for number in 0..1000 {
+            drop((bells.listen(&format!("tenure/seats/{number}")), bells.life(number + 10)));
+        }
+        let event = |kind, key: &str| {
+            let kv = KeyValue { key: key.into(), mod_revision: 9, ..KeyValue::default() };
+            bells.ring(&Event { kind, kv: Some(kv) });
+        };
+        event(0, "tenure/seats/jobs");
+        event(0, &keys.live(7));
+        assert_eq!((*seat.borrow(), *life.borrow()), (9, false));
+        event(1, &keys.live(7));
+        assert!(*life.borrow());
+        assert!(bells.lock().bells.len() < 100);
     }
 }

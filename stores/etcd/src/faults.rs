@@ -53,7 +53,19 @@ pub(crate) fn of_call(address: &str, status: Status) -> StoreError {
             _ => StoreError::unknown(format!("{address} failed: {}", status.message())),
         }
     };
-    told.because(status)
+    match root(&status) {
+        Some(cause) => told.because(cause),
+        None => told,
+    }
+}
+
+/// What lies at the bottom of an error of the connection. What a member itself has said is in our own words.
+fn root(status: &Status) -> Option<Cause> {
+    let mut cause = status.source()?;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    Some(Cause(cause.to_string()))
 }
 
 /// Whether the connection is at fault, and not the member that answered.
@@ -95,23 +107,16 @@ pub(crate) fn of_greeting(address: &str, tls: bool, status: Status) -> StoreErro
     } else {
         "and whether it wants TLS (etcds://)"
     };
-    let mut said = Vec::new();
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        said.push(error.to_string());
-        cause = error.source();
-    }
-    let refused =
-        ["frame with invalid size", "invalid preface", "CertificateRequired", "BadCertificate", "handshake", "alert"];
-    if said.iter().any(|text| refused.iter().any(|word| text.contains(word))) {
+    let said = root(&status).map(|cause| cause.0).unwrap_or_default();
+    let foreign = ["frame", "preface", "protocol error", "CertificateRequired", "BadCertificate", "alert", "Handshake"];
+    let told = if foreign.iter().any(|word| said.contains(word)) {
         StoreError::denied(format!("{address} does not speak as etcd does: see that the port is right, {advice}"))
-            .because(status)
     } else {
         StoreError::refused(format!(
             "{address} hung up before it said anything: it is going down, or see that the port is right, {advice}"
         ))
-        .because(status)
-    }
+    };
+    told.because(Cause(said))
 }
 
 /// An error that several wait for, told to each.

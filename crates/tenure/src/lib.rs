@@ -46,6 +46,10 @@ pub use connect::{ConnectError, connect, examples, schemes};
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in an etcd cluster.
+#[cfg(feature = "etcd")]
+#[doc(inline)]
+pub use tenure_etcd as etcd;
 /// Seats in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 #[doc(inline)]

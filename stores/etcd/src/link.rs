@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::AbortHandle;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::bells::Bells;
@@ -31,6 +31,8 @@ pub(crate) struct Link {
     /// Whose data this is.
     pub(crate) cluster: u64,
     wire: Arc<Wire>,
+    /// What it was greeted with: something that it can answer only together with a majority.
+    greeting: RangeRequest,
     /// How far the data is known to have come.
     revision: AtomicI64,
     /// A call was given up, nothing was heard since it was made, and nothing has been since.
@@ -66,14 +68,15 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
 impl Link {
     /// Greets a member: that tells whose data it has, and that it may be asked.
-    pub(crate) async fn greet(address: String, wire: Wire, question: RangeRequest) -> Result<Self, Status> {
+    pub(crate) async fn greet(address: String, wire: Wire, greeting: RangeRequest) -> Result<Self, Status> {
         let wire = Arc::new(wire);
-        let answer: RangeResponse = wire.ask(RANGE, question).await?;
+        let answer: RangeResponse = wire.ask(RANGE, greeting.clone()).await?;
         let header = answer.header.ok_or_else(|| Status::unimplemented("an answer without a header"))?;
         Ok(Self {
             address,
             cluster: header.cluster_id,
             wire,
+            greeting,
             revision: AtomicI64::new(header.revision),
             doubted: AtomicBool::new(false),
             sounds: Arc::default(),
@@ -138,8 +141,8 @@ impl Link {
                     self.retire();
                 } else {
                     self.sound();
-                    if status.message().contains("no leader") {
-                        // Another member may have one.
+                    if status.code() == Code::Unavailable {
+                        // It has no leader, or cannot reach it; another member may.
                         self.retire();
                     }
                 }
@@ -244,13 +247,9 @@ impl Link {
                 if heard.replace(sounds) != Some(sounds) {
                     continue;
                 }
-                let question =
-                    RangeRequest { key: vec![0], limit: 1, serializable: true, count_only: true, ..Default::default() };
-                // That it may not be asked is an answer, too.
-                let asked = link.wire.ask::<_, RangeResponse>(RANGE, question);
+                let asked = link.wire.ask::<_, RangeResponse>(RANGE, link.greeting.clone());
                 match tokio::time::timeout(every, asked).await {
-                    Ok(Err(status)) if faults::is_broken(&status) => link.retire(),
-                    Ok(_) => link.sound(),
+                    Ok(answer) => drop(link.heard(answer)),
                     Err(_) if link.sounds.load(Ordering::Relaxed) == sounds => {
                         tracing::debug!(address = %link.address, "no sign of life");
                         link.retire();

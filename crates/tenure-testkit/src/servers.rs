@@ -18,6 +18,7 @@
 mod certificates;
 mod etcd;
 mod folder;
+mod kubernetes;
 mod launch;
 mod pgbouncer;
 mod postgres;
@@ -31,6 +32,7 @@ pub use crate::ports::free_port;
 pub use certificates::Certificates;
 pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
+pub use kubernetes::Kubernetes;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresSetup};

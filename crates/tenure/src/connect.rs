@@ -16,6 +16,7 @@ use crate::{DynStore, LifeKind};
 /// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
 /// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
+/// | `kubernetes://NAMESPACE` | Leases of this namespace; the cluster as the kubeconfig says, or the one that this runs in (feature `kubernetes`) |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
@@ -34,6 +35,10 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
         #[cfg(feature = "etcd")]
         scheme if tenure_etcd::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_etcd::EtcdStore::from_url(url).map_err(ConnectError)?))
+        }
+        #[cfg(feature = "kubernetes")]
+        scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url).map_err(ConnectError)?))
         }
         #[cfg(feature = "redis")]
         scheme if tenure_redis::SCHEMES.contains(&scheme) => {
@@ -61,6 +66,8 @@ pub fn schemes() -> &'static [&'static str] {
         "redis",
         #[cfg(feature = "postgres")]
         "postgres",
+        #[cfg(feature = "kubernetes")]
+        "kubernetes",
         "memory",
     ]
 }
@@ -78,6 +85,8 @@ pub fn examples() -> &'static [&'static str] {
         "postgres://localhost/postgres",
         #[cfg(feature = "postgres")]
         "postgres://localhost/postgres?mode=session",
+        #[cfg(feature = "kubernetes")]
+        "kubernetes://default",
         "memory:",
     ]
 }
@@ -152,6 +161,16 @@ mod tests {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
+    }
+
+    #[cfg(feature = "kubernetes")]
+    #[test]
+    fn a_cluster_can_be_had_by_url() {
+        for url in ["kubernetes:", "kubernetes://jobs", "k8s://jobs?context=production"] {
+            assert_eq!(connect(url).unwrap().promises().store, "kubernetes", "{url}");
+        }
+        let error = connect("kubernetes://u:hunter2@host").err().expect("no cluster is in the URL").to_string();
+        assert!(error.contains("kubeconfig") && !error.contains("hunter2"), "{error}");
     }
 
     #[cfg(feature = "postgres")]

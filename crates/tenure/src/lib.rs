@@ -50,6 +50,10 @@ pub use tenure_core::*;
 #[cfg(feature = "etcd")]
 #[doc(inline)]
 pub use tenure_etcd as etcd;
+/// Seats in Lease objects of a Kubernetes cluster.
+#[cfg(feature = "kubernetes")]
+#[doc(inline)]
+pub use tenure_kubernetes as kubernetes;
 /// Seats in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 #[doc(inline)]
@@ -62,6 +66,10 @@ pub use tenure_redis as redis;
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use tenure_sqlite as sqlite;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/candidates.md")]
+mod docs_candidates {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Candidate, acted_above, stand, stand_with, within};
-use tenure_core::{Event, Fault, Record, SeatName, Store, Swap, TakeoverOption, Token, Why};
+use tenure_core::{Event, Fault, SeatName, Store, Swap, TakeoverOption, Token, Why, record};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -227,15 +227,9 @@ async fn a_seat_deleted_by_an_operator_is_waited_out_and_tokens_go_on_rising() {
 async fn tokens_rise_above_a_deleted_seat_also_where_bids_have_overtaken_the_revision() {
     let etcd = Arc::new(Etcd::start());
     let seat = SeatName::new("jobs").unwrap();
-    let record = |token| Record {
-        holder: None,
-        token: Token::new(token),
-        lease: LEASE,
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
-        nonce: 1,
-        unknown: Arc::default(),
+    let record = |token: u64| {
+        let json = format!(r#"{{"v":1,"token":{token},"lease_ms":3000,"nonce":"0000000000000001"}}"#);
+        record::from_json(&json).unwrap_or_else(|error| panic!("{error}"))
     };
     let store = EtcdStore::from_url(&etcd.url()).unwrap();
     let swap = store.swap(&seat, None, &record(1_000_000)).await.unwrap();

@@ -72,6 +72,7 @@ pub(crate) enum Command {
     StepDown(StepDown),
     /// List the stores in this program, what they promise and what breaks it
     Stores,
+    Schema(Schema),
     Forget(Forget),
     Demo(Demo),
     Completions(Completions),
@@ -247,6 +248,36 @@ pub(crate) struct StepDown {
     /// Wait until it has handed over, for so long at most
     #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
     pub(crate) wait: Option<Duration>,
+}
+
+/// Print the SQL that makes a store's tables
+///
+/// Stores make their tables by themselves at the first call, if they may. Where they may not, have a
+/// database administrator run this. It can be run again, and does no harm to tables that are there.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  tenure schema postgres | psql -d app
+  tenure schema postgres --schema elections --role app > tenure.sql
+
+With --role, it also grants that role what `tenure` needs and no more: to read and write the tables.
+Then give candidates the same schema: postgres://app@db/app?schema=elections
+
+Exit codes:
+  0  printed
+  2  the store is not known here, or has no tables to make")]
+pub(crate) struct Schema {
+    /// The store, by name
+    #[arg(value_name = "STORE", value_parser = crate::commands::StoreName)]
+    pub(crate) of: String,
+
+    /// The schema that the tables are in [default: tenure]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+
+    /// Who is to use the tables
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
 }
 
 /// Remove an election that is not needed any more

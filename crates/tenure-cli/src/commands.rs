@@ -6,6 +6,7 @@ mod demo;
 mod forget;
 #[cfg(target_os = "linux")]
 mod run;
+mod schema;
 mod status;
 mod step_down;
 mod stores;
@@ -13,6 +14,8 @@ mod watch;
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::demo::probe::{PROBE, main as probe};
+
+pub(crate) use self::schema::StoreName;
 
 use std::io::Write;
 
@@ -31,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     match command {
         Command::Completions(args) => return Ok(completions::run(&args)),
         Command::Stores => return stores::run(&global),
+        Command::Schema(args) => return schema::run(&global, &args),
         #[cfg(target_os = "linux")]
         Command::Demo(args) => return demo::run(&global, &args),
         _ => {}
@@ -48,7 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
-            Command::Completions(_) | Command::Stores => unreachable!("done above"),
+            Command::Completions(_) | Command::Stores | Command::Schema(_) => unreachable!("done above"),
             #[cfg(target_os = "linux")]
             Command::Demo(_) => unreachable!("done above"),
         }

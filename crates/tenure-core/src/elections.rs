@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, Line, Start};
 use crate::election::Shared;
-use crate::{Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
+use crate::{CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
@@ -68,6 +68,17 @@ impl Elections {
         let (reply, answer) = oneshot::channel();
         self.engine.start_thread()?.send(Command::Look { seat, reply });
         answer.await?.map(|reading| Look::of(reading, &self.engine.promises))
+    }
+
+    /// Who stands for the election with this name, the leader first. See [`Election::candidates`].
+    ///
+    /// # Errors
+    /// If the name cannot be used, or the store has no board, fails or does not answer in time.
+    pub async fn candidates(&self, name: impl AsRef<str>) -> Result<Vec<CandidateStatus>, Error> {
+        let seat = SeatName::new(name)?;
+        let (reply, answer) = oneshot::channel();
+        self.engine.start_thread()?.send(Command::Candidates { seat, reply });
+        answer.await?
     }
 
     /// Removes the seat of an election and its board, but keeps the number that its tokens must stay
@@ -152,7 +163,7 @@ impl Engine {
     fn start_thread(&self) -> Result<&Line, Error> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if self.line.get().is_none() {
-            let line = driver::start(self.store.clone(), self.clock.clone())?;
+            let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
             let _ = self.line.set(line);
         }
         Ok(self.line())

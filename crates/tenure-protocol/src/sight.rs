@@ -27,6 +27,8 @@ pub(crate) struct Sight {
     earlier: Option<Glance>,
     /// What our last bid was to replace; `None`: nothing.
     bid_over: Option<Version>,
+    /// Who held the seat last, as far as was seen.
+    last_holder: Option<Incarnation>,
     /// The highest token ever seen or bid, and what the store says that tokens must exceed.
     highest: Token,
     floor: Token,
@@ -66,6 +68,7 @@ impl Sight {
             glance: None,
             earlier: None,
             bid_over: None,
+            last_holder: None,
             highest: Token::ZERO,
             floor: Token::ZERO,
             identity: None,
@@ -75,6 +78,11 @@ impl Sight {
 
     pub(crate) fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
+    }
+
+    /// Who held the seat last, as far as was seen.
+    pub(crate) fn last_holder(&self) -> Option<Incarnation> {
+        self.last_holder
     }
 
     /// Whether the seat was ever read.
@@ -138,6 +146,7 @@ impl Sight {
         self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
         self.identity = Some(identity);
         self.seat = seat;
+        self.note_holder();
         lost
     }
 
@@ -156,6 +165,12 @@ impl Sight {
         self.over_since = None;
         self.earlier = None;
         self.seat = Some(seat);
+        self.note_holder();
+    }
+
+    fn note_holder(&mut self) {
+        let holder = self.seat.as_ref().and_then(|seat| seat.record.holder.as_ref());
+        self.last_holder = holder.map(|holder| holder.incarnation).or(self.last_holder);
     }
 
     /// When a seat that is not our own may be taken.

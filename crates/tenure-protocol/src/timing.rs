@@ -141,6 +141,22 @@ impl Timing {
         self.retry_max
     }
 
+    /// How long others leave a free seat to whoever was named or goes first.
+    pub fn head_start(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// How long a candidate must be well again before it counts as such.
+    pub const fn recovery(&self) -> Duration {
+        self.lease
+    }
+
+    /// How long a candidate must have been well, and the store reachable, before it asks a leader of
+    /// lower priority to hand over.
+    pub fn settled(&self) -> Duration {
+        self.lease * 2
+    }
+
     /// How long work is given to wrap up before the term ends.
     pub const fn drain(&self) -> Duration {
         self.drain

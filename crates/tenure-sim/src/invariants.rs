@@ -12,7 +12,7 @@ mod stop_ends;
 mod tokens_rise;
 mod work_in_term;
 
-use tenure_protocol::Action;
+use tenure_protocol::{Action, Input};
 
 use crate::node::NodeNr;
 use crate::plan::Plan;
@@ -22,6 +22,8 @@ pub(crate) use progress::bound as progress_bound;
 
 /// Something that an invariant may look at.
 pub(crate) enum What<'a> {
+    /// A machine is about to take this in.
+    TakesIn(NodeNr, &'a Input),
     /// A machine asked for this, and it has been done or published.
     Acted(NodeNr, &'a Action),
     /// A machine has taken a step.

@@ -9,7 +9,7 @@ mod sessions;
 
 use std::time::Duration;
 
-use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Seat, Swap, Token, Version};
+use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Request, Seat, Swap, Token, Version};
 
 use crate::clock::Time;
 use crate::plan::{Kind, Plan};
@@ -112,8 +112,8 @@ pub(crate) struct Shelf {
     pub(crate) seat: Option<Kept>,
     pub(crate) past: Vec<Kept>,
     pub(crate) identity: u32,
-    /// Requests to step down from a term.
-    pub(crate) board: Vec<Token>,
+    /// What is asked of the leader.
+    pub(crate) board: Vec<Request>,
     /// Who was ever written into the seat, and with which term; also what was lost again.
     pub(crate) ever_held: Vec<(Incarnation, Token)>,
     /// Counts every write there ever was, also those that were lost again.

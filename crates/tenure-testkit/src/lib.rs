@@ -30,6 +30,7 @@
 //! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
 //! - [`proxy`]: a network that fails on demand
 //! - [`fleet`]: candidates in processes of their own, killed and stopped in turns
+//! - [`figures`]: how soon a leader is followed and what many elections cost, in one frame for all stores
 //! - [`servers`]: real servers on this machine, for the tests of a store
 //!
 //! See `docs/writing-a-store.md` for a store from scratch.
@@ -37,6 +38,8 @@
 mod bench;
 mod desk;
 mod failure;
+#[cfg(unix)]
+pub mod figures;
 #[cfg(unix)]
 pub mod fleet;
 mod kit;

@@ -64,6 +64,10 @@ pub use tenure_redis as redis;
 pub use tenure_sqlite as sqlite;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/candidates.md")]
+mod docs_candidates {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]
 mod docs_testing {}
 

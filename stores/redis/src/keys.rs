@@ -19,7 +19,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn of(prefix: &str, database: i64, seat: &SeatName) -> Self {
-        let tag = seat.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
+        let tag = tag(seat.as_str());
         let key = |what: &str| format!("{prefix}:{{{tag}}}:{what}");
         Self {
             seat: key("seat"),
@@ -37,6 +37,17 @@ impl Keys {
             NoteKind::Announcement => &self.announcements,
         }
     }
+}
+
+/// The key that is there while a process attends, and its slot: one of its own, not any seat's.
+pub(crate) fn presence(prefix: &str, process: &str) -> (String, u16) {
+    let tag = tag(process);
+    (format!("{prefix}:{{{tag}}}:present"), crc16(tag.as_bytes()) % 16384)
+}
+
+/// What stands between the braces of a key.
+fn tag(name: &str) -> String {
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
 /// The checksum by which a cluster shares out its keys.
@@ -59,6 +70,7 @@ mod tests {
         assert_eq!(keys("nightly jobs").seat, "tenure:{nightly jobs}:seat");
         assert_eq!(keys("a}{b%7B").seat, "tenure:{a%7D%7Bb%257B}:seat");
         assert_eq!(keys("x").board(NoteKind::Request), "tenure:{x}:requests");
+        assert_eq!(presence("tenure", "0af").0, "tenure:{0af}:present");
         assert_eq!(Keys::of("p", 3, &SeatName::new("x").unwrap()).channel, "p:{x}:changes:3");
     }
 

@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+mod board;
 mod ears;
 mod faults;
 mod keys;
 mod link;
 mod options;
+mod place;
 mod scripts;
 mod servers;
 mod store;

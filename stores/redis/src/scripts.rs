@@ -34,6 +34,11 @@ pub(crate) static SWAP: Source = Source::new(include_str!("lua/swap.lua"));
 pub(crate) static READ: Source = Source::new(include_str!("lua/read.lua"));
 pub(crate) static FORGET: Source = Source::new(include_str!("lua/forget.lua"));
 pub(crate) static PUT: Source = Source::new(include_str!("lua/put.lua"));
+pub(crate) static ANNOUNCE: Source = Source::new(include_str!("lua/announce.lua"));
+pub(crate) static ANNOUNCED: Source = Source::new("return redis.call('HGETALL', KEYS[1])");
+pub(crate) static SWEEP: Source = Source::new(include_str!("lua/sweep.lua"));
+pub(crate) static ATTEND: Source = Source::new(include_str!("lua/attend.lua"));
+pub(crate) static ATTENDS: Source = Source::new("return redis.call('PTTL', KEYS[1])");
 pub(crate) static REMOVE: Source = Source::new("return redis.call('HDEL', KEYS[1], ARGV[1])");
 pub(crate) static LIST: Source = Source::new(include_str!("lua/list.lua"));
 

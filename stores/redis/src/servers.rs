@@ -8,23 +8,17 @@
 //!
 //! Nothing is connected before it is needed, nor again before the next call needs it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Value};
-use tenure_core::StoreError;
+use redis::{ConnectionAddr, ConnectionInfo, Value};
+use tenure_core::{Identity, StoreError};
 
 use crate::faults;
 use crate::link::{self, Link};
-
-/// Where the servers are.
-pub(crate) enum Place {
-    One(ConnectionInfo),
-    Sentinels { sentinels: Vec<ConnectionInfo>, name: String, server: ConnectionInfo },
-    Cluster { seeds: Vec<ConnectionInfo> },
-}
+use crate::place::Place;
 
 /// The servers, and the connections to them.
 pub(crate) struct Servers {
@@ -37,6 +31,7 @@ struct Known {
     nodes: HashMap<Node, Arc<Seatholder>>,
     /// Which node has which slots; later entries count more.
     slots: Vec<(u16, u16, Node)>,
+    met: HashSet<Identity>,
 }
 
 /// A server by host and port; the only one there is has none.
@@ -93,7 +88,13 @@ impl Servers {
         }
         let link = Link::connect(self.info(node).await?, self.is_cluster()).await?;
         *holder.lock() = Some(link.clone());
+        self.lock().met.insert(link.identity.clone());
         Ok(link)
+    }
+
+    /// How many processes of servers were ever connected to: one more may have lost something.
+    pub(crate) fn met(&self) -> usize {
+        self.lock().met.len()
     }
 
     /// A node has said that another one has this slot. Returns it.
@@ -255,16 +256,4 @@ where
         }
     }
     Err(failed.unwrap_or_else(|| StoreError::denied("no host is named")))
-}
-
-/// The address of a `host:port`.
-pub(crate) fn address(host: &str, tls: bool) -> Result<ConnectionInfo, String> {
-    let (name, port) = host.rsplit_once(':').ok_or("a host is written as host:port")?;
-    let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = port.parse().map_err(|_| "a host is written as host:port")?;
-    let addr = match tls {
-        true => ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None },
-        false => ConnectionAddr::Tcp(name, port),
-    };
-    addr.into_connection_info().map_err(|error| error.to_string())
 }

@@ -5,31 +5,34 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, Value};
+use redis::{Client, Value};
 use tenure_core::{
-    Attended, Board, Change, DynBoard, Identity, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
-    Reading, Record, Seat, SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
+    Board, Change, DynBoard, Identity, Judge, Life, LifeKind, NoteKind, Promises, Push, Reading, Record, Seat,
+    SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
 };
 
+use crate::board::Presence;
 use crate::ears::{Ear, Heard};
 use crate::faults;
 use crate::keys::Keys;
 use crate::link::{Call, Link};
 use crate::options::RedisOptions;
+use crate::place::{Place, place};
 use crate::scripts::{self, Source};
-use crate::servers::{Place, Servers, address};
+use crate::servers::Servers;
 
 /// Seats in Redis.
 ///
 /// Nothing is connected by making one: the engine connects when it first asks for a seat, and again
 /// whenever a connection was lost.
 pub struct RedisStore {
-    servers: Servers,
-    prefix: String,
+    pub(crate) servers: Servers,
+    pub(crate) prefix: String,
     database: i64,
     min_replicas: u32,
     /// Which process of a server has said that there is no such seat.
     absent: Mutex<HashMap<SeatName, Identity>>,
+    pub(crate) presence: Presence,
 }
 
 impl RedisStore {
@@ -60,10 +63,17 @@ impl RedisStore {
     }
 
     fn at(place: Place, prefix: String, database: i64, min_replicas: u32) -> Self {
-        Self { servers: Servers::new(place), prefix, database, min_replicas, absent: Mutex::default() }
+        Self {
+            servers: Servers::new(place),
+            prefix,
+            database,
+            min_replicas,
+            absent: Mutex::default(),
+            presence: Presence::default(),
+        }
     }
 
-    fn keys(&self, seat: &SeatName) -> Keys {
+    pub(crate) fn keys(&self, seat: &SeatName) -> Keys {
         Keys::of(&self.prefix, self.database, seat)
     }
 
@@ -77,7 +87,7 @@ impl RedisStore {
         &self,
         link: Arc<Link>,
         only: Option<&Identity>,
-        keys: &Keys,
+        slot: u16,
         call: Call<'_>,
     ) -> Result<(Arc<Link>, Vec<Value>), StoreError> {
         let (mut link, mut call) = (link, call);
@@ -94,7 +104,7 @@ impl RedisStore {
                 link = self.servers.link_to(&self.servers.node(&link, &host, port)).await?;
                 call.before = Some(redis::cmd("ASKING"));
             } else {
-                link = self.servers.link_to(&self.servers.moved(keys.slot, &link, &host, port)).await?;
+                link = self.servers.link_to(&self.servers.moved(slot, &link, &host, port)).await?;
                 call.before = None;
             }
             if only.is_some_and(|only| *only != link.identity) {
@@ -105,23 +115,23 @@ impl RedisStore {
     }
 
     /// A script with one answer that does not mind where it runs.
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
-        keys: &Keys,
+        slot: u16,
         script: &'static Source,
         names: &[&str],
         with: &[&str],
     ) -> Result<(Arc<Link>, Value), StoreError> {
-        let link = self.servers.link(keys.slot).await?;
+        let link = self.servers.link(slot).await?;
         let call = Call { script, keys: names, arguments: with, before: None, after: None };
-        let (link, mut answers) = self.run(link, None, keys, call).await?;
+        let (link, mut answers) = self.run(link, None, slot, call).await?;
         Ok((link, answers.pop().unwrap_or(Value::Nil)))
     }
 
     async fn look(&self, seat: &SeatName, keys: &Keys) -> Result<Reading, StoreError> {
         let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
         let changes = ear.as_ref().map_or(0, |ear| ear.heard.borrow().changes);
-        let (link, answer) = self.ask(keys, &scripts::READ, &[&keys.seat], &[]).await?;
+        let (link, answer) = self.ask(keys.slot, &scripts::READ, &[&keys.seat], &[]).await?;
         let reading = Answer::of(answer)?.reading(&link.identity)?;
         match &reading.seat {
             None => self.absent().insert(seat.clone(), link.identity.clone()),
@@ -154,7 +164,7 @@ impl RedisStore {
             before: None,
             after: waits.then(|| self.wait(next.lease)),
         };
-        let (link, mut answers) = self.run(link, bound.as_ref(), &keys, call).await?;
+        let (link, mut answers) = self.run(link, bound.as_ref(), keys.slot, call).await?;
         let replicas = waits.then(|| answers.pop()).flatten();
         if answers.pop() != Some(Value::Int(1)) {
             return Ok(Swap::Lost);
@@ -285,56 +295,7 @@ impl Store for RedisStore {
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         let keys = self.keys(seat);
         let names = [&keys.seat, keys.board(NoteKind::Request), keys.board(NoteKind::Announcement)];
-        self.ask(&keys, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
-    }
-}
-
-impl Board for RedisStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        let keys = self.keys(seat);
-        // Ten years are as good as for ever, and a number that every server takes.
-        let lifetime =
-            note.lifetime.min(Duration::from_secs(315_360_000)).as_nanos().div_ceil(1_000_000).max(1).to_string();
-        let channel = if note.kind == NoteKind::Request { keys.channel.as_str() } else { "" };
-        let with = [&note.key, &note.value, &lifetime, channel];
-        self.ask(&keys, &scripts::PUT, &[keys.board(note.kind)], &with).await.map(drop)
-    }
-
-    async fn attend(&self, _process: Incarnation, _lifetime: Duration) -> Result<Attended, StoreError> {
-        Ok(Attended::Anew)
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        let keys = self.keys(seat);
-        let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
-        let requests = ear.as_ref().map_or(0, |ear| ear.heard.borrow().requests);
-        let (link, answer) = self.ask(&keys, &scripts::LIST, &[keys.board(kind)], &[]).await?;
-        let texts: Vec<String> = redis::from_redis_value(answer)
-            .map_err(|_| StoreError::denied(format!("{} answers with something that is no board", link.address)))?;
-        let notes: Vec<_> = texts
-            .chunks_exact(3)
-            .map(|note| Note {
-                kind,
-                key: note[0].clone(),
-                lifetime: Duration::from_millis(note[1].parse().unwrap_or_default()),
-                value: note[2].clone(),
-            })
-            .collect();
-        if kind == NoteKind::Request
-            && notes.is_empty()
-            && let Some(ear) = still_open(&link, &keys, ear)
-        {
-            ear.heard.send_if_modified(|heard| {
-                heard.no_requests = Some(requests);
-                false
-            });
-        }
-        Ok(notes)
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        let keys = self.keys(seat);
-        self.ask(&keys, &scripts::REMOVE, &[keys.board(kind)], &[key]).await.map(drop)
+        self.ask(keys.slot, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
     }
 }
 
@@ -412,53 +373,7 @@ fn mark(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>, changes: u64, version: 
     }
 }
 
-fn still_open(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>) -> Option<Arc<Ear>> {
+pub(crate) fn still_open(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>) -> Option<Arc<Ear>> {
     let now = link.ear(&keys.channel)?;
     ear.filter(|ear| Arc::ptr_eq(ear, &now))
-}
-
-/// Where the options say the servers are.
-fn place(options: &RedisOptions) -> Result<Place, String> {
-    let login = |info: ConnectionInfo, user: Option<&String>, password: Option<&str>, database: i64| {
-        let mut settings = info.redis_settings().clone().set_db(database);
-        if let Some(user) = user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = password {
-            settings = settings.set_password(password);
-        }
-        info.set_redis_settings(settings)
-    };
-    let password = options.password.as_ref().map(|secret| secret.0.as_str());
-    let server = |info| login(info, options.user.as_ref(), password, options.database);
-    if let Some(socket) = &options.socket {
-        let info = ConnectionAddr::Unix(socket.clone()).into_connection_info().map_err(|error| error.to_string())?;
-        return Ok(Place::One(server(info)));
-    }
-    let infos = options.hosts.iter().map(|host| with_certificates(address(host, options.tls)?, options));
-    let infos = infos.collect::<Result<Vec<_>, String>>()?;
-    let one = || infos.first().cloned().ok_or_else(|| "no host is named".to_owned());
-    Ok(match &options.sentinel {
-        Some(name) => {
-            let password = options.sentinel_password.as_ref().map(|secret| secret.0.as_str());
-            let sentinels = infos.iter().map(|info| login(info.clone(), options.sentinel_user.as_ref(), password, 0));
-            Place::Sentinels { sentinels: sentinels.collect(), name: name.clone(), server: server(one()?) }
-        }
-        None if options.cluster => Place::Cluster { seeds: infos.into_iter().map(server).collect() },
-        None => Place::One(server(one()?)),
-    })
-}
-
-fn with_certificates(info: ConnectionInfo, options: &RedisOptions) -> Result<ConnectionInfo, String> {
-    if !options.tls || (options.ca.is_none() && options.cert.is_none()) {
-        return Ok(info);
-    }
-    let read = |path: &std::path::PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-    let client_tls = match (&options.cert, &options.key) {
-        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
-        _ => None,
-    };
-    let certificates = TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(read).transpose()? };
-    let client = Client::build_with_tls(info, certificates).map_err(|error| format!("the certificates: {error}"))?;
-    Ok(client.get_connection_info().clone())
 }

@@ -3,7 +3,6 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use support::{stand, told, within};
@@ -225,9 +224,15 @@ async fn the_rights_that_the_readme_names_are_enough() {
     within("it may ask", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = store(&url);
-    let note = Note { kind: NoteKind::Announcement, key: "k".into(), value: "{}".into(), lifetime: lease };
+    let process = Incarnation::from_bits(7);
+    let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: lease };
+    Board::attend(&store, process, lease * 10).await.unwrap();
     Board::put(&store, &seat(), &note).await.unwrap();
     assert_eq!(Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap().len(), 1);
+    for _ in 0..10 {
+        let gone = Incarnation::from_bits(rand::random());
+        Board::put(&store, &seat(), &Note { key: gone.to_string(), ..note.clone() }).await.unwrap();
+    }
     store.forget(&seat()).await.unwrap();
     assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "something was denied");
 }
@@ -312,14 +317,12 @@ async fn works(url: &str) {
 
 fn record(token: u64) -> Record {
     Record {
-        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        token: Token::new(token),
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
         nonce: rand::random(),
-        unknown: Arc::default(),
+        ..Record::new(
+            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+            Token::new(token),
+            Duration::from_secs(15),
+        )
     }
 }
 

@@ -1,0 +1,92 @@
+//! From the end of a leader to the term of the next one, both of them here.
+
+use std::time::{Duration, Instant};
+
+use tenure_core::{Election, Elections, Life, SeatName};
+
+use super::{Ground, Open, show};
+use crate::proxy::{Proxy, Way};
+
+fn stand(open: Open, url: &str, name: &str, lease: Duration) -> (Elections, Election) {
+    let elections = Elections::new(open(url));
+    let election = elections.election(name).lease(lease).start().expect("it starts");
+    (elections, election)
+}
+
+/// Prints how long it takes from `stop()` of a leader without work to the next one's term.
+///
+/// # Panics
+/// If nobody follows.
+pub async fn graceful(ground: &dyn Ground, open: Open) {
+    let lease = Duration::from_secs(15);
+    let mut spans = Vec::new();
+    let mut leader = stand(open, &ground.url(), "graceful", lease);
+    leader.1.elected().await.expect("it runs");
+    for _ in 0..100 {
+        let next = stand(open, &ground.url(), "graceful", lease);
+        while next.1.leader().is_none() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // It has settled down, and waits.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let began = Instant::now();
+        leader.1.stop();
+        next.1.elected().await.expect("it runs");
+        spans.push(began.elapsed());
+        leader = next;
+    }
+    show("a leader that stops is followed after", &mut spans);
+}
+
+/// Prints how long it takes from the lapse of a lease, by the server's clock, to the next one's term.
+///
+/// # Panics
+/// If it was followed before its lease had lapsed.
+pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
+    let lease = Duration::from_secs(1);
+    let mut spans = Vec::new();
+    let store = open(&ground.url());
+    for round in 0..20 {
+        let name = format!("crash-{round}");
+        let seat = SeatName::new(&name).expect("a name");
+        let proxy = Proxy::start(ground.address().expect("a server"));
+        let leader = stand(open, &ground.url_at(&proxy.address().to_string()), &name, lease);
+        leader.1.elected().await.expect("it runs");
+        let next = stand(open, &ground.url(), &name, lease);
+        // At any point between two renewals.
+        tokio::time::sleep(Duration::from_millis(700 + 37 * round)).await;
+        proxy.black_hole(Way::Up);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let asked = Instant::now();
+        let reading = store.read(&seat).await.expect("a reading");
+        let Some(Life::Clock { now, renewed }) = reading.seat.map(|seat| seat.life) else { panic!("no clock") };
+        let lapses = asked + lease.saturating_sub(now.checked_since(renewed).unwrap_or_default());
+        next.1.elected().await.expect("it runs");
+        spans.push(Instant::now().checked_duration_since(lapses).expect("followed before its lease had lapsed"));
+    }
+    show("a leader that is gone is followed, past the lapse, after", &mut spans);
+}
+
+/// Prints how long it takes from the end of a leader's connections, as by the end of its process, to the
+/// next one's term: for stores that go by sessions.
+///
+/// # Panics
+/// If nobody follows.
+pub async fn after_the_end_of_a_connection(ground: &dyn Ground, open: Open) {
+    let lease = Duration::from_secs(5);
+    let mut spans = Vec::new();
+    for round in 0..30 {
+        let name = format!("ended-{round}");
+        let proxy = Proxy::start(ground.address().expect("a server"));
+        let leader = stand(open, &ground.url_at(&proxy.address().to_string()), &name, lease);
+        leader.1.elected().await.expect("it runs");
+        let next = stand(open, &ground.url(), &name, lease);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy.refuse();
+        let began = Instant::now();
+        proxy.reset();
+        next.1.elected().await.expect("it runs");
+        spans.push(began.elapsed());
+    }
+    show("a leader whose connection ends is followed after", &mut spans);
+}

@@ -1,0 +1,128 @@
+//! Crowds of growing size on one store; and two that share their elections, one of them killed.
+
+use std::time::{Duration, Instant};
+
+use tenure_core::SeatName;
+
+use super::{Crowd, Ground, Open, Work};
+use crate::servers::PATIENCE;
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Prints a line for each number of elections: held for so long by one process.
+///
+/// # Panics
+/// If a term is lost.
+pub fn table(ground: &dyn Ground, sizes: &[u64], held_for: Duration) {
+    println!("{}, lease {LEASE:?}, held for {held_for:?}", ground.name());
+    println!("  elections   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
+    for &count in sizes {
+        let mut crowd = Crowd::start(&ground.url(), count, LEASE);
+        let elected = crowd.elected();
+        let (before, work) = (crowd.standing(), ground.work());
+        let held = Instant::now();
+        std::thread::sleep(held_for);
+        let (after, done) = (crowd.standing(), ground.work());
+        let held = held.elapsed().as_secs_f64();
+        let done = done.zip(work).map(|(done, work)| done.since(work));
+        let rate = |of: fn(Work) -> u64| done.map_or("-".to_owned(), |done| format!("{:.0}", of(done) as f64 / held));
+        let (round_trips, commands) = (rate(Work::round_trips), rate(|done| done.commands));
+        let released = crowd.stop();
+        println!(
+            "  {count:>9}  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>7.1} %  {round_trips:>13}  {commands:>10}  {:>10}",
+            elected.as_secs_f64(),
+            released.as_secs_f64(),
+            after.memory as f64 / 1e6,
+            (after.processor - before.processor).as_secs_f64() / held * 100.0,
+            after.lost,
+        );
+        assert_eq!((after.leading, after.lost), (count, 0), "terms were lost though nothing was wrong");
+    }
+}
+
+/// Prints how long it takes until all seats of a process that was killed have moved to another, and how
+/// busy the server was at most meanwhile.
+///
+/// # Panics
+/// If they do not move.
+pub fn takeover(ground: &dyn Ground, count: u64) {
+    let mut leads = Crowd::start(&ground.url(), count, LEASE);
+    leads.elected();
+    let mut follows = Crowd::start(&ground.url(), count, LEASE);
+    follows.follows();
+    std::thread::sleep(LEASE);
+    leads.kill();
+    let killed = Instant::now();
+    let peak = busiest(ground, || follows.standing().leading == count);
+    let moved = killed.elapsed();
+    let peak = peak.map_or(String::new(), |work| {
+        format!("; at most {} round trips/s and {} commands/s", work.round_trips(), work.commands)
+    });
+    println!("  {count} shared elections, their leader killed: all moved after {moved:.2?}{peak}");
+    follows.stop();
+}
+
+/// Looks at a server every tenth of a second until it is over, and returns the most of any second.
+fn busiest(ground: &dyn Ground, mut over: impl FnMut() -> bool) -> Option<Work> {
+    let began = Instant::now();
+    let mut samples = vec![(began, ground.work())];
+    while !over() {
+        assert!(began.elapsed() < PATIENCE, "the seats do not move");
+        std::thread::sleep(Duration::from_millis(100));
+        samples.push((Instant::now(), ground.work()));
+    }
+    let second = |at: usize| {
+        let (from, before) = samples[at];
+        let (to, after) = samples[at..].iter().find(|(to, _)| *to - from >= Duration::from_secs(1))?;
+        let work = after.zip(before).map(|(after, before)| after.since(before))?;
+        let rate = |count: u64| (count as f64 / (*to - from).as_secs_f64()) as u64;
+        Some(Work { commands: rate(work.commands), reads: work.reads.map(rate) })
+    };
+    (0..samples.len())
+        .filter_map(second)
+        .reduce(|most, work| Work { commands: most.commands.max(work.commands), reads: most.reads.max(work.reads) })
+}
+
+/// Holds a store to what must be true of many elections: all are won and none is lost, the server is
+/// asked far less often than there are elections, the seats of a process that is killed move to another,
+/// and none is left taken by one that stops. The program must have a test called `crowd` that calls
+/// [`crowd_child`](super::crowd_child).
+///
+/// # Panics
+/// If it is not so.
+pub fn check(ground: &dyn Ground, open: Open, count: u64) {
+    let mut one = Crowd::start(&ground.url(), count, LEASE);
+    one.elected();
+    let (began, work) = (Instant::now(), ground.work());
+    std::thread::sleep(LEASE * 2);
+    let (standing, done) = (one.standing(), ground.work());
+    let held = began.elapsed().as_secs_f64();
+    assert_eq!((standing.leading, standing.lost), (count, 0), "all lead, and none was lost");
+    if let Some(done) = done.zip(work).map(|(done, work)| done.since(work)) {
+        let (each, asks) = (count as f64 * held, done.round_trips() as f64);
+        assert!(asks < each / 3.0, "{asks} round trips for {count} elections in {held:.1} s");
+        // Renewed every third of a lease of three seconds; a little more, for what came in between.
+        assert!((done.commands as f64) < each * 1.2, "{} commands for {count} elections in {held:.1} s", done.commands);
+    }
+    if !ground.is_shared() {
+        one.stop();
+        return;
+    }
+    let mut other = Crowd::start(&ground.url(), count, LEASE);
+    other.follows();
+    assert_eq!(other.standing().leading, 0, "nobody leads whom another leads already");
+    assert_eq!(one.standing().lost, 0, "none is lost to followers");
+    one.kill();
+    other.elected();
+    assert_eq!(other.standing().leading, count, "all have moved");
+    other.stop();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = open(&ground.url());
+        for number in 0..count {
+            let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
+            let seat = store.read(&seat).await.expect("a reading").seat.expect("a seat");
+            assert!(seat.record.is_vacant(), "a seat was left taken: {seat:?}");
+        }
+    });
+}

@@ -1,0 +1,70 @@
+//! Where the servers are, and how to log in to them.
+
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+
+use crate::options::RedisOptions;
+
+/// Where the servers are.
+pub(crate) enum Place {
+    One(ConnectionInfo),
+    Sentinels { sentinels: Vec<ConnectionInfo>, name: String, server: ConnectionInfo },
+    Cluster { seeds: Vec<ConnectionInfo> },
+}
+
+/// Where the options say the servers are.
+pub(crate) fn place(options: &RedisOptions) -> Result<Place, String> {
+    let login = |info: ConnectionInfo, user: Option<&String>, password: Option<&str>, database: i64| {
+        let mut settings = info.redis_settings().clone().set_db(database);
+        if let Some(user) = user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = password {
+            settings = settings.set_password(password);
+        }
+        info.set_redis_settings(settings)
+    };
+    let password = options.password.as_ref().map(|secret| secret.0.as_str());
+    let server = |info| login(info, options.user.as_ref(), password, options.database);
+    if let Some(socket) = &options.socket {
+        let info = ConnectionAddr::Unix(socket.clone()).into_connection_info().map_err(|error| error.to_string())?;
+        return Ok(Place::One(server(info)));
+    }
+    let infos = options.hosts.iter().map(|host| with_certificates(address(host, options.tls)?, options));
+    let infos = infos.collect::<Result<Vec<_>, String>>()?;
+    let one = || infos.first().cloned().ok_or_else(|| "no host is named".to_owned());
+    Ok(match &options.sentinel {
+        Some(name) => {
+            let password = options.sentinel_password.as_ref().map(|secret| secret.0.as_str());
+            let sentinels = infos.iter().map(|info| login(info.clone(), options.sentinel_user.as_ref(), password, 0));
+            Place::Sentinels { sentinels: sentinels.collect(), name: name.clone(), server: server(one()?) }
+        }
+        None if options.cluster => Place::Cluster { seeds: infos.into_iter().map(server).collect() },
+        None => Place::One(server(one()?)),
+    })
+}
+
+fn with_certificates(info: ConnectionInfo, options: &RedisOptions) -> Result<ConnectionInfo, String> {
+    if !options.tls || (options.ca.is_none() && options.cert.is_none()) {
+        return Ok(info);
+    }
+    let read = |path: &std::path::PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let client_tls = match (&options.cert, &options.key) {
+        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        _ => None,
+    };
+    let certificates = TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(read).transpose()? };
+    let client = Client::build_with_tls(info, certificates).map_err(|error| format!("the certificates: {error}"))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// The address of a `host:port`.
+fn address(host: &str, tls: bool) -> Result<ConnectionInfo, String> {
+    let (name, port) = host.rsplit_once(':').ok_or("a host is written as host:port")?;
+    let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = port.parse().map_err(|_| "a host is written as host:port")?;
+    let addr = match tls {
+        true => ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(name, port),
+    };
+    addr.into_connection_info().map_err(|error| error.to_string())
+}

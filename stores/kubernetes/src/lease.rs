@@ -152,6 +152,8 @@ impl Lease {
             holder,
             token: Token::new(token),
             heir: None,
+            priority: 0,
+            ranked: false,
             metadata: Arc::default(),
             nonce: 0,
             unknown: ours.map(|ours| ours.record.unknown).unwrap_or_default(),

@@ -305,6 +305,8 @@ fn record(token: u64) -> Record {
         lease: Duration::from_secs(60),
         since_ms: None,
         heir: None,
+        priority: 0,
+        ranked: false,
         metadata: Default::default(),
         nonce: rand::random(),
         unknown: Default::default(),

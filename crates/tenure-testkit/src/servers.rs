@@ -16,6 +16,9 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod consul;
+mod consul_api;
+mod etcd;
 mod folder;
 mod kubernetes;
 mod launch;
@@ -29,6 +32,8 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use consul::{Consul, ConsulCluster, ConsulSetup};
+pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
 pub use kubernetes::Kubernetes;
 pub use launch::Launch;

@@ -20,7 +20,6 @@
 //! right, and the record tells no more than a token that was reached before.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -151,12 +150,9 @@ impl Lease {
                 .and_then(|_| acquired.parse::<Timestamp>().ok()?.as_millisecond().try_into().ok()),
             holder,
             token: Token::new(token),
-            heir: None,
-            priority: 0,
-            ranked: false,
-            metadata: Arc::default(),
-            nonce: 0,
+            ranked: ours.as_ref().is_some_and(|ours| ours.record.ranked),
             unknown: ours.map(|ours| ours.record.unknown).unwrap_or_default(),
+            ..Record::new(None, Token::ZERO, Duration::ZERO)
         }
     }
 

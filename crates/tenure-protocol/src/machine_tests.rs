@@ -373,6 +373,18 @@ fn a_seat_that_vanished_or_went_backwards_is_waited_out() {
 }
 
 #[test]
+fn a_seat_that_was_given_up_is_not_waited_out_because_the_stores_clock_was_set_back() {
+    let clocked = |holder: Option<Candidate>, second: i64, version: &str| {
+        let now = StoreTime::from_millis(second * 1000);
+        Some(Seat { life: Life::Clock { now, renewed: now }, ..seat(holder, 5, version) })
+    };
+    let mut script = Script::new();
+    script.tell(read(clocked(Some(other()), 90, "v5")));
+    script.at(101.0).tell(Input::Changed(Change::Look));
+    assert_eq!(bid(&script.tell(read(clocked(None, 80, "v6")))), Some(6));
+}
+
+#[test]
 fn a_store_with_another_identity_is_waited_out() {
     let life = |name: &str| {
         let reading = Reading::of(Some(seat(None, 5, "v5")));

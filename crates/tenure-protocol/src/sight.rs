@@ -248,7 +248,11 @@ fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    if holder(after).is_some() && holder(after) != holder(before) {
+    // A term is given up once, and last of all.
+    if holder(after).is_none() {
+        return false;
+    }
+    if holder(after) != holder(before) {
         return true;
     }
     // Or the store's clock was set back, which costs nothing: we count from our sight of it anyway.

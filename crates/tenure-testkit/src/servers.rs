@@ -16,6 +16,8 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod consul;
+mod consul_api;
 mod etcd;
 mod folder;
 mod kubernetes;
@@ -30,6 +32,7 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use consul::{Consul, ConsulCluster, ConsulSetup};
 pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
 pub use kubernetes::Kubernetes;

@@ -18,6 +18,7 @@ use crate::{DynStore, LifeKind};
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
 /// | `kubernetes://NAMESPACE` | Leases of this namespace; the cluster as the kubeconfig says, or the one that this runs in (feature `kubernetes`) |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
+/// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -32,6 +33,10 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
+        #[cfg(feature = "consul")]
+        scheme if tenure_consul::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_consul::ConsulStore::from_url(url).map_err(ConnectError)?))
+        }
         #[cfg(feature = "etcd")]
         scheme if tenure_etcd::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_etcd::EtcdStore::from_url(url).map_err(ConnectError)?))
@@ -66,6 +71,8 @@ pub fn schemes() -> &'static [&'static str] {
         "redis",
         #[cfg(feature = "postgres")]
         "postgres",
+        #[cfg(feature = "consul")]
+        "consul",
         #[cfg(feature = "kubernetes")]
         "kubernetes",
         "memory",
@@ -85,6 +92,8 @@ pub fn examples() -> &'static [&'static str] {
         "postgres://localhost/postgres",
         #[cfg(feature = "postgres")]
         "postgres://localhost/postgres?mode=session",
+        #[cfg(feature = "consul")]
+        "consul://localhost:8500",
         #[cfg(feature = "kubernetes")]
         "kubernetes://default",
         "memory:",
@@ -148,6 +157,18 @@ mod tests {
             ("memory:?kind=lock", LifeKind::Lock),
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "consul")]
+    fn consul_can_be_had_by_url_and_its_token_is_never_shown() {
+        for url in ["consul://:hunter2@h:1/p", "consuls://h", "consul+unix:///s", "consul://a,b:1?takeover=safe"] {
+            assert_eq!(connect(url).unwrap().promises().life, LifeKind::Session, "{url}");
+        }
+        for url in ["consul://:hunter2@h?colour=hunter2", "consul://:x?hunter2@h", "consul://:hunter2@h:hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 

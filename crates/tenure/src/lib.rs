@@ -42,6 +42,10 @@ mod connect;
 pub mod testing;
 
 pub use connect::{ConnectError, connect, examples, schemes};
+/// Seats in Consul.
+#[cfg(feature = "consul")]
+#[doc(inline)]
+pub use tenure_consul as consul;
 #[doc(inline)]
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]

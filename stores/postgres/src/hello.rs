@@ -124,7 +124,7 @@ pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
     let millis = millis(lease);
     let seconds = lease.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767);
     let mut settings = format!(
-        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0;
+        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0; SET jit = off;
          SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;",
         // A row that somebody else has locked must not hold up the heartbeat.
         millis.div_ceil(10)

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::StoreError;
 use tokio::sync::watch;
@@ -93,8 +93,10 @@ impl Dialer {
             // A row that somebody else has locked holds up one call, not all that come behind it; and what
             // nobody waits for any more does not stay on the server.
             // Rows are found by their names: a plan that was made while the tables were small stays for long.
+            // Compiling one takes longer than all that it is used for.
             let settings = format!(
-                "SET lock_timeout = 500; SET statement_timeout = 10000; SET enable_seqscan = off; LISTEN {channel}"
+                "SET lock_timeout = 500; SET statement_timeout = 10000; SET enable_seqscan = off; SET jit = off; \
+                 LISTEN {channel}"
             );
             client.batch_execute(&settings).await.map_err(faults::of_statement)?;
         }
@@ -106,7 +108,7 @@ impl Dialer {
             sessions: self.options.mode == Mode::Session,
             gathers: Gathers::default(),
             doubted: AtomicBool::new(false),
-            heard: AtomicU64::new(0),
+            quiet_since: Mutex::default(),
             driver: guard,
             prepared: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
@@ -142,10 +144,10 @@ pub(crate) struct Link {
     /// Whether seats are held by sessions.
     pub(crate) sessions: bool,
     pub(crate) gathers: Gathers,
-    /// A call was given up, and nothing was heard from before it was made until now.
+    /// Calls were given up one after the other, and nothing was heard meanwhile.
     doubted: AtomicBool,
-    /// How many answers were heard.
-    heard: AtomicU64,
+    /// Since when there are calls, and nothing is heard.
+    quiet_since: Mutex<Option<Instant>>,
     driver: Ending,
     prepared: Mutex<HashMap<String, Statement>>,
     /// Whose statement is under way, where there can be only one.
@@ -171,8 +173,8 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Makes a call, together with others of its kind. If this is dropped before it is answered, the connection
-    /// is doubted.
+    /// Makes a call, together with others of its kind. If this is dropped before it is answered, and was
+    /// not the first, the connection is doubted.
     pub(crate) async fn call<C: Call>(self: &Arc<Self>, call: C) -> Result<C::Answer, StoreError> {
         let doubt = Doubt::of(self);
         let answer = gather::call(self, call).await;
@@ -180,8 +182,8 @@ impl Link {
         answer
     }
 
-    /// Runs one statement on a session of our own and waits for its rows. If this is dropped before that, the
-    /// connection is doubted.
+    /// Runs one statement on a session of our own and waits for its rows. If this is dropped before that, and
+    /// was not the first, the connection is doubted.
     pub(crate) async fn query(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
         let doubt = Doubt::of(self);
         let answer = self.ask(sql, params).await;
@@ -193,7 +195,7 @@ impl Link {
     /// connection.
     pub(crate) async fn ask(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
         let answer = self.run(sql, params).await;
-        self.heard.fetch_add(1, Ordering::Relaxed);
+        *self.quiet_since() = None;
         let is_over = answer.as_ref().is_err_and(faults::ends_the_connection);
         self.doubted.store(is_over, Ordering::Relaxed);
         answer
@@ -224,6 +226,10 @@ impl Link {
 
     fn prepared(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
         self.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn quiet_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.quiet_since.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Runs several statements without parameters.
@@ -260,19 +266,23 @@ impl Link {
 /// Somebody waits for an answer. Dropped, it has given up.
 struct Doubt<'a> {
     link: &'a Link,
-    heard: u64,
+    began: Instant,
 }
 
 impl<'a> Doubt<'a> {
     fn of(link: &'a Link) -> Self {
-        Self { link, heard: link.heard.load(Ordering::Relaxed) }
+        let began = Instant::now();
+        link.quiet_since().get_or_insert(began);
+        Self { link, began }
     }
 }
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        // Where others were answered meanwhile, it is only slow.
-        if self.link.heard.load(Ordering::Relaxed) == self.heard {
+        // One that was given up may have been slow. When nothing was heard for twice as long as that, it was
+        // not the first, and another connection may do better.
+        let quiet = self.link.quiet_since().map(|since| since.elapsed());
+        if quiet.is_some_and(|quiet| quiet >= 2 * self.began.elapsed()) {
             self.link.doubted.store(true, Ordering::Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Candidate, Incarnation, Score};
+use tenure_protocol::{Candidate, Fault, Incarnation, Score};
 use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, wall_ms};
@@ -187,7 +187,7 @@ impl Driver {
             });
             self.roster.underway += 1;
             let name = seat.clone();
-            let call = self.call(NOBODY, None, async move { Answer::Noticed(name, tell.await) });
+            let call = self.call(NOBODY, async move { Answer::Noticed(name, tell.await) });
             if let Some(notice) = self.roster.notices.get_mut(&seat) {
                 notice.call = Some(call);
             }
@@ -203,8 +203,12 @@ impl Driver {
                 Ok(()) if notice.says.is_none() => drop(self.roster.notices.remove(&seat)),
                 Ok(()) => {}
                 Err(error) => {
-                    // Tried again when this process attends the next time.
+                    // Tried again when this process attends the next time; and if nobody answers, so are
+                    // all the others.
                     notice.stale = true;
+                    if error.fault() == Fault::Unknown {
+                        self.roster.attendance = Attendance::Asking;
+                    }
                     tracing::debug!(election = %seat, %error, "the board could not be told who stands");
                 }
             }
@@ -226,7 +230,7 @@ impl Driver {
         });
         // Asked again a third of a lease after this, whatever comes of it.
         self.at(until, Due::Attend);
-        self.attending = Some(self.call(NOBODY, None, async move { Answer::Attended(attend.await) }));
+        self.attending = Some(self.call(NOBODY, async move { Answer::Attended(attend.await) }));
     }
 
     pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {

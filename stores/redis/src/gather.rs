@@ -94,6 +94,19 @@ impl Gather {
         let turn = (lease / 300).clamp(Duration::from_micros(500), Duration::from_millis(10));
         self.turn.fetch_min(u64::try_from(turn.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
+
+    /// Most of what calls are given, or less: a call that was given up after this has met with silence.
+    pub(crate) fn patience(&self) -> Duration {
+        turn(&self.turn) * 15
+    }
+}
+
+fn turn(micros: &AtomicU64) -> Duration {
+    match micros.load(Ordering::Relaxed) {
+        // Nothing is known of leases yet.
+        u64::MAX => Duration::from_millis(1),
+        micros => Duration::from_micros(micros),
+    }
 }
 
 fn over() -> RedisError {
@@ -104,14 +117,13 @@ async fn carry(
     mut inbox: mpsc::UnboundedReceiver<Ask>,
     connection: MultiplexedConnection,
     ears: Arc<Ears>,
-    turn: Arc<AtomicU64>,
+    micros: Arc<AtomicU64>,
 ) {
     let mut gathered = Vec::new();
     let mut underway = FuturesUnordered::new();
     let mut credit = Credit { left: BURST, counted: Instant::now() };
     loop {
-        let micros = turn.load(Ordering::Relaxed);
-        let next_turn = credit.next(Duration::from_micros(if micros == u64::MAX { 1000 } else { micros }));
+        let next_turn = credit.next(turn(&micros));
         tokio::select! {
             biased;
             // Whoever waits is told as what it waits for is dropped.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
@@ -86,7 +86,8 @@ impl Link {
 
     /// Sends commands in one go, and waits for the answers.
     async fn send(&self, commands: Vec<Cmd>, replicas: Option<Replicas>) -> Result<Vec<Value>, RedisError> {
-        let mut unanswered = Unanswered { ears: &self.ears, sounds: self.ears.sounds(), answered: false };
+        let mut unanswered =
+            Unanswered { link: self, sounds: self.ears.sounds(), since: Instant::now(), answered: false };
         let answers = self.gather.call(commands, replicas).await;
         unanswered.answered = true;
         if answers.as_ref().is_err_and(faults::is_demotion) {
@@ -140,18 +141,20 @@ impl Call<'_> {
     }
 }
 
-/// A call that has not been answered. If it is given up, and nothing at all has come in since, the
-/// connection is not worth another call.
+/// A call that has not been answered. If it is given up after a while in which nothing at all has come in,
+/// the connection is not worth another call. One that is given up sooner tells nothing about it.
 struct Unanswered<'a> {
-    ears: &'a Ears,
+    link: &'a Link,
     sounds: u64,
+    since: Instant,
     answered: bool,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.ears.sounds() == self.sounds {
-            self.ears.close();
+        let Self { link, sounds, since, answered } = self;
+        if !*answered && link.ears.sounds() == *sounds && since.elapsed() >= link.gather.patience() {
+            link.ears.close();
         }
     }
 }

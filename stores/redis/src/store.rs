@@ -9,6 +9,7 @@ use tenure_core::{
     Board, Change, DynBoard, Identity, Judge, Life, LifeKind, NoteKind, Promises, Push, Reading, Record, Seat,
     SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
 };
+use tokio::sync::Semaphore;
 
 use crate::board::Presence;
 use crate::ears::{Ear, Heard};
@@ -33,6 +34,8 @@ pub struct RedisStore {
     /// Which process of a server has said that there is no such seat.
     absent: Mutex<HashMap<SeatName, Identity>>,
     pub(crate) presence: Presence,
+    /// So many watches may begin at a time: beginning takes memory, watching hardly any.
+    beginning: Semaphore,
 }
 
 impl RedisStore {
@@ -70,6 +73,7 @@ impl RedisStore {
             min_replicas,
             absent: Mutex::default(),
             presence: Presence::default(),
+            beginning: Semaphore::new(256),
         }
     }
 
@@ -184,10 +188,13 @@ impl RedisStore {
 
     /// Returns once there is news.
     async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
+        let begins = self.beginning.acquire().await.ok();
         // In a box, as it is large, soon over, and what follows it small: there are as many as there are seats.
         let ready = Box::pin(async { tokio::time::timeout(lease / 3, self.begin_to_listen(seat, seen, lease)).await });
         let given_up = StoreError::refused("nobody can be listened to");
-        let Some((link, ear, changes)) = ready.await.unwrap_or(Err(given_up))? else { return Ok(()) };
+        let ready = ready.await;
+        drop(begins);
+        let Some((link, ear, changes)) = ready.unwrap_or(Err(given_up))? else { return Ok(()) };
         let known = holder(seen.seat.as_ref().map(|seat| &seat.record));
         let is_news = |heard: &Heard| {
             (heard.changes > changes && heard.holder != known)

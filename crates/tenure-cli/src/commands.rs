@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod candidates;
 mod completions;
 #[cfg(target_os = "linux")]
 mod demo;
@@ -45,10 +46,11 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     runtime.block_on(async {
         match command {
             #[cfg(target_os = "linux")]
-            Command::Run(args) => run::run(&global, &setup, args).await,
+            Command::Run(args) => run::run(&global, &setup, *args).await,
             #[cfg(not(target_os = "linux"))]
             Command::Run(_) | Command::Demo(_) => Err(Failure::new("this command needs Linux so far: use the library")),
             Command::Status(args) => status::run(&global, &setup, &args).await,
+            Command::Candidates(args) => candidates::run(&global, &setup, &args).await,
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
@@ -81,11 +83,12 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Prints a line to standard output. Whoever has stopped reading wants no more.
+/// Prints a line to standard output. Whoever has stopped reading wants no more; what is left to tidy up is
+/// tidied up on the way out.
 fn print(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::nobody_reads()),
         result => Ok(result?),
     }
 }

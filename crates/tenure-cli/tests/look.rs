@@ -7,7 +7,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use common::{PROBE, World, text};
+use common::{PROBE, World, json_of, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -19,10 +19,6 @@ fn is_refused(output: &Output, says: &[&str]) {
     for word in says {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
-}
-
-fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
 }
 
 #[test]
@@ -125,7 +121,7 @@ fn completions_are_to_be_had() {
     for shell in ["bash", "zsh", "fish"] {
         let output = world.output(&["completions", shell]);
         let completions = text(&output.stdout);
-        for command in ["step-down", "schema"] {
+        for command in ["step-down", "schema", "candidates", "health-cmd", "preempt"] {
             assert!(output.status.success() && completions.contains(command), "{command} in {shell}");
         }
     }

@@ -16,6 +16,7 @@
 mod board;
 mod calls;
 mod checks;
+mod lanes;
 mod line;
 mod publish;
 mod roster;
@@ -33,6 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::calls::{Answer, Pending, Underway};
 pub(crate) use self::checks::Check;
 use self::checks::{CheckThread, Checking};
+use self::lanes::Lanes;
 pub(crate) use self::line::{Command, Line, Start, start};
 use self::roster::{Roster, Standing};
 use crate::clock::Alarm;
@@ -89,9 +91,11 @@ struct Driver {
     store: Arc<dyn DynStore>,
     clock: Clock,
     line: Line,
-    entries: BTreeMap<ElectionId, Entry>,
+    /// Boxed: the map would keep room for many more of them than there are.
+    entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
+    lanes: Lanes,
     handlers: Option<HandlerThread>,
     checks: Option<CheckThread>,
     roster: Roster,
@@ -112,6 +116,7 @@ impl Driver {
             entries: BTreeMap::new(),
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
+            lanes: Lanes::default(),
             handlers: None,
             checks: None,
             roster: Roster::new(process),
@@ -127,6 +132,8 @@ impl Driver {
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
+            self.call_waiting();
+            self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
@@ -197,7 +204,7 @@ impl Driver {
                 // Another may have been handed the term since the last one let go of it.
                 let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
                 let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
-                if self.entries.get(&election).is_some_and(runs) {
+                if self.entries.get(&election).is_some_and(|entry| runs(entry)) {
                     self.step(election, Input::Release);
                 }
             }
@@ -221,6 +228,7 @@ impl Driver {
                 self.at(until, Due::Sleeper(reply));
             }
             Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
+            Command::Settle { reply } => self.roster.settling.push(reply),
             Command::Shutdown => {
                 self.shutting_down = true;
                 let running: Vec<_> = self.entries.keys().copied().collect();
@@ -238,7 +246,7 @@ impl Driver {
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules.clone(), seed);
         let stop_on = stop_on.map(|token| {
-            self.call(election, None, async move {
+            self.call(election, async move {
                 token.cancelled().await;
                 Answer::StopAsked
             })
@@ -275,10 +283,10 @@ impl Driver {
                 since_ms: now_ms,
                 updated_ms: now_ms,
             };
-            self.entries.insert(election, entry);
+            self.entries.insert(election, Box::new(entry));
             self.announce(&seat, lease, standing);
         } else {
-            self.entries.insert(election, entry);
+            self.entries.insert(election, Box::new(entry));
         }
         match check {
             Some(check) => self.start_checks(election, check),

@@ -110,17 +110,23 @@ impl Elections {
         }
     }
 
-    /// Waits until no election runs here any more.
+    /// Waits until no election runs here any more, and the candidates of this process are off the rosters:
+    /// what others would wait for in vain, should the process end before.
     pub async fn stopped(&self) {
         loop {
             let next = self.engine.running().values().next().cloned();
             match next {
-                None => return,
+                None => break,
                 Some(shared) => {
                     shared.stopped().await;
                     self.engine.forget(&shared);
                 }
             }
+        }
+        if let Some(line) = self.engine.line.get() {
+            let (reply, settled) = oneshot::channel();
+            line.send(Command::Settle { reply });
+            let _ = settled.await;
         }
     }
 

@@ -305,3 +305,21 @@ fn an_election_with_a_check_can_be_stopped_before_its_first_answer() {
     stage.clock.settle();
     block_on(one.stopped());
 }
+
+#[test]
+fn once_everything_has_stopped_nothing_is_left_on_the_roster() {
+    for _ in 0..50 {
+        let memory = Memory::new();
+        let (staying, leaving) = (Elections::new(memory.store()), Elections::new(memory.store()));
+        let one = staying.election("jobs").candidate("one").start().unwrap();
+        let other = leaving.election("jobs").candidate("other").start().unwrap();
+        while ids(&one).len() < 2 {
+            std::thread::yield_now();
+        }
+        other.stop();
+        block_on(leaving.stopped());
+        assert_eq!(ids(&one), ["one"]);
+    }
+    // Also where nothing was ever started.
+    block_on(Elections::new(Memory::new().store()).stopped());
+}

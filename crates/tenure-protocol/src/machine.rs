@@ -334,7 +334,6 @@ impl Machine {
         self.used = self.used.max(token);
         self.look_at = None;
         self.board = Board::Unread;
-        self.turn.heir = None;
         self.stage = Stage::Leading(hold);
         out.push(Action::Began { token, until });
         self.settle_bid(Bid::Won(token), out);

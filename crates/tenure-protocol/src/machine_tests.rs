@@ -190,6 +190,24 @@ fn a_seat_is_taken_once_it_was_unchanged_for_the_lease_of_its_own_record() {
 }
 
 #[test]
+fn a_seat_whose_renewal_was_heard_of_is_counted_from_then() {
+    let mut script = Script::new();
+    let heard = |second, version| Seat { life: Life::Received { at: at(second) }, ..seat(Some(other()), 5, version) };
+    assert_eq!(script.tell(read(Some(heard(99.0, "v5")))), []);
+    // Renewed, and heard of, long before it is looked at again.
+    script.at(110.0).tell(Input::Changed(Change::Look));
+    assert_eq!(script.tell(read(Some(heard(102.0, "v6")))), []);
+    while script.sleep_until(200.0) == [Action::Read] {
+        let asked = script.tell(read(Some(heard(102.0, "v6"))));
+        if bid(&asked).is_some() {
+            assert_eq!((bid(&asked), script.now), (Some(6), at(117.0)));
+            return;
+        }
+    }
+    panic!("it was never taken");
+}
+
+#[test]
 fn a_renewed_seat_is_counted_anew() {
     let mut script = Script::new();
     script.tell(read(Some(seat(Some(other()), 5, "v5"))));
@@ -352,6 +370,18 @@ fn a_seat_that_vanished_or_went_backwards_is_waited_out() {
         script.at(116.0).tell(Input::Changed(Change::Look));
         assert_eq!(bid(&script.tell(read(after))), Some(6));
     }
+}
+
+#[test]
+fn a_seat_that_was_given_up_is_not_waited_out_because_the_stores_clock_was_set_back() {
+    let clocked = |holder: Option<Candidate>, second: i64, version: &str| {
+        let now = StoreTime::from_millis(second * 1000);
+        Some(Seat { life: Life::Clock { now, renewed: now }, ..seat(holder, 5, version) })
+    };
+    let mut script = Script::new();
+    script.tell(read(clocked(Some(other()), 90, "v5")));
+    script.at(101.0).tell(Input::Changed(Change::Look));
+    assert_eq!(bid(&script.tell(read(clocked(None, 80, "v6")))), Some(6));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::StoreTime;
+use crate::{Moment, StoreTime};
 
 /// The number of a term. It only ever rises for a seat, so a resource that remembers the highest
 /// one it has seen can turn away a leader that has been replaced: a fencing token.
@@ -178,6 +178,12 @@ impl Identity {
 pub enum Life {
     /// Nothing: only that versions change can be seen.
     Observe,
+    /// Nothing, but that this very version was received at this moment, on our own clock: a store that
+    /// is told of every change knows it before it is asked.
+    Received {
+        /// When.
+        at: Moment,
+    },
     /// By its own clock: what time it is there, and when the seat was last written.
     Clock {
         /// The store's time when it answered.

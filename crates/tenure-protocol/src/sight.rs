@@ -187,6 +187,8 @@ impl Sight {
                 Takeover::Safe => self.once(self.over_since.unwrap_or(self.received) + lease),
             },
             Life::Observe => self.once(self.unchanged_since + lease),
+            // We have received it then, if not by looking.
+            Life::Received { at } => self.once(self.unchanged_since.min(at) + lease),
             Life::Clock { now, renewed } => match rules.judge {
                 Judge::Observe => self.once(self.unchanged_since + lease),
                 Judge::Store => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
@@ -246,7 +248,11 @@ fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    if holder(after).is_some() && holder(after) != holder(before) {
+    // A term is given up once, and last of all.
+    if holder(after).is_none() {
+        return false;
+    }
+    if holder(after) != holder(before) {
         return true;
     }
     // Or the store's clock was set back, which costs nothing: we count from our sight of it anyway.

@@ -119,6 +119,23 @@ fn a_transfer_to_oneself_changes_nothing() {
 }
 
 #[test]
+fn an_heir_is_that_of_one_term() {
+    let mut script = Script::leading(|_| {});
+    script.tell(Input::Transfer(other()));
+    script.tell(Input::Drained(Token::new(1)));
+    script.tell(done("v2"));
+    // The heir has come and gone. A later seat is won, and given up before it was led.
+    assert_eq!(script.sleep_until(110.0), [Action::Read]);
+    assert_eq!(bid(&script.tell(read(Some(seat(None, 2, "v"))))), Some(3));
+    script.tell(health(0.0));
+    let mut told = script.tell(done("v3"));
+    if given_up(&told).is_none() {
+        told = script.sleep_until(112.0);
+    }
+    assert_eq!(given_up(&told).map(|record| (record.token, record.heir.clone())), Some((Token::new(3), None)));
+}
+
+#[test]
 fn a_request_may_name_the_heir() {
     let mut script = Script::leading(|_| {});
     let request = Request::StepDown { token: Token::new(1), to: Some(other()) };

@@ -7,6 +7,8 @@ use tenure_protocol::{Moment, Rules, Score};
 pub(crate) struct Health {
     /// Since when it has not been well enough, by the reports that were taken in.
     unwell: Option<Unwell>,
+    /// When it was last fit again.
+    fit_since: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,7 @@ struct Unwell {
 impl Health {
     pub(crate) fn report(&mut self, now: Moment, score: Score, rules: &Rules) {
         if self.is_fit(now, rules) {
-            self.unwell = None;
+            (self.fit_since, self.unwell) = (self.fit_since(rules), None);
         }
         if score < rules.min_health {
             let since = self.unwell.map_or(now, |unwell| unwell.since);
@@ -32,7 +34,7 @@ impl Health {
     /// Whether it is well enough to lead: it is to begin with, and again once it has been well for
     /// long enough.
     pub(crate) fn is_fit(self, now: Moment, rules: &Rules) -> bool {
-        self.unfit_since().is_none() || self.fit_since(rules).is_some_and(|at| now >= at)
+        self.unwell.is_none() || self.fit_since(rules).is_some_and(|at| now >= at)
     }
 
     /// When it fell ill; past and gone if it is fit.
@@ -42,6 +44,9 @@ impl Health {
 
     /// When it became or becomes fit again, if it was not and goes on like this.
     pub(crate) fn fit_since(self, rules: &Rules) -> Option<Moment> {
-        self.unwell?.well_since.map(|since| since + rules.timing.recovery())
+        match self.unwell {
+            Some(unwell) => unwell.well_since.map(|since| since + rules.timing.recovery()),
+            None => self.fit_since,
+        }
     }
 }

@@ -18,6 +18,8 @@ pub enum Kind {
     ClockObserve,
     /// The store tells its time, which never steps; it is always believed.
     ClockStore,
+    /// The store tells its time, which never steps, and whether the holder's process is gone.
+    Lock,
     /// Sessions; the end of one is taken for the end of the leader.
     SessionInstant,
     /// Sessions; a lease is waited after the end of one.
@@ -26,11 +28,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Observe,
         Self::ClockVouched,
         Self::ClockObserve,
         Self::ClockStore,
+        Self::Lock,
         Self::SessionInstant,
         Self::SessionSafe,
     ];
@@ -42,9 +45,15 @@ impl Kind {
             Self::ClockVouched => "clock, vouched",
             Self::ClockObserve => "clock, judge=observe",
             Self::ClockStore => "clock, judge=store",
+            Self::Lock => "clock and locks",
             Self::SessionInstant => "session, takeover=instant",
             Self::SessionSafe => "session, takeover=safe",
         }
+    }
+
+    /// Whether the end of a holder's session or process is taken for its end.
+    pub(crate) fn takes_over_at_once(self) -> bool {
+        matches!(self, Self::SessionInstant | Self::Lock)
     }
 
     pub(crate) fn has_sessions(self) -> bool {
@@ -136,7 +145,7 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7465_6e75_7265_2121);
         dice.roll();
-        let kind = Kind::ALL[dice.below(6) as usize];
+        let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
         let weather = match dice.below(20) {
             0 | 1 => Weather::Calm,
             2 => Weather::Gentle,
@@ -209,10 +218,10 @@ impl Plan {
         let mut rules = Rules::new(timing);
         rules.judge = match self.kind {
             Kind::ClockObserve => Judge::Observe,
-            Kind::ClockStore => Judge::Store,
+            Kind::ClockStore | Kind::Lock => Judge::Store,
             _ => Judge::Vouched,
         };
-        rules.takeover = if self.kind == Kind::SessionInstant { Takeover::Instant } else { Takeover::Safe };
+        rules.takeover = if self.kind.takes_over_at_once() { Takeover::Instant } else { Takeover::Safe };
         rules.push = self.push;
         rules.stands = !part.manual;
         rules.release_on_stop = part.release_on_stop;

@@ -4,6 +4,7 @@
 //! of a write, differs by kind: one file each.
 
 mod clocked;
+mod locked;
 mod observed;
 mod sessions;
 
@@ -43,6 +44,8 @@ pub(crate) trait Model {
     fn renew(&mut self, now: Time, write: &Write) -> Written;
     /// Sets the store's clock forward or back.
     fn step_clock(&mut self, _by: i128) {}
+    /// A process is gone, and the kernel frees its lock.
+    fn process_gone(&mut self, _who: Incarnation) {}
     /// Starts a session that ends by itself after this long without a heartbeat.
     fn open_session(&mut self, _now: Time, _ttl: Duration) -> SessionId {
         0
@@ -81,6 +84,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
         Kind::ClockVouched | Kind::ClockObserve | Kind::ClockStore => {
             Box::new(clocked::Clocked::new(shelf, plan.store_ppm))
         }
+        Kind::Lock => Box::new(locked::Locked::new(clocked::Clocked::new(shelf, plan.store_ppm))),
         Kind::SessionInstant | Kind::SessionSafe => {
             Box::new(sessions::Sessions::new(shelf, plan.store_ppm, plan.guards_sessions))
         }

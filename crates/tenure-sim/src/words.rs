@@ -46,6 +46,7 @@ fn seat(reading: &Reading) -> String {
     let Some(seat) = &reading.seat else { return "nothing".into() };
     let life = match seat.life {
         Life::Observe => String::new(),
+        Life::Received { at } => format!(", received at {at:?}"),
         Life::Clock { now, renewed } => match now.checked_since(renewed) {
             Some(age) => format!(", written {:.4} s ago by the store's clock", age.as_secs_f64()),
             None => ", written in the future by the store's clock".into(),

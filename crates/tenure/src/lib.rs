@@ -42,10 +42,18 @@ mod connect;
 pub mod testing;
 
 pub use connect::{ConnectError, connect, examples, schemes};
+/// Seats in Consul.
+#[cfg(feature = "consul")]
+#[doc(inline)]
+pub use tenure_consul as consul;
 #[doc(inline)]
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in Lease objects of a Kubernetes cluster.
+#[cfg(feature = "kubernetes")]
+#[doc(inline)]
+pub use tenure_kubernetes as kubernetes;
 /// Seats in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 #[doc(inline)]

@@ -33,7 +33,7 @@ impl Driver {
             Ok(requests)
         });
         let name = self.seat(election);
-        let board = self.call(election, None, async move {
+        let board = self.call(election, async move {
             Answer::Requests(read.await.unwrap_or_else(|error| {
                 tracing::debug!(election = %name, %error, "the board could not be read");
                 Vec::new()
@@ -50,7 +50,7 @@ impl Driver {
         let (store, seat) = (self.store.clone(), self.seat(election));
         let list = self.in_time(election, async move { list(&*store, &seat).await });
         let name = self.seat(election);
-        let roster = self.call(election, None, async move {
+        let roster = self.call(election, async move {
             let roster = list.await.unwrap_or_else(|error| {
                 tracing::debug!(election = %name, %error, "who stands could not be read");
                 Vec::new()
@@ -103,7 +103,7 @@ impl Driver {
         let (store, seat) = (self.store.clone(), self.seat(election));
         let name = seat.clone();
         let look = self.in_time(election, async move { look(&*store, &seat).await });
-        let heir = self.call(election, None, async move {
+        let heir = self.call(election, async move {
             let heir = match look.await {
                 Err(error) => Err(Error::Store(error.into())),
                 Ok((None, _)) => Err(Error::NoLeader { election: name.to_string(), reason: "the seat is vacant" }),

@@ -10,6 +10,7 @@ use futures_util::future::{AbortHandle, Abortable, Either, select};
 use tenure_protocol::{Candidate, Change, Moment, Reading, Record, Request, Seat, Standing, Swap, Token, Version};
 use tokio::sync::oneshot;
 
+use super::lanes::{Lane, Waiting};
 use super::{Driver, Due, ElectionId, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
@@ -40,19 +41,27 @@ pub(super) struct Underway {
     pub(super) number: u64,
     pub(super) reads: bool,
     pub(super) time_out: Option<Timer>,
-    abort: AbortHandle,
+    /// How to end it, once it has begun, and its place among the calls to the store, if it is one.
+    running: Option<(AbortHandle, Option<Lane>)>,
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.abort.abort();
+        if let Some((abort, _)) = &self.running {
+            abort.abort();
+        }
     }
 }
 
 impl Driver {
     pub(super) fn read(&mut self, election: ElectionId) {
         let (store, seat) = (self.store.clone(), self.seat(election));
-        self.call_store(election, true, async move { Answer::Read(caught(async { store.read(&seat).await }).await) });
+        self.call_store(
+            election,
+            true,
+            false,
+            async move { Answer::Read(caught(async { store.read(&seat).await }).await) },
+        );
     }
 
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
@@ -62,7 +71,8 @@ impl Driver {
             entry.since_ms = wall_ms();
             record.since_ms = entry.since_ms;
         }
-        self.call_store(election, false, async move {
+        // Who gives up a seat lets others have it.
+        self.call_store(election, false, record.holder.is_none(), async move {
             Answer::Written(caught(async { store.swap(&seat, expected.as_ref(), &record).await }).await)
         });
     }
@@ -70,7 +80,7 @@ impl Driver {
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
         record.since_ms = self.entries[&election].since_ms;
-        self.call_store(election, false, async move {
+        self.call_store(election, false, true, async move {
             Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
         });
     }
@@ -78,7 +88,7 @@ impl Driver {
     pub(super) fn watch(&mut self, election: ElectionId, seat: Option<Seat>, requests: bool) {
         let (store, name) = (self.store.clone(), self.seat(election));
         let seen = Seen { seat, requests };
-        let watch = self.call(election, None, async move {
+        let watch = self.call(election, async move {
             let news = AssertUnwindSafe(async { store.changed(&name, &seen).await }).catch_unwind().await;
             Answer::Changed(news.unwrap_or(Change::Look))
         });
@@ -111,22 +121,47 @@ impl Driver {
     pub(super) fn call(
         &mut self,
         election: ElectionId,
-        time_out: Option<Timer>,
         answer: impl Future<Output = Answer> + Send + 'static,
     ) -> Underway {
         let number = self.next_number();
-        let (abort, registration) = AbortHandle::new_pair();
-        let answer = Box::pin(async move { (election, number, answer.await) });
-        self.pending.push(Abortable::new(answer, registration));
-        Underway { number, reads: false, time_out, abort }
+        let abort = self.poll(Box::pin(async move { (election, number, answer.await) }));
+        Underway { number, reads: false, time_out: None, running: Some((abort, None)) }
     }
 
-    fn call_store(&mut self, election: ElectionId, reads: bool, answer: impl Future<Output = Answer> + Send + 'static) {
-        let attempt = self.entries[&election].rules.timing.attempt();
-        let time_out = self.at(self.clock.now() + attempt, Due::TimeOut(election));
-        let mut call = self.call(election, Some(time_out), answer);
-        call.reads = reads;
+    fn poll(&mut self, answer: BoxFuture<'static, (ElectionId, u64, Answer)>) -> AbortHandle {
+        let (abort, registration) = AbortHandle::new_pair();
+        self.pending.push(Abortable::new(answer, registration));
+        abort
+    }
+
+    /// Calls the store, as soon as it is this call's turn.
+    fn call_store(
+        &mut self,
+        election: ElectionId,
+        reads: bool,
+        goes_first: bool,
+        answer: impl Future<Output = Answer> + Send + 'static,
+    ) {
+        let number = self.next_number();
+        let call = Underway { number, reads, time_out: None, running: None };
         self.entries.get_mut(&election).expect("it is being stepped").call = Some(call);
+        let answer = Box::pin(async move { (election, number, answer.await) });
+        self.lanes.wait(goes_first, Waiting { election, number, answer });
+    }
+
+    /// Makes the calls whose turn it is. Their time runs from now on.
+    pub(super) fn call_waiting(&mut self) {
+        while let Some((Waiting { election, number, answer }, lane)) = self.lanes.next() {
+            let Some(entry) = self.entries.get(&election) else { continue };
+            if entry.call.as_ref().is_none_or(|call| call.number != number) {
+                continue;
+            }
+            let attempt = entry.rules.timing.attempt();
+            let time_out = self.at(self.clock.now() + attempt, Due::TimeOut(election));
+            let abort = self.poll(answer);
+            let call = self.entries.get_mut(&election).and_then(|entry| entry.call.as_mut()).expect("looked up above");
+            (call.time_out, call.running) = (Some(time_out), Some((abort, Some(lane))));
+        }
     }
 
     /// A call beside the election's one, under a time-out of its own.

@@ -74,6 +74,10 @@ pub(crate) enum Command {
     OnSignal {
         reply: oneshot::Sender<()>,
     },
+    /// To be answered once the board has been told of everything there is to tell.
+    Settle {
+        reply: oneshot::Sender<()>,
+    },
     /// All handles are gone: stop everything, then end.
     Shutdown,
 }

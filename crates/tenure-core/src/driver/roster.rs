@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Candidate, Incarnation, Score};
+use tenure_protocol::{Candidate, Fault, Incarnation, Score};
+use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, wall_ms};
 use super::{Driver, Due, ElectionId, NOBODY};
@@ -26,6 +27,8 @@ pub(super) struct Roster {
     queue: VecDeque<SeatName>,
     underway: usize,
     attendance: Attendance,
+    /// Who waits for it to be settled.
+    pub(super) settling: Vec<oneshot::Sender<()>>,
 }
 
 enum Attendance {
@@ -85,12 +88,28 @@ impl Standing {
 
 impl Roster {
     pub(super) fn new(process: Incarnation) -> Self {
-        Self { process, notices: BTreeMap::new(), queue: VecDeque::new(), underway: 0, attendance: Attendance::Away }
+        Self {
+            process,
+            notices: BTreeMap::new(),
+            queue: VecDeque::new(),
+            underway: 0,
+            attendance: Attendance::Away,
+            settling: Vec::new(),
+        }
     }
 
     /// Whether nothing is left to be done at once.
     pub(super) fn is_settled(&self) -> bool {
         self.underway == 0 && (self.queue.is_empty() || !matches!(self.attendance, Attendance::There))
+    }
+
+    /// Answers those who wait for that.
+    pub(super) fn tell_if_settled(&mut self) {
+        if !self.settling.is_empty() && self.is_settled() {
+            for reply in self.settling.drain(..) {
+                let _ = reply.send(());
+            }
+        }
     }
 }
 
@@ -168,7 +187,7 @@ impl Driver {
             });
             self.roster.underway += 1;
             let name = seat.clone();
-            let call = self.call(NOBODY, None, async move { Answer::Noticed(name, tell.await) });
+            let call = self.call(NOBODY, async move { Answer::Noticed(name, tell.await) });
             if let Some(notice) = self.roster.notices.get_mut(&seat) {
                 notice.call = Some(call);
             }
@@ -184,8 +203,12 @@ impl Driver {
                 Ok(()) if notice.says.is_none() => drop(self.roster.notices.remove(&seat)),
                 Ok(()) => {}
                 Err(error) => {
-                    // Tried again when this process attends the next time.
+                    // Tried again when this process attends the next time; and if nobody answers, so are
+                    // all the others.
                     notice.stale = true;
+                    if error.fault() == Fault::Unknown {
+                        self.roster.attendance = Attendance::Asking;
+                    }
                     tracing::debug!(election = %seat, %error, "the board could not be told who stands");
                 }
             }
@@ -207,7 +230,7 @@ impl Driver {
         });
         // Asked again a third of a lease after this, whatever comes of it.
         self.at(until, Due::Attend);
-        self.attending = Some(self.call(NOBODY, None, async move { Answer::Attended(attend.await) }));
+        self.attending = Some(self.call(NOBODY, async move { Answer::Attended(attend.await) }));
     }
 
     pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {

@@ -179,12 +179,14 @@ impl Machine {
     }
 
     pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
+        // A later term's seat, or an earlier one's that came back, has no heir.
+        let heir = self.turn.heir.as_ref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
         Record {
             holder: held.then(|| self.me.clone()),
             token,
             lease: self.rules.timing.lease(),
             since_ms: None,
-            heir: if held { None } else { self.turn.heir.clone() },
+            heir,
             priority: if held { self.rules.priority } else { 0 },
             ranked: self.says_ranked(),
             metadata: if held { self.rules.metadata.clone() } else { Default::default() },

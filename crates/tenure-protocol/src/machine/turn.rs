@@ -15,8 +15,8 @@ pub(super) struct Turn {
     settled_since: Moment,
     /// When something was last asked of the leader.
     asked_at: Option<Moment>,
-    /// Whom the seat goes to when it is given up.
-    pub(super) heir: Option<Candidate>,
+    /// Whom the seat goes to when this term's is given up.
+    pub(super) heir: Option<(Token, Candidate)>,
     /// There are candidates of different priorities.
     ranked: bool,
     /// The seat does not say so yet: the next renewal writes the record anew.
@@ -149,8 +149,8 @@ impl Machine {
         if heir.as_ref().is_some_and(|heir| heir.incarnation == self.me.incarnation) {
             return;
         }
-        if matches!(self.stage, Stage::Leading(_)) {
-            self.turn.heir = heir;
+        if let Stage::Leading(hold) = &self.stage {
+            self.turn.heir = heir.map(|heir| (hold.token, heir));
         }
         self.end_on_request(now, crate::Why::SteppedDown, out);
     }

@@ -1,5 +1,7 @@
 //! Whom nothing keeps from the seat, and since when: what can be said of a free seat depends on it.
 
+use tenure_protocol::Push;
+
 use super::World;
 use crate::clock::{Time, nanos};
 use crate::faults::FaultKind;
@@ -22,12 +24,26 @@ impl World {
         able.then(|| node.untroubled_at.max(fit_since))
     }
 
+    /// Whether nothing goes wrong, and what did has come round.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.plan.weather.is_orderly() || self.now >= self.plan.quiet_at + nanos(self.plan.longest_lease()) * 2
+    }
+
+    /// Whether this candidate looks at a seat that has become free before the others stop leaving it to it,
+    /// in calm: it is told by a push, or it looks often enough.
+    pub(crate) fn looks_in_time(&self, nr: NodeNr) -> bool {
+        let lease = self.plan.parts[nr].lease;
+        self.plan.push != Push::None || self.plan.parts.iter().all(|part| part.lease == lease)
+    }
+
     /// This candidate has just started or gone on, or a call of its own went wrong. It takes a while to
     /// come round: a pause, which has grown while the store failed; its session may be over, and it notices
     /// later; it may have missed a loss, which it waits out.
     pub(crate) fn trouble(&mut self, nr: NodeNr) {
+        // A clock that was set back cannot be told from a renewal that was lost.
+        let clock = self.plan.faults.has(FaultKind::ClockSteps) && !self.plan.steps_forward;
         let losses = [FaultKind::Deletion, FaultKind::RollBack, FaultKind::StoreRestart];
-        if losses.iter().any(|&loss| self.plan.faults.has(loss)) {
+        if clock || losses.iter().any(|&loss| self.plan.faults.has(loss)) {
             return self.keep_back(nr, nanos(self.plan.longest_lease()) * 23 / 10);
         }
         let lease = nanos(self.plan.parts[nr].lease);

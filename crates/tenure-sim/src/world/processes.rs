@@ -9,7 +9,7 @@ use crate::clock::{LocalClock, Time, nanos};
 use crate::health::Health;
 use crate::invariants::What;
 use crate::node::{Arrival, Node, NodeNr};
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan};
 use crate::store::session_in;
 
 /// A process that has not started yet.
@@ -84,6 +84,11 @@ impl World {
         node.session = None;
         node.inbox.clear();
         node.life += 1;
+        let who = node.me.incarnation;
+        self.store.process_gone(who);
+        if self.plan.kind == Kind::Lock {
+            self.holder_changed();
+        }
     }
 
     pub(crate) fn pause(&mut self, nr: NodeNr, lasts: Time) {

@@ -1,8 +1,11 @@
 //! How long it takes from the end of a leader to the start of the next one's command, measured from
 //! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
 //!
-//! `TENURE_BENCH_STORE` names another store than a file, and `TENURE_BENCH_LEASE` another lease than
-//! 15 s: on a store that goes by leases, a killed leader is followed when that has lapsed.
+//!   scripts/bench failover             on a file
+//!   scripts/bench failover postgres    on a PostgreSQL server, in both modes; or redis
+//!     TENURE_BENCH_STORE=URL           on a store that is there already
+//!     TENURE_BENCH_LEASE=15s           3s where a killed leader is followed when its lease has lapsed
+//!     TENURE_BENCH_ROUNDS=40           so many leaders are ended in each way
 //!
 //! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
 
@@ -24,28 +27,62 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
+    use tenure_testkit::figures::{FileGround, Ground, PostgresGround, RedisGround, number};
 
     const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-    const ROUNDS: usize = 40;
-
     pub(crate) fn main() {
-        println!("from the end of a leader to the start of the next one's command, {ROUNDS} rounds each");
-        let flock = measure(&mut Scene::new("flock"), Signal::KILL);
-        print("flock(1), its command killed", &flock, None);
-        let mut scene = Scene::new("tenure");
+        let named = |word: &str| std::env::args().skip(1).any(|argument| argument == word);
+        let flock = measure(&mut Scene::new("flock", None), Signal::KILL);
+        print("flock(1), its command killed", &flock.took, None);
+        let url = std::env::var("TENURE_BENCH_STORE").ok();
+        if named("postgres") {
+            for mode in ["lease", "session"] {
+                on(&PostgresGround::start(mode), &flock.took);
+            }
+        } else if named("redis") {
+            on(&RedisGround::start(), &flock.took);
+        } else if let Some(url) = url {
+            on_store("tenure run", &url, &flock.took);
+        } else {
+            let ground = FileGround::new();
+            let mut scene = on(&ground, &flock.took);
+            waiting(&mut scene);
+        }
+    }
+
+    fn rounds() -> usize {
+        number("TENURE_BENCH_ROUNDS", 40).try_into().expect("not that many")
+    }
+
+    fn on(ground: &dyn Ground, flock: &[Duration]) -> Scene {
+        on_store(&ground.name(), &ground.url(), flock)
+    }
+
+    fn on_store(name: &str, url: &str, flock: &[Duration]) -> Scene {
+        println!("{name}: from the end of a leader to the start of the next one's command, {} rounds each", rounds());
+        let mut scene = Scene::new("tenure", Some(url));
         let killed = measure(&mut scene, Signal::KILL);
-        print("tenure run, killed (-9)", &killed, Some(&flock));
+        print("killed (-9)", &killed.took, Some(flock));
+        if goes_by_leases(url) {
+            print("killed (-9), past the lapse", &killed.past_the_lapse, None);
+        }
         let asked = measure(&mut scene, Signal::TERM);
-        print("tenure run, asked to leave", &asked, Some(&flock));
+        print("asked to leave", &asked.took, Some(flock));
         println!("overlaps: {}", scene.overlaps);
         assert_eq!(scene.overlaps, 0);
-        waiting(&mut scene);
+        scene
+    }
+
+    /// Whether a leader that is gone is followed when its lease has lapsed, and never before.
+    fn goes_by_leases(url: &str) -> bool {
+        url.starts_with("redis") || (url.starts_with("postgres") && !url.contains("mode=session"))
     }
 
     /// Three candidates of one kind.
     struct Scene {
         folder: PathBuf,
         kind: &'static str,
+        url: String,
         reports: PipeWriter,
         starts: Receiver<(String, Instant)>,
         candidates: Vec<(String, Child)>,
@@ -54,7 +91,7 @@ mod linux {
     }
 
     impl Scene {
-        fn new(kind: &'static str) -> Self {
+        fn new(kind: &'static str, url: Option<&str>) -> Self {
             let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
             fs::create_dir_all(&folder).unwrap();
             let (reader, reports) = io::pipe().unwrap();
@@ -64,7 +101,9 @@ mod linux {
                     let _ = tell.send((line, Instant::now()));
                 }
             });
-            let mut scene = Self { folder, kind, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
+            let url = url.unwrap_or_default().to_owned();
+            let candidates = Vec::new();
+            let mut scene = Self { folder, kind, url, reports, starts, candidates, number: 0, overlaps: 0 };
             (0..3).for_each(|_| scene.add());
             scene
         }
@@ -81,8 +120,6 @@ mod linux {
                 command
             } else {
                 let mut command = Command::new(TENURE);
-                let file = format!("sqlite:{}", self.folder.join("seats.db").display());
-                let store = std::env::var("TENURE_BENCH_STORE").unwrap_or(file);
                 let lease = std::env::var("TENURE_BENCH_LEASE").unwrap_or_else(|_| "15s".to_owned());
                 command.args([
                     "run",
@@ -92,7 +129,7 @@ mod linux {
                     "--candidate",
                     &name,
                     "--store",
-                    &store,
+                    &self.url,
                     "bench",
                     "--",
                 ]);
@@ -124,26 +161,53 @@ mod linux {
         }
     }
 
-    fn measure(scene: &mut Scene, signal: Signal) -> Vec<Duration> {
-        let mut took = Vec::new();
+    #[derive(Default)]
+    struct Measured {
+        took: Vec<Duration>,
+        /// The same, from when the store says that the lease is over.
+        past_the_lapse: Vec<Duration>,
+    }
+
+    fn measure(scene: &mut Scene, signal: Signal) -> Measured {
+        let mut measured = Measured::default();
         if scene.number == 3 {
             let (leader, _) = scene.next();
             scene.candidates.swap(0, leader);
         }
-        for _ in 0..ROUNDS {
-            // Everybody has long settled.
-            std::thread::sleep(Duration::from_millis(150));
+        let lapses = signal == Signal::KILL && goes_by_leases(&scene.url);
+        for round in 0..rounds() {
+            // Everybody has long settled; at any point between two renewals.
+            std::thread::sleep(Duration::from_millis(150 + 37 * (round as u64 % 30)));
             let (_, mut leader) = scene.candidates.remove(0);
             let began = Instant::now();
             kill_process(Pid::from_child(&leader), signal).unwrap();
+            let lapse = lapses.then(|| scene.lapse());
             let (next, at) = scene.next();
-            took.push(at - began);
+            measured.took.push(at - began);
+            if let Some(lapse) = lapse {
+                let past = at.checked_duration_since(lapse);
+                measured.past_the_lapse.push(past.expect("followed before its lease had lapsed"));
+            }
             leader.wait().unwrap();
             scene.candidates.swap(0, next);
             scene.add();
         }
-        took.sort();
-        took
+        measured.took.sort();
+        measured.past_the_lapse.sort();
+        measured
+    }
+
+    impl Scene {
+        /// When the lease of a leader that is gone lapses, by what the store says of it. A little early, as
+        /// nothing tells how long the answer has taken.
+        fn lapse(&self) -> Instant {
+            let asked = Instant::now();
+            let status =
+                Command::new(TENURE).args(["status", "--json", "--store", &self.url, "bench"]).output().unwrap();
+            let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("a status");
+            let left = status["leader"]["expires_in_ms"].as_u64().expect("when it lapses");
+            asked + Duration::from_millis(left)
+        }
     }
 
     fn print(what: &str, took: &[Duration], beside: Option<&[Duration]>) {

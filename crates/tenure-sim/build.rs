@@ -7,7 +7,15 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The files that a mutant has its own copy of; everything else it shares with the real machine.
-const SOURCES: [&str; 5] = ["machine.rs", "machine/answers.rs", "machine/next.rs", "machine/tell.rs", "sight.rs"];
+const SOURCES: [&str; 7] = [
+    "machine.rs",
+    "machine/answers.rs",
+    "machine/fitness.rs",
+    "machine/next.rs",
+    "machine/tell.rs",
+    "machine/turn.rs",
+    "sight.rs",
+];
 
 struct Mutant {
     name: String,
@@ -113,8 +121,8 @@ fn write_copy(mutant: &Mutant, sources: &[(&str, String)], folder: &Path) {
             text.truncate(tests);
         }
         let text = text
-            .replace("crate::sight", &format!("crate::mutants::{name}::sight"))
-            .replace("use crate::{", "use tenure_protocol::{");
+            .replace("crate::", "tenure_protocol::")
+            .replace("tenure_protocol::sight", &format!("crate::mutants::{name}::sight"));
         // A file reached by a path attribute looks for its own modules beside it.
         let to = if *source == "machine.rs" { "machine/mod.rs" } else { source };
         fs::write(folder.join(to), text).expect("OUT_DIR is writable");

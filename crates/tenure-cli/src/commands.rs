@@ -1,11 +1,13 @@
 //! The commands, a file each.
 
+mod candidates;
 mod completions;
 #[cfg(target_os = "linux")]
 mod demo;
 mod forget;
 #[cfg(target_os = "linux")]
 mod run;
+mod schema;
 mod status;
 mod step_down;
 mod stores;
@@ -13,6 +15,8 @@ mod watch;
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::demo::probe::{PROBE, main as probe};
+
+pub(crate) use self::schema::StoreName;
 
 use std::io::Write;
 
@@ -31,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     match command {
         Command::Completions(args) => return Ok(completions::run(&args)),
         Command::Stores => return stores::run(&global),
+        Command::Schema(args) => return schema::run(&global, &args),
         #[cfg(target_os = "linux")]
         Command::Demo(args) => return demo::run(&global, &args),
         _ => {}
@@ -41,14 +46,15 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     runtime.block_on(async {
         match command {
             #[cfg(target_os = "linux")]
-            Command::Run(args) => run::run(&global, &setup, args).await,
+            Command::Run(args) => run::run(&global, &setup, *args).await,
             #[cfg(not(target_os = "linux"))]
             Command::Run(_) | Command::Demo(_) => Err(Failure::new("this command needs Linux so far: use the library")),
             Command::Status(args) => status::run(&global, &setup, &args).await,
+            Command::Candidates(args) => candidates::run(&global, &setup, &args).await,
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
-            Command::Completions(_) | Command::Stores => unreachable!("done above"),
+            Command::Completions(_) | Command::Stores | Command::Schema(_) => unreachable!("done above"),
             #[cfg(target_os = "linux")]
             Command::Demo(_) => unreachable!("done above"),
         }
@@ -77,11 +83,12 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Prints a line to standard output. Whoever has stopped reading wants no more.
+/// Prints a line to standard output. Whoever has stopped reading wants no more; what is left to tidy up is
+/// tidied up on the way out.
 fn print(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::nobody_reads()),
         result => Ok(result?),
     }
 }

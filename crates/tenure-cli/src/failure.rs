@@ -8,7 +8,7 @@ use tenure::{ConnectError, Error, StoreError};
 /// The exit code for bad usage, and for everything that could not be found out.
 pub(crate) const CANNOT_TELL: u8 = 2;
 
-/// Why a command failed.
+/// Why a command failed, or ended early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -18,6 +18,11 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: CANNOT_TELL }
+    }
+
+    /// Whoever was reading has stopped, and wants no more: no failure, but the end.
+    pub(crate) fn nobody_reads() -> Self {
+        Self { message: String::new(), code: 0 }
     }
 
     /// From what the parser of the command line has to say, at length.
@@ -31,6 +36,11 @@ impl Failure {
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;
         self
+    }
+
+    /// Whether there is something to say about it.
+    pub(crate) fn is_told(&self) -> bool {
+        !self.message.is_empty()
     }
 
     pub(crate) fn code(&self) -> u8 {

@@ -39,7 +39,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("tenure: {failure}");
+            if failure.is_told() {
+                eprintln!("tenure: {failure}");
+            }
             ExitCode::from(failure.code())
         }
     }

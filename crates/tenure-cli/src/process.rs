@@ -9,7 +9,7 @@
 //!
 //! The command must be dead by the end of its term even if `tenure` is stopped, killed or cut off, so
 //! the end is enforced by a process that does nothing else. All three are this one program, executed
-//! again with a hidden first argument.
+//! again with a hidden first argument. A health command runs in the same way, with a guard of its own.
 //!
 //! - `wire.rs`: what tenure and the guard say to each other
 //! - `guard.rs`: the guard itself
@@ -40,4 +40,39 @@ const MYSELF: &str = "/proc/self/exe";
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A set of signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SignalSet(u64);
+
+impl SignalSet {
+    pub(crate) fn contains(self, signal: i32) -> bool {
+        self.0 & (1 << (signal - 1)) != 0
+    }
+
+    /// The ignored ones, from the text of `/proc/self/status`.
+    fn ignored(status: &str) -> Self {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0))
+    }
+}
+
+/// The signals that this process ignores: before it has asked for any, those that it was started to ignore
+/// (`nohup`, or in the background of a script).
+pub(crate) fn ignored_signals() -> SignalSet {
+    SignalSet::ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_found() {
+        // What `nohup` leaves: SIGHUP, number 1.
+        let ignored = SignalSet::ignored("Name:\ttenure\nSigIgn:\t0000000000000001\nSigCgt:\tf\n");
+        assert!(ignored.contains(1) && !ignored.contains(2));
+        assert_eq!(SignalSet::ignored(""), SignalSet(0));
+    }
 }

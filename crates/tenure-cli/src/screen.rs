@@ -16,6 +16,12 @@ impl Paint {
         Self(stream.is_terminal() && !declined && !dumb)
     }
 
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self(false)
+    }
+
     pub(crate) fn is_on(self) -> bool {
         self.0
     }
@@ -43,6 +49,19 @@ impl Paint {
     fn wrap(self, code: &str, text: impl fmt::Display) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
+}
+
+/// How many characters fit into a line, where that matters: on a terminal.
+#[cfg(target_os = "linux")]
+pub(crate) fn width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// How many characters fit into a line, where that is known.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn width(_stream: &impl IsTerminal) -> Option<usize> {
+    None
 }
 
 /// A duration as one would say it: two units at most.

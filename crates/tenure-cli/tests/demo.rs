@@ -66,3 +66,27 @@ fn a_demo_that_is_killed_leaves_no_processes() {
     child.wait().unwrap();
     world.eventually_empty();
 }
+
+#[test]
+fn a_demo_that_nobody_reads_any_more_leaves_nothing_behind() {
+    let world = World::alone();
+    let mut child = demo(&world, &["--rounds", "100", "--lease", "1s"]).stdout(Stdio::piped()).spawn().unwrap();
+    // As `head -n 1` does it.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.next().unwrap();
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    is_tidy(&world);
+}
+
+#[test]
+fn a_demo_without_rounds_is_refused() {
+    let world = World::alone();
+    for (rounds, says) in [("0", "use 1 or more"), ("-1", "from 1"), ("many", "from 1")] {
+        let output = world.output_of(demo(&world, &["--rounds", rounds]));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("tenure: ") && said.lines().count() == 1 && said.contains(says), "{said}");
+    }
+    is_tidy(&world);
+}

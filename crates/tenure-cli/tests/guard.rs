@@ -133,6 +133,26 @@ fn a_stopped_tenure_does_not_keep_the_command_alive_and_stands_again_when_it_goe
 }
 
 #[test]
+fn a_stopped_guard_wakes_up_when_tenure_is_killed_and_leaves_nothing_behind() {
+    for no_cgroup in WAYS {
+        let world = World::alone();
+        let script = format!("setsid sh -c 'trap \"\" TERM; echo away >> log; exec sleep 1000' & {FOREVER}");
+        let mut command = world.tenure(&["run", "--quiet", "jobs", "--", "sh", "-c", &script]);
+        if let Some(no_cgroup) = no_cgroup {
+            command.env("TENURE_TEST_NO_CGROUP", no_cgroup);
+        }
+        let mut tenure = common::Running { child: command.spawn().unwrap() };
+        world.log_of(2);
+        let guard = tenure.guard(&world);
+        send(guard, Signal::STOP);
+        world.eventually("the guard to be stopped", || is_stopped(guard));
+        tenure.signal(Signal::KILL);
+        tenure.wait(&world);
+        world.eventually_empty();
+    }
+}
+
+#[test]
 fn a_stopped_guard_does_not_keep_tenure_from_leaving() {
     let world = World::alone();
     let mut tenure = world.run(&[], FOREVER);

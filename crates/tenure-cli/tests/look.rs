@@ -7,7 +7,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use common::{PROBE, World, text};
+use common::{PROBE, World, json_of, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -19,10 +19,6 @@ fn is_refused(output: &Output, says: &[&str]) {
     for word in says {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
-}
-
-fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
 }
 
 #[test]
@@ -124,7 +120,44 @@ fn completions_are_to_be_had() {
     let world = World::alone();
     for shell in ["bash", "zsh", "fish"] {
         let output = world.output(&["completions", shell]);
-        assert!(output.status.success() && text(&output.stdout).contains("step-down"), "{shell}");
+        let completions = text(&output.stdout);
+        for command in ["step-down", "schema", "candidates", "health-cmd", "preempt"] {
+            assert!(output.status.success() && completions.contains(command), "{command} in {shell}");
+        }
+    }
+}
+
+#[test]
+fn the_tables_of_a_store_can_be_had_as_sql() {
+    let world = World::alone();
+    let plain = text(&world.output(&["schema", "postgres"]).stdout);
+    assert!(plain.contains("CREATE TABLE IF NOT EXISTS \"tenure\".seats") && !plain.contains("GRANT"), "{plain}");
+    let named = world.output(&["schema", "postgresql", "--schema", "my \"own\"", "--role", "app"]);
+    let named = text(&named.stdout);
+    assert!(named.contains("CREATE SCHEMA IF NOT EXISTS \"my \"\"own\"\"\";"), "{named}");
+    assert!(named.contains("TO \"app\";") && !named.contains("\"tenure\""), "{named}");
+    let json = json_of(&world.output(&["schema", "--json", "postgres"]));
+    assert_eq!((json["store"].as_str(), json["sql"].as_str()), (Some("postgres"), Some(plain.as_str())));
+}
+
+#[test]
+fn a_store_without_tables_says_so_and_so_does_what_cannot_be() {
+    let world = World::alone();
+    for (args, says) in [
+        (&["schema", "redis"][..], "no tables"),
+        (&["schema", "memory"], "no tables"),
+        (&["schema", "sqlite"], "by itself"),
+        (&["schema", "postgers"], "postgres"),
+        (&["schema", "oracle"], "postgres"),
+        (&["schema", "postgres://app:hunter2@db/app"], "by its name"),
+        (&["schema", "postgres", "--schema", ""], "name of a schema"),
+        (&["schema", "postgres", "--schema", "pg_mine"], "name of a schema"),
+        (&["schema", "postgres", "--role", ""], "role"),
+        (&["schema"], "required"),
+    ] {
+        let output = world.output(args);
+        is_refused(&output, &[says]);
+        assert!(!text(&output.stderr).contains("hunter2"));
     }
 }
 

@@ -142,12 +142,27 @@ fn a_stop_may_take_longer_than_the_lease() {
 #[test]
 fn signals_that_were_ignored_from_the_start_stay_ignored() {
     let world = World::alone();
-    // As `nohup` does it.
+    // As `nohup` does it, and a shell for what it starts in the background.
     let tenure = env!("CARGO_BIN_EXE_tenure");
-    let script = format!("trap '' HUP; exec {tenure} run jobs -- sh -c 'echo up >> log; exec sleep 1000'");
+    let command = "grep SigIgn /proc/self/status >> log; exec sleep 1000";
+    let script = format!("trap '' HUP INT; exec {tenure} run jobs -- sh -c '{command}'");
     let mut running = world.run_in_shell(&script);
-    world.log_of(1);
+    let ignored = world.log_of(1)[0].clone();
+    let directly = "trap '' HUP INT; exec grep SigIgn /proc/self/status";
+    let directly = std::process::Command::new("sh").args(["-c", directly]).output().unwrap();
+    assert_eq!(ignored, text(&directly.stdout).trim_end());
+    let ignored = u64::from_str_radix(ignored.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(ignored & 3, 3, "SIGHUP and SIGINT");
     running.signal(Signal::HUP);
+    running.signal(Signal::INT);
     running.signal(Signal::TERM);
     assert_eq!(running.code(&world), 143);
+}
+
+#[test]
+fn the_command_ignores_nothing_that_it_would_not_ignore_without_tenure() {
+    let world = World::alone();
+    let output = world.output(&["run", "jobs", "--", "grep", "SigIgn", "/proc/self/status"]);
+    let directly = std::process::Command::new("grep").args(["SigIgn", "/proc/self/status"]).output().unwrap();
+    assert_eq!(text(&output.stdout), text(&directly.stdout));
 }

@@ -111,6 +111,20 @@ fn a_stopped_guard_does_not_keep_the_command_alive_beyond_a_hand_over() {
 }
 
 #[test]
+fn when_a_guard_is_stopped_and_tenure_killed_the_command_is_dead_before_the_next_starts() {
+    let world = World::shared();
+    let (mut leader, follower) = leader_and_follower(&world, &["--lease", "3s"]);
+    let (first, guard) = (world.start_number(1), leader.guard(&world));
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    leader.signal(Signal::KILL);
+    leader.wait(&world);
+    assert_eq!(world.start_number(2).candidate, "other");
+    assert!(!is_alive(first.pid) && !is_alive(guard));
+    leaves_cleanly(&world, follower);
+}
+
+#[test]
 fn descendants_in_sessions_of_their_own_are_gone_before_the_next_starts() {
     let world = World::shared();
     // The lock is held by somebody who was left behind long ago and does not care for SIGTERM.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tenure_protocol::{Incarnation, Judge, Leader, Rules, Takeover, Timing, Token, Why};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Start;
+use crate::driver::{Check, Start};
 use crate::election::Shared;
 use crate::elections::Engine;
 use crate::handlers::Handlers;
 use crate::options::{JudgeOption, OnOverrun, TakeoverOption};
-use crate::{Election, ElectionOptions, Error, Event, Observer, Promises, SeatName, Term, span};
+use crate::{Election, ElectionOptions, Error, Event, Metadata, Observer, Promises, Report, SeatName, Term, span};
 
 /// A candidacy being configured. Nothing happens before [`start`](Self::start).
 #[must_use = "nothing happens before `start()`"]
@@ -21,6 +21,7 @@ pub struct Builder {
     options: ElectionOptions,
     handlers: Handlers,
     stop_on: Option<CancellationToken>,
+    check: Option<Check>,
     manual: bool,
 }
 
@@ -32,6 +33,7 @@ impl Builder {
             options: ElectionOptions::default(),
             handlers: Handlers::default(),
             stop_on: None,
+            check: None,
             manual: false,
         }
     }
@@ -126,6 +128,61 @@ impl Builder {
         self
     }
 
+    /// See [`ElectionOptions::priority`].
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.options.priority = Some(priority);
+        self
+    }
+
+    /// See [`ElectionOptions::preempt`].
+    pub fn preempt(mut self, preempt: bool) -> Self {
+        self.options.preempt = Some(preempt);
+        self
+    }
+
+    /// See [`ElectionOptions::min_health`].
+    pub fn min_health(mut self, least: f64) -> Self {
+        self.options.min_health = Some(least);
+        self
+    }
+
+    /// See [`ElectionOptions::step_down_when_unhealthy`].
+    pub fn step_down_when_unhealthy(mut self, step_down: bool) -> Self {
+        self.options.step_down_when_unhealthy = Some(step_down);
+        self
+    }
+
+    /// See [`ElectionOptions::health_every`].
+    pub fn health_every(mut self, span: Duration) -> Self {
+        self.options.health_every = Some(span);
+        self
+    }
+
+    /// See [`ElectionOptions::health_timeout`].
+    pub fn health_timeout(mut self, span: Duration) -> Self {
+        self.options.health_timeout = Some(span);
+        self
+    }
+
+    /// Asks this every so often how well the candidate is; the candidate does not stand before the
+    /// first answer. The check runs on a thread of its own for all checks of this `Elections`, within
+    /// a tokio runtime, so it may await what it likes; it should not block, or other checks wait. One
+    /// that takes too long, panics or makes no sense counts as a score of 0.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let election = elections
+    ///     .election("nightly-jobs")
+    ///     .health(async || std::fs::metadata("/mnt/data").is_ok())
+    ///     .start()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn health<R: Into<Report>>(mut self, check: impl AsyncFn() -> R + Send + 'static) -> Self {
+        self.check = Some(Check::new(check));
+        self
+    }
+
     /// See [`ElectionOptions::on_overrun`].
     pub fn on_overrun(mut self, what: OnOverrun) -> Self {
         self.options.on_overrun = Some(what);
@@ -192,6 +249,15 @@ impl Builder {
             candidate.incarnation = Incarnation::from_bits(rand::random());
         }
         let timing = self.options.durations()?.check()?;
+        Metadata::check(&self.options.metadata)?;
+        let lease = timing.lease();
+        let health_every = self.options.health_every.unwrap_or(lease / 3);
+        let health_timeout = self.options.health_timeout.unwrap_or(lease * 2 / 15);
+        if health_every.is_zero() || health_timeout.is_zero() {
+            return Err(Error::Option(
+                "a health check needs time: health_every and health_timeout must not be 0".to_owned(),
+            ));
+        }
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
         let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
         let start = Start {
@@ -200,6 +266,8 @@ impl Builder {
             seed: rand::random(),
             handlers: self.handlers,
             stop_on: self.stop_on,
+            check: self.check.map(|check| (check, health_every, health_timeout)),
+            announces: named && !self.manual,
             on_overrun: self.options.on_overrun.unwrap_or_default(),
         };
         self.engine.start(start, named)
@@ -233,6 +301,10 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         stands,
         release_on_stop: options.release_on_stop.unwrap_or(true),
         give_up_after: options.give_up_after,
+        priority: options.priority.unwrap_or(0),
+        preempt: options.preempt.unwrap_or(false),
+        min_health: options.least_health()?,
+        step_down_when_unhealthy: options.step_down_when_unhealthy.unwrap_or(true),
         metadata: Arc::new(options.metadata.clone()),
         ..Rules::new(timing)
     })

@@ -6,12 +6,20 @@
 //!  the alarm ───────────┘                        └▶ publish.rs: terms, events, handlers
 //! ```
 //!
+//! - `line.rs`: what can be asked of it
+//! - `calls.rs`: calls to the store; `board.rs`: requests, and who stands
+//! - `roster.rs`: what this process tells of itself; `checks.rs`: how well its candidates are
+//!
 //! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
 //! share one thread, one alarm and one set of pending calls.
 
+mod board;
 mod calls;
+mod checks;
 mod lanes;
+mod line;
 mod publish;
+mod roster;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,12 +28,15 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Input, Leader, Machine, Moment, Reading, Rules, Token};
+use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Rules, Score, Token};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
 use self::calls::{Answer, Pending, Underway};
+pub(crate) use self::checks::Check;
+use self::checks::{CheckThread, Checking};
 use self::lanes::Lanes;
+pub(crate) use self::line::{Command, Line, Start, start};
+use self::roster::{Roster, Standing};
 use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
@@ -37,129 +48,8 @@ use crate::{Clock, DynStore, Ended, Error, SeatName, StoreError, Term};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ElectionId(pub(crate) u64);
 
-/// What users ask of the engine.
-pub(crate) enum Command {
-    Start(Box<Start>),
-    Bid {
-        election: ElectionId,
-        reply: oneshot::Sender<Result<Option<Term>, Error>>,
-    },
-    Release {
-        election: ElectionId,
-        token: Token,
-    },
-    StepDown {
-        election: ElectionId,
-    },
-    RequestStepDown {
-        election: ElectionId,
-        reply: oneshot::Sender<Result<Option<Leader>, Error>>,
-    },
-    Drained {
-        election: ElectionId,
-        token: Token,
-    },
-    Stop {
-        election: ElectionId,
-    },
-    Look {
-        seat: SeatName,
-        reply: oneshot::Sender<Result<Reading, Error>>,
-    },
-    Forget {
-        seat: SeatName,
-        reply: oneshot::Sender<Result<(), Error>>,
-    },
-    Sleep {
-        until: Moment,
-        reply: oneshot::Sender<()>,
-    },
-    OnSignal {
-        reply: oneshot::Sender<()>,
-    },
-    /// All handles are gone: stop everything, then end.
-    Shutdown,
-}
-
-/// An election to be run.
-pub(crate) struct Start {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) rules: Rules,
-    pub(crate) seed: u64,
-    pub(crate) handlers: Handlers,
-    pub(crate) stop_on: Option<CancellationToken>,
-    pub(crate) on_overrun: OnOverrun,
-}
-
-/// The way to the engine. Never blocks; what is sent after the engine's end is dropped.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    commands: mpsc::UnboundedSender<Command>,
-    clock: Clock,
-}
-
-impl Line {
-    /// Returns whether the engine is there to hear it.
-    pub(crate) fn send(&self, command: Command) -> bool {
-        let sent = self.commands.send(command).is_ok();
-        self.clock.nudge();
-        sent
-    }
-
-    pub(crate) fn drained(&self, election: ElectionId, token: Token) {
-        self.send(Command::Drained { election, token });
-    }
-
-    pub(crate) fn release(&self, election: ElectionId, token: Token) {
-        self.send(Command::Release { election, token });
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_tests() -> Self {
-        Self { commands: mpsc::unbounded_channel().0, clock: Clock::system() }
-    }
-}
-
-/// Starts the engine's thread.
-pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock) -> Result<Line, Error> {
-    let (commands, mut inbox) = mpsc::unbounded_channel();
-    let line = Line { commands, clock: clock.clone() };
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let own_line = line.clone();
-    std::thread::Builder::new()
-        .name("tenure".to_owned())
-        .spawn(move || {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-            runtime.block_on(async {
-                let alarm = match Alarm::new(&clock) {
-                    Ok(alarm) => alarm,
-                    Err(error) => return drop(ready.send(Err(error))),
-                };
-                store.attach(&clock);
-                let _ = ready.send(Ok(()));
-                let driver = Driver::new(store, clock, own_line);
-                if let Err(panic) = AssertUnwindSafe(driver.run(&mut inbox, alarm)).catch_unwind().await {
-                    log_panic(&*panic);
-                }
-                // Whoever came too late is told so, and whoever comes later is turned away.
-                inbox.close();
-                while let Ok(command) = inbox.try_recv() {
-                    if let Command::Start(start) = command {
-                        start.shared.end(Ended::EngineGone);
-                    }
-                }
-            });
-        })
-        .map_err(|error| Error::Engine(error.to_string()))?;
-    match is_ready.recv() {
-        Ok(Ok(())) => Ok(line),
-        Ok(Err(error)) => Err(Error::Engine(error.to_string())),
-        Err(_) => Err(Error::Engine("its thread ended before it was ready".to_owned())),
-    }
-}
+/// For calls on behalf of the process, and of no election.
+const NOBODY: ElectionId = ElectionId(u64::MAX);
 
 /// One election, on the engine's side.
 struct Entry {
@@ -171,6 +61,10 @@ struct Entry {
     call: Option<Underway>,
     watch: Option<Underway>,
     board: Option<Underway>,
+    roster: Option<Underway>,
+    heirs: Vec<Underway>,
+    checking: Option<Checking>,
+    announces: bool,
     /// Only to be dropped with the election.
     _stop_on: Option<Underway>,
     wake: Option<Timer>,
@@ -188,6 +82,9 @@ enum Due {
     Wake(ElectionId),
     /// Of a call, by its number.
     TimeOut((ElectionId, u64)),
+    Check(ElectionId),
+    CheckLate(ElectionId),
+    Attend,
     Sleeper(oneshot::Sender<()>),
 }
 
@@ -203,6 +100,9 @@ struct Driver {
     /// Calls whose time is up.
     late: Vec<(ElectionId, u64)>,
     handlers: Option<HandlerThread>,
+    checks: Option<CheckThread>,
+    roster: Roster,
+    attending: Option<Underway>,
     /// The highest token that this incarnation has led each seat with, also in elections that have
     /// ended here: a name may be used again, a token may not.
     led: BTreeMap<SeatName, Token>,
@@ -211,7 +111,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(store: Arc<dyn DynStore>, clock: Clock, line: Line) -> Self {
+    fn new(store: Arc<dyn DynStore>, clock: Clock, line: Line, process: Incarnation) -> Self {
         Self {
             store,
             clock,
@@ -222,6 +122,9 @@ impl Driver {
             lanes: Lanes::default(),
             late: Vec::new(),
             handlers: None,
+            checks: None,
+            roster: Roster::new(process),
+            attending: None,
             led: BTreeMap::new(),
             numbers: 0,
             shutting_down: false,
@@ -229,12 +132,13 @@ impl Driver {
     }
 
     async fn run(mut self, inbox: &mut mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
-        while !(self.shutting_down && self.entries.is_empty()) {
+        while !(self.shutting_down && self.entries.is_empty() && self.roster.is_settled()) {
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
             self.on_late().await;
             self.call_waiting();
+            self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
@@ -285,6 +189,9 @@ impl Driver {
                     self.guarded(|driver| driver.step(election, Input::Wake));
                 }
                 Due::TimeOut(call) => self.late.push(call),
+                Due::Check(election) => self.guarded(|driver| driver.check(election)),
+                Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
+                Due::Attend => self.guarded(Self::attend),
                 Due::Sleeper(reply) => drop(reply.send(())),
             }
         }
@@ -311,7 +218,17 @@ impl Driver {
             }
             Command::StepDown { election } => self.step(election, Input::StepDown),
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
-            Command::Drained { election, token } => self.step(election, Input::Drained(token)),
+            Command::Transfer { election, to, reply } => self.transfer(election, to, reply),
+            Command::Report { election, score, metadata } => self.on_report(election, score, metadata),
+            Command::Checked { election, report } => self.on_checked(election, report),
+            Command::Candidates { seat, reply } => self.candidates(seat, reply),
+            Command::Drained { election, token } => {
+                if let Some(entry) = self.entries.get(&election) {
+                    let overran = &mut entry.shared.state().overran;
+                    *overran = overran.filter(|overran| *overran != token);
+                }
+                self.step(election, Input::Drained(token));
+            }
             Command::Stop { election } => self.step(election, Input::Stop),
             Command::Look { seat, reply } => self.look(seat, reply),
             Command::Forget { seat, reply } => self.forget(seat, reply),
@@ -319,6 +236,7 @@ impl Driver {
                 self.at(until, Due::Sleeper(reply));
             }
             Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
+            Command::Settle { reply } => self.roster.settling.push(reply),
             Command::Shutdown => {
                 self.shutting_down = true;
                 let running: Vec<_> = self.entries.keys().copied().collect();
@@ -330,7 +248,7 @@ impl Driver {
     }
 
     fn on_start(&mut self, start: Start) {
-        let Start { shared, mut rules, seed, handlers, stop_on, on_overrun } = start;
+        let Start { shared, mut rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
         let election = shared.id;
         rules.led = self.led.get(&shared.name).copied().unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
@@ -350,14 +268,38 @@ impl Driver {
             call: None,
             watch: None,
             board: None,
+            roster: None,
+            heirs: Vec::new(),
+            checking: None,
+            announces,
             _stop_on: stop_on,
             wake: None,
             bids: Vec::new(),
             complaint: None,
             since_ms: None,
         };
-        self.entries.insert(election, Box::new(entry));
-        self.step(election, Input::Start);
+        if announces {
+            let (seat, lease) = (entry.shared.name.clone(), entry.shared.lease);
+            let now_ms = calls::wall_ms();
+            let standing = Standing {
+                candidate: entry.shared.candidate.clone(),
+                priority: entry.rules.priority,
+                metadata: entry.rules.metadata.clone(),
+                score: Score::FULL,
+                fit: true,
+                reported: Arc::default(),
+                since_ms: now_ms,
+                updated_ms: now_ms,
+            };
+            self.entries.insert(election, Box::new(entry));
+            self.announce(&seat, lease, standing);
+        } else {
+            self.entries.insert(election, Box::new(entry));
+        }
+        match check {
+            Some(check) => self.start_checks(election, check),
+            None => self.step(election, Input::Start),
+        }
     }
 
     fn handler_line(&mut self, shared: &Shared, handlers: Handlers) -> Option<HandlerLine> {
@@ -380,6 +322,17 @@ impl Driver {
 
     fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
         let Ok((election, number, answer)) = answer else { return };
+        let answer = match answer {
+            Answer::Attended(answer) => return self.on_attended(answer),
+            Answer::Noticed(seat, answer) => return self.on_noticed(seat, answer),
+            Answer::Heir(heir, reply) => {
+                if let Some(entry) = self.entries.get_mut(&election) {
+                    entry.heirs.retain(|underway| underway.number != number);
+                }
+                return self.on_heir(election, heir, reply);
+            }
+            answer => answer,
+        };
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let is = |underway: &Option<Underway>| underway.as_ref().is_some_and(|underway| underway.number == number);
         let input = match answer {
@@ -401,9 +354,13 @@ impl Driver {
                 entry.board = None;
                 Input::Requests(requests)
             }
+            Answer::Roster(roster) if is(&entry.roster) => {
+                entry.roster = None;
+                Input::Roster(roster)
+            }
             Answer::StopAsked => Input::Stop,
             // Too late: it was answered as unknown, or replaced.
-            Answer::Read(_) | Answer::Written(_) | Answer::Changed(_) | Answer::Requests(_) => return,
+            _ => return,
         };
         self.step(election, input);
     }
@@ -442,6 +399,10 @@ impl Driver {
 
     /// Steps the machine and does what it says, until there is nothing left to do at once.
     fn step(&mut self, election: ElectionId, input: Input) {
+        if input == Input::Stop {
+            // Others need not wait for whoever leaves.
+            self.withdraw_election(election);
+        }
         let mut inputs = VecDeque::from([input]);
         let mut actions = Vec::new();
         while let Some(input) = inputs.pop_front() {
@@ -460,6 +421,8 @@ impl Driver {
             Action::Renew { held, record } => self.renew(election, held, record),
             Action::Watch { seat, requests } => self.watch(election, seat, requests),
             Action::ReadBoard => self.read_board(election, inputs),
+            Action::ReadRoster => self.read_roster(election, inputs),
+            Action::Ask(request) => self.ask(election, &request),
             Action::WakeAt(moment) => {
                 let timer = self.at(moment, Due::Wake(election));
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
@@ -468,15 +431,25 @@ impl Driver {
                 }
             }
             Action::Stopped(stopped) => {
+                self.withdraw_election(election);
                 if let Some(entry) = self.entries.remove(&election) {
                     for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten()
                     {
                         self.due.remove(&timer);
                     }
+                    if let Some(checking) = &entry.checking {
+                        self.end_checks(election, checking);
+                    }
                     entry.publish_stopped(Ended::from(stopped));
                 }
             }
             told => {
+                if let Action::Fit(fit) = told
+                    && self.entries[&election].announces
+                {
+                    let seat = self.entries[&election].shared.name.clone();
+                    self.change_notice(&seat, |standing| standing.fit = fit);
+                }
                 if let Action::Began { token, .. } = told {
                     self.led.insert(self.entries[&election].shared.name.clone(), token);
                 }

@@ -1,18 +1,19 @@
 //! One election, as its user holds it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Waker;
+mod observer;
+mod shared;
+
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Candidate, Leader, Moment, Rules};
-use tokio::sync::{Notify, oneshot};
+use tenure_protocol::{Candidate, Leader, Score};
+use tokio::sync::oneshot;
 
+pub use self::observer::Observer;
+pub(crate) use self::shared::{Shared, State};
 use crate::driver::{Command, ElectionId};
 use crate::elections::Engine;
-use crate::events::{Entry, Queue};
-use crate::term::TermState;
-use crate::{Clock, Ended, Error, Event, Events, SeatName, StoreError, Term};
+use crate::{CandidateStatus, Ended, Error, Events, Health, Metadata, Term};
 
 /// A candidate's part in one election. Cheap to clone; clones are the same candidate.
 ///
@@ -112,6 +113,67 @@ impl Election {
         self.ask(|election, reply| Command::RequestStepDown { election, reply }).await
     }
 
+    /// Hands the seat over to the candidate with this id: whoever leads, be it this candidate or
+    /// another one that is asked by way of the store's board, wraps up its work and gives up the seat
+    /// in favour of that candidate; the others leave it the seat for two fifths of a lease. Returns when
+    /// the leader has been told, not when the seat has moved: see [`events`](Self::events).
+    ///
+    /// # Errors
+    /// If no such candidate stands, if it leads already or is not well, if nobody leads who could hand
+    /// over or is doing so already, if the store has no board, or fails.
+    pub async fn transfer_to(&self, candidate: &str) -> Result<(), Error> {
+        let to = candidate.to_owned();
+        self.ask(|election, reply| Command::Transfer { election, to, reply }).await
+    }
+
+    /// Who stands, the leader first: candidates of this election in all processes, as they have
+    /// announced themselves on the store's board. One that died is listed for at most its lease.
+    ///
+    /// # Errors
+    /// If the store has no board, or fails.
+    pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
+        let seat = self.shared.name.clone();
+        self.ask(|_, reply| Command::Candidates { seat, reply }).await
+    }
+
+    /// Reports how well this candidate is, from 0 to 1, and what to tell about it. Below `min_health` it
+    /// does not stand, and hands over if it leads; once it has been well for a lease, it stands again.
+    ///
+    /// Takes no time: the report is announced, and taken into account, by the engine.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let election = Elections::new(MemoryStore::new()).election("jobs").start()?;
+    /// election.report_health(0.9, [("queue", "17")])?;
+    /// election.report_health(1.0, ())?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the score is not from 0 to 1, or the metadata are longer than 64 KB: then nothing changes.
+    pub fn report_health(&self, score: f64, metadata: impl Into<Metadata>) -> Result<(), Error> {
+        let score = Score::new(score)
+            .ok_or_else(|| Error::BadHealth(format!("a score of {score} makes no sense: it is from 0 to 1")))?;
+        let metadata = metadata.into();
+        Metadata::check(&metadata.0)?;
+        self.engine.line().send(Command::Report { election: self.shared.id, score, metadata });
+        Ok(())
+    }
+
+    /// Reports that this candidate is well (a score of 1) or not (0). See
+    /// [`report_health`](Self::report_health).
+    ///
+    /// # Errors
+    /// If the metadata are longer than 64 KB: then nothing changes.
+    pub fn report_healthy(&self, healthy: bool, metadata: impl Into<Metadata>) -> Result<(), Error> {
+        self.report_health(f64::from(u8::from(healthy)), metadata)
+    }
+
+    /// How the election fares as seen from here, for health checks of this program.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
     /// Hands over, if this candidate leads: its work wraps up, the seat is given up, and it does
     /// not stand again until another has led or two leases have passed. A request: it may be made
     /// from anywhere, from work and handlers too, and does not wait.
@@ -155,164 +217,5 @@ impl Election {
             Ok(answer) => answer,
             Err(_) => Err(self.shared.state().ended.clone().unwrap_or(Ended::EngineGone).into()),
         }
-    }
-}
-
-/// A look at an election without a part in it.
-///
-/// Dropping the last clone ends it.
-#[derive(Clone, Debug)]
-pub struct Observer(Arc<StopOnDrop>);
-
-#[derive(Debug)]
-struct StopOnDrop(Election);
-
-impl Observer {
-    pub(crate) fn new(election: Election) -> Self {
-        Self(Arc::new(StopOnDrop(election)))
-    }
-
-    /// The election's name.
-    pub fn name(&self) -> &str {
-        self.0.0.name()
-    }
-
-    /// Who leads, as far as can be seen from here; `None` also before the first look.
-    pub fn leader(&self) -> Option<Leader> {
-        self.0.0.leader()
-    }
-
-    /// What happens, from now on.
-    pub fn events(&self) -> Events {
-        self.0.0.events()
-    }
-
-    /// See [`Election::request_step_down`].
-    ///
-    /// # Errors
-    /// If the store has no board, or fails.
-    pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
-        self.0.0.request_step_down().await
-    }
-}
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-/// What the engine and the handles of an election share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) id: ElectionId,
-    pub(crate) name: SeatName,
-    pub(crate) candidate: Candidate,
-    pub(crate) clock: Clock,
-    pub(crate) lease: Duration,
-    /// Until when it leads, in nanoseconds of the clock; zero: it does not.
-    leads_until: AtomicU64,
-    state: Mutex<State>,
-    /// Told at every change of what a waiter could wait for.
-    pub(crate) changed: Notify,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) term: Option<Arc<TermState>>,
-    pub(crate) leader: Option<Leader>,
-    pub(crate) last_renewal: Option<SystemTime>,
-    pub(crate) ended: Option<Ended>,
-    /// What the store complains of, until it works again.
-    pub(crate) failing: Option<Arc<StoreError>>,
-    listeners: Vec<Weak<Queue>>,
-}
-
-impl Shared {
-    pub(crate) fn new(id: ElectionId, name: SeatName, candidate: Candidate, clock: Clock, rules: &Rules) -> Self {
-        Self {
-            id,
-            name,
-            candidate,
-            clock,
-            lease: rules.timing.lease(),
-            leads_until: AtomicU64::new(0),
-            state: Mutex::default(),
-            changed: Notify::new(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_leader(&self) -> bool {
-        let until = self.leads_until.load(Ordering::Acquire);
-        until != 0 && self.clock.now().as_nanos() < until
-    }
-
-    pub(crate) fn term(&self) -> Option<Term> {
-        let state = self.state();
-        self.is_leader().then(|| state.term.clone().map(Term::new)).flatten()
-    }
-
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub(crate) async fn stopped(&self) -> Ended {
-        loop {
-            let changed = self.changed.notified();
-            if let Some(ended) = self.state().ended.clone() {
-                return ended;
-            }
-            changed.await;
-        }
-    }
-
-    /// Sets until when this candidate leads; `None`: it does not.
-    pub(crate) fn set_leads_until(&self, until: Option<Moment>) {
-        self.leads_until.store(until.map_or(0, Moment::as_nanos), Ordering::Release);
-    }
-
-    /// The election has ended here before it could begin.
-    pub(crate) fn end(&self, why: Ended) {
-        self.publish(&Event::Stopped { why: why.clone() }, |state| state.ended = Some(why));
-    }
-
-    /// Changes what is known and tells all listeners, in one: a new listener has either seen the
-    /// change already or is told of it.
-    pub(crate) fn publish(&self, event: &Event, change: impl FnOnce(&mut State)) {
-        let mut state = self.state();
-        change(&mut state);
-        let mut wakers = Vec::new();
-        state.listeners.retain(|listener| match listener.upgrade() {
-            None => false,
-            Some(queue) => {
-                wakers.extend(queue.push(Entry { event: event.clone(), guard: None }));
-                true
-            }
-        });
-        drop(state);
-        // Not under the lock: a waker is somebody else's code.
-        wakers.into_iter().for_each(Waker::wake);
-        self.changed.notify_waiters();
-    }
-
-    fn subscribe(&self) -> Events {
-        let queue = Arc::new(Queue::default());
-        let mut state = self.state();
-        let already = [
-            self.is_leader()
-                .then(|| state.term.clone())
-                .flatten()
-                .map(|term| Event::BecameLeader { term: Term::new(term) }),
-            state.leader.clone().map(|leader| Event::LeaderChanged { leader: Some(leader) }),
-            state.failing.clone().map(|error| Event::Error { error }),
-            state.ended.clone().map(|why| Event::Stopped { why }),
-        ];
-        for event in already.into_iter().flatten() {
-            // Nobody waits for it yet.
-            let _ = queue.push(Entry { event, guard: None });
-        }
-        state.listeners.push(Arc::downgrade(&queue));
-        Events(queue)
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, Line, Start};
 use crate::election::Shared;
-use crate::{Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
+use crate::{CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
@@ -70,6 +70,17 @@ impl Elections {
         answer.await?.map(|reading| Look::of(reading, &self.engine.promises))
     }
 
+    /// Who stands for the election with this name, the leader first. See [`Election::candidates`].
+    ///
+    /// # Errors
+    /// If the name cannot be used, or the store has no board, fails or does not answer in time.
+    pub async fn candidates(&self, name: impl AsRef<str>) -> Result<Vec<CandidateStatus>, Error> {
+        let seat = SeatName::new(name)?;
+        let (reply, answer) = oneshot::channel();
+        self.engine.start_thread()?.send(Command::Candidates { seat, reply });
+        answer.await?
+    }
+
     /// Removes the seat of an election and its board, but keeps the number that its tokens must stay
     /// above. For elections that are not needed any more; whoever leads loses its seat.
     ///
@@ -99,17 +110,23 @@ impl Elections {
         }
     }
 
-    /// Waits until no election runs here any more.
+    /// Waits until no election runs here any more, and the candidates of this process are off the rosters:
+    /// what others would wait for in vain, should the process end before.
     pub async fn stopped(&self) {
         loop {
             let next = self.engine.running().values().next().cloned();
             match next {
-                None => return,
+                None => break,
                 Some(shared) => {
                     shared.stopped().await;
                     self.engine.forget(&shared);
                 }
             }
+        }
+        if let Some(line) = self.engine.line.get() {
+            let (reply, settled) = oneshot::channel();
+            line.send(Command::Settle { reply });
+            let _ = settled.await;
         }
     }
 
@@ -152,7 +169,7 @@ impl Engine {
     fn start_thread(&self) -> Result<&Line, Error> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if self.line.get().is_none() {
-            let line = driver::start(self.store.clone(), self.clock.clone())?;
+            let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
             let _ = self.line.set(line);
         }
         Ok(self.line())

@@ -40,6 +40,25 @@ pub enum Error {
     /// An option is unknown or has a value that makes no sense.
     #[error("{0}")]
     Option(String),
+    /// A report of health makes no sense.
+    #[error("{0}")]
+    BadHealth(String),
+    /// The candidate cannot be handed over to.
+    #[error("the candidate {candidate:?} {problem}")]
+    NoSuchHeir {
+        /// Whom it was meant to go to.
+        candidate: String,
+        /// Why it cannot, and who could.
+        problem: String,
+    },
+    /// There is nobody to hand over.
+    #[error("nobody leads {election:?} who could hand over: {reason}")]
+    NoLeader {
+        /// The election's name.
+        election: String,
+        /// What is known of it.
+        reason: &'static str,
+    },
     /// This election already runs here.
     #[error("the election {name:?} already runs in this `Elections`: clone its handle, or stop it first")]
     AlreadyRunning {

@@ -56,6 +56,11 @@ pub enum Event {
         /// The number of the term that is over.
         token: Token,
     },
+    /// Whether this candidate is well enough to lead has changed. While it is not, it does not stand.
+    HealthChanged {
+        /// Whether it is.
+        healthy: bool,
+    },
     /// This listener was too slow, and missed some events.
     Lagged {
         /// How many.

@@ -11,6 +11,7 @@ mod elections;
 mod error;
 mod events;
 mod handlers;
+mod health;
 pub mod layers;
 mod look;
 pub mod memory;
@@ -18,6 +19,7 @@ mod name;
 mod options;
 mod os;
 pub mod record;
+mod roster;
 mod run;
 pub mod span;
 mod store;
@@ -29,13 +31,15 @@ pub use election::{Election, Observer};
 pub use elections::Elections;
 pub use error::{Ended, Error, StoreError};
 pub use events::{Event, Events};
+pub use health::{Health, Report};
 pub use look::Look;
 pub use name::SeatName;
 pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
+pub use roster::{CandidateStatus, Metadata};
 pub use store::{Attended, Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
 pub use tenure_protocol::{
     Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment, Push, Reading,
-    Record, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,
+    Record, Score, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

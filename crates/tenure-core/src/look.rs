@@ -29,7 +29,7 @@ impl Look {
         let Some(candidate) = seat.record.holder else { return vacant(token) };
         let leader = Leader { candidate, token, since_ms: seat.record.since_ms, metadata: seat.record.metadata };
         let (expires_in, vouched) = match seat.life {
-            Life::Observe => (None, false),
+            Life::Observe | Life::Received { .. } => (None, false),
             Life::Held => (None, true),
             Life::Over if promises.over_is_proof || promises.takeover == Takeover::Instant => return vacant(token),
             Life::Over => (None, false),

@@ -28,15 +28,14 @@ pub fn to_json(record: &Record) -> String {
     });
     let form = Form {
         v: FORM,
-        holder: record
-            .holder
-            .as_ref()
-            .map(|holder| HolderForm { id: holder.id.to_string(), incarnation: holder.incarnation.to_string() }),
+        holder: record.holder.as_ref().map(HolderForm::of),
         token: record.token.get(),
         // Rounded up: a follower that waits a little longer does no harm.
         lease_ms: record.lease.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX),
         since_ms: record.since_ms,
-        heir: record.heir.as_ref().map(ToString::to_string),
+        heir: record.heir.as_ref().map(HolderForm::of),
+        priority: record.priority,
+        ranked: record.ranked,
         metadata: (*record.metadata).clone(),
         nonce: format!("{:016x}", record.nonce),
         unknown: unknown.collect(),
@@ -59,15 +58,12 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
             form.v
         )));
     }
-    let holder = match form.holder {
-        None => None,
-        Some(holder) => Some(Candidate {
-            id: holder.id.into(),
-            incarnation: u128::from_str_radix(&holder.incarnation, 16)
-                .map(Incarnation::from_bits)
-                .map_err(|_| foreign("a bad incarnation"))?,
-        }),
+    let candidate = |form: Option<HolderForm>| match form.map(HolderForm::candidate) {
+        None => Ok(None),
+        Some(Some(candidate)) => Ok(Some(candidate)),
+        Some(None) => Err(foreign("a bad incarnation")),
     };
+    let (holder, heir) = (candidate(form.holder)?, candidate(form.heir)?);
     if form.token > Token::MAX.get() {
         return Err(foreign("a token out of range"));
     }
@@ -76,7 +72,9 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         token: Token::new(form.token),
         lease: Duration::from_millis(form.lease_ms),
         since_ms: form.since_ms,
-        heir: form.heir.map(Into::into),
+        heir,
+        priority: form.priority,
+        ranked: form.ranked,
         metadata: Arc::new(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
@@ -93,7 +91,11 @@ struct Form {
     #[serde(skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    heir: Option<String>,
+    heir: Option<HolderForm>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    priority: i32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    ranked: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
     nonce: String,
@@ -102,9 +104,29 @@ struct Form {
 }
 
 #[derive(Serialize, Deserialize)]
-struct HolderForm {
+pub(crate) struct HolderForm {
     id: String,
     incarnation: String,
+}
+
+impl HolderForm {
+    pub(crate) fn of(candidate: &Candidate) -> Self {
+        Self { id: candidate.id.to_string(), incarnation: candidate.incarnation.to_string() }
+    }
+
+    /// `None` if it is not one of ours.
+    pub(crate) fn candidate(self) -> Option<Candidate> {
+        Some(Candidate { id: self.id.into(), incarnation: incarnation(&self.incarnation)? })
+    }
+}
+
+/// The incarnation that a text names.
+pub(crate) fn incarnation(text: &str) -> Option<Incarnation> {
+    u128::from_str_radix(text, 16).ok().map(Incarnation::from_bits)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[cfg(test)]
@@ -118,6 +140,8 @@ mod tests {
             lease: Duration::from_secs(15),
             since_ms: Some(1),
             heir: None,
+            priority: 0,
+            ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".into(), "a \"quoted\" one".into())])),
             nonce: 0xffff_ffff_ffff_ffff,
             unknown: Arc::default(),
@@ -128,7 +152,10 @@ mod tests {
     fn what_is_written_is_read_back() {
         let held = record();
         assert_eq!(from_json(&to_json(&held)).unwrap(), held);
-        let vacant = Record { holder: None, metadata: Arc::default(), since_ms: None, ..record() };
+        let ranked = Record { priority: -7, ranked: true, ..record() };
+        assert_eq!(from_json(&to_json(&ranked)).unwrap(), ranked);
+        let heir = record().holder;
+        let vacant = Record { holder: None, heir, metadata: Arc::default(), since_ms: None, ..record() };
         assert_eq!(from_json(&to_json(&vacant)).unwrap(), vacant);
     }
 

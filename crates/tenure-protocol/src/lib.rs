@@ -13,14 +13,16 @@ mod machine;
 mod messages;
 mod moment;
 mod rules;
+mod score;
 mod seat;
 mod sight;
 mod timing;
 
 pub use dice::Dice;
 pub use machine::Machine;
-pub use messages::{Action, Bid, Change, Fault, Input, Request, Stopped, Swap, Why};
+pub use messages::{Action, Bid, Change, Fault, Input, Request, Standing, Stopped, Swap, Why};
 pub use moment::{Moment, StoreTime};
 pub use rules::{Judge, Push, Rules, Takeover};
+pub use score::Score;
 pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};

@@ -1,10 +1,11 @@
 //! The election of one candidate, as a function of inputs and time.
 //!
 //! ```text
-//!   Start, Wake, Read, Written,          Read, Swap, Renew, ReadBoard      calls, one at a time
-//!   Changed, Requests, Bid,     Machine  Watch, WakeAt                     what to wait for
-//!   StepDown, Release,         ───────▶  Began, Extended, Ending, Ended,   what to tell
-//!   Drained, Stop               step()   Overran, Leader, BidSettled, …
+//!   Start, Wake, Read, Written,          Read, Swap, Renew                 calls, one at a time
+//!   Changed, Requests, Roster,  Machine  ReadBoard, ReadRoster, Ask        the board, beside them
+//!   Health, Bid, StepDown,     ───────▶  Watch, WakeAt                     what to wait for
+//!   Transfer, Release,          step()   Began, Extended, Ending, Ended,   what to tell
+//!   Drained, Stop                        Overran, Leader, Fit, …
 //!
 //!             Done with time left                 time, loss, wish
 //!   Following ──────────────────▶ Leading ──────────────────────────▶ Ending
@@ -19,17 +20,21 @@
 //! - here: the stages, time, wishes, how a term begins and ends
 //! - `machine/answers.rs`: what the store's answers mean, done, lost, failed or unknown
 //! - `machine/next.rs`: what to do next: look, bid, renew, give up the seat, stop
+//! - `machine/turn.rs`: whose turn it is: heirs and priorities
+//! - `machine/fitness.rs`: whether it is well enough to lead
 //! - `machine/tell.rs`: who leads, what to watch, when to wake
 //! - `sight.rs`: when the seat may be taken
 
 mod answers;
+mod fitness;
 mod next;
 mod tell;
+mod turn;
 
+use self::fitness::Fitness;
+use self::turn::Turn;
 use crate::sight::Sight;
-use crate::{
-    Action, Bid, Candidate, Change, Dice, Fault, Input, Moment, Record, Request, Rules, Stopped, Token, Version, Why,
-};
+use crate::{Action, Bid, Candidate, Change, Dice, Fault, Input, Moment, Record, Rules, Stopped, Token, Version, Why};
 
 /// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
 #[derive(Debug)]
@@ -39,6 +44,8 @@ pub struct Machine {
     dice: Dice,
     stage: Stage,
     sight: Sight,
+    fitness: Fitness,
+    turn: Turn,
 
     /// The one call to the store that is under way.
     call: Option<Call>,
@@ -146,7 +153,8 @@ struct Call {
 enum Kind {
     Read,
     Bid(Record),
-    Renew(Record),
+    /// And whether the record is written anew, not just kept.
+    Renew(Record, bool),
     Vacate(Record),
 }
 
@@ -177,6 +185,8 @@ impl Machine {
             rules,
             dice: Dice::new(seed),
             stage: Stage::Idle,
+            fitness: Fitness::new(),
+            turn: Turn::new(),
             call: None,
             ours: None,
             doubt: false,
@@ -248,6 +258,7 @@ impl Machine {
         if self.held_back.is_some_and(|held| now >= held.until) {
             self.held_back = None;
         }
+        self.let_recover(now, out);
     }
 
     /// Returns whether the seat was looked at just now: only then may it be bid for.
@@ -256,6 +267,7 @@ impl Machine {
             Input::Start => {
                 if matches!(self.stage, Stage::Idle) {
                     self.stage = Stage::Following;
+                    self.turn.unsettle(now);
                     self.look_at = Some(now);
                 }
             }
@@ -275,15 +287,14 @@ impl Machine {
                 if self.board == Board::Reading {
                     self.board = Board::Unread;
                 }
-                for Request::StepDown { token } in requests {
-                    if self.term(now) == Some(token) {
-                        self.end_on_request(now, Why::SteppedDown, out);
-                    }
-                }
+                requests.into_iter().for_each(|request| self.on_request(now, request, out));
             }
+            Input::Roster(roster) => self.on_roster(now, &roster),
+            Input::Health(score) => self.on_health(now, score, out),
             Input::Bid => self.on_bid(now, out),
             Input::Release => self.end_on_request(now, Why::Released, out),
-            Input::StepDown => self.end_on_request(now, Why::SteppedDown, out),
+            Input::StepDown => self.hand_over(now, None, out),
+            Input::Transfer(heir) => self.hand_over(now, Some(heir), out),
             Input::Drained(token) => match &self.stage {
                 Stage::Ending(hold, _) if hold.token == token => self.finish(now, true, out),
                 _ => {
@@ -309,7 +320,7 @@ impl Machine {
     fn on_bid(&mut self, now: Moment, out: &mut Vec<Action>) {
         match &self.stage {
             Stage::Leading(hold) if now < hold.deadline => out.push(Action::BidSettled(Bid::Won(hold.token))),
-            Stage::Following if self.stopping.is_none() && self.undrained.is_none() && self.held_back.is_none() => {
+            Stage::Following if self.may_stand() => {
                 self.bidding = true;
                 self.look_at = Some(now);
             }
@@ -362,6 +373,7 @@ impl Machine {
         let Stage::Ending(hold, end) = &self.stage else { return };
         let (hold, why) = (hold.clone(), end.why);
         self.stage = Stage::Following;
+        self.turn.unsettle(now);
         if !drained {
             self.undrained = Some(Undrained { token: hold.token, since: now, told: false });
         }

@@ -1,10 +1,12 @@
 //! The rules of the machine, by example: each test tells one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Machine;
 use crate::*;
+
+#[path = "turn_tests.rs"]
+mod turn;
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -31,7 +33,10 @@ impl Script {
     /// Leads term 1, won at 100 s.
     fn leading(change: impl FnOnce(&mut Rules)) -> Self {
         let mut script = Self::with(change);
-        script.tell(read(None));
+        if script.tell(read(None)) == [Action::ReadRoster] {
+            script.tell(Input::Roster(Vec::new()));
+            script.tell(read(None));
+        }
         script.tell(done("v1"));
         assert_eq!(script.term(), Some(1));
         script
@@ -91,16 +96,7 @@ fn other() -> Candidate {
 }
 
 fn seat(holder: Option<Candidate>, token: u64, version: &str) -> Seat {
-    let record = Record {
-        holder,
-        token: Token::new(token),
-        lease: LEASE,
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
-        nonce: 0,
-        unknown: Arc::default(),
-    };
+    let record = Record::new(holder, Token::new(token), LEASE);
     Seat { record, version: Version::new(version), life: Life::Observe }
 }
 
@@ -187,6 +183,24 @@ fn a_seat_is_taken_once_it_was_unchanged_for_the_lease_of_its_own_record() {
         let asked = script.tell(read(Some(taken.clone())));
         if bid(&asked).is_some() {
             assert_eq!((bid(&asked), script.now), (Some(6), at(130.0)));
+            return;
+        }
+    }
+    panic!("it was never taken");
+}
+
+#[test]
+fn a_seat_whose_renewal_was_heard_of_is_counted_from_then() {
+    let mut script = Script::new();
+    let heard = |second, version| Seat { life: Life::Received { at: at(second) }, ..seat(Some(other()), 5, version) };
+    assert_eq!(script.tell(read(Some(heard(99.0, "v5")))), []);
+    // Renewed, and heard of, long before it is looked at again.
+    script.at(110.0).tell(Input::Changed(Change::Look));
+    assert_eq!(script.tell(read(Some(heard(102.0, "v6")))), []);
+    while script.sleep_until(200.0) == [Action::Read] {
+        let asked = script.tell(read(Some(heard(102.0, "v6"))));
+        if bid(&asked).is_some() {
+            assert_eq!((bid(&asked), script.now), (Some(6), at(117.0)));
             return;
         }
     }
@@ -359,6 +373,18 @@ fn a_seat_that_vanished_or_went_backwards_is_waited_out() {
 }
 
 #[test]
+fn a_seat_that_was_given_up_is_not_waited_out_because_the_stores_clock_was_set_back() {
+    let clocked = |holder: Option<Candidate>, second: i64, version: &str| {
+        let now = StoreTime::from_millis(second * 1000);
+        Some(Seat { life: Life::Clock { now, renewed: now }, ..seat(holder, 5, version) })
+    };
+    let mut script = Script::new();
+    script.tell(read(clocked(Some(other()), 90, "v5")));
+    script.at(101.0).tell(Input::Changed(Change::Look));
+    assert_eq!(bid(&script.tell(read(clocked(None, 80, "v6")))), Some(6));
+}
+
+#[test]
 fn a_store_with_another_identity_is_waited_out() {
     let life = |name: &str| {
         let reading = Reading::of(Some(seat(None, 5, "v5")));
@@ -440,7 +466,7 @@ fn who_steps_down_holds_back_until_another_has_led() {
 #[test]
 fn a_request_on_the_board_counts_for_its_own_term_only() {
     let mut script = Script::leading(|_| {});
-    let request = |token| Input::Requests(vec![Request::StepDown { token: Token::new(token) }]);
+    let request = |token| Input::Requests(vec![Request::StepDown { token: Token::new(token), to: None }]);
     assert_eq!(script.tell(request(7)), []);
     assert!(matches!(script.tell(request(1))[..], [Action::Ending { why: Why::SteppedDown, .. }]));
 }

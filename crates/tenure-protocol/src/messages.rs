@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Leader, Moment, Reading, Record, Seat, Token, Version};
+use crate::{Candidate, Leader, Moment, Reading, Record, Score, Seat, Token, Version};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,18 @@ pub enum Input {
     Changed(Change),
     /// The answer to [`Action::ReadBoard`]: the requests that lay there, none if it failed.
     Requests(Vec<Request>),
+    /// The answer to [`Action::ReadRoster`]: who stands, nobody if it failed.
+    Roster(Vec<Standing>),
+    /// How well this candidate is, by its own account.
+    Health(Score),
     /// The user asks for one bid now, answered by [`Action::BidSettled`].
     Bid,
     /// The user lets go of the seat, and may ask for it again at any time.
     Release,
     /// The user hands over: another shall lead.
     StepDown,
+    /// The user hands over to this candidate.
+    Transfer(Candidate),
     /// All work of this term has returned.
     Drained(Token),
     /// The user wants no part in the election any more.
@@ -64,6 +70,10 @@ pub enum Action {
     },
     /// Read the requests on the board, and clear it of them.
     ReadBoard,
+    /// Read who stands.
+    ReadRoster,
+    /// Ask this of the leader, by way of the board. It may get lost.
+    Ask(Request),
     /// Step with [`Input::Wake`] at this moment. Replaces an earlier one.
     WakeAt(Moment),
     /// A term began, and may be counted on until this moment.
@@ -101,6 +111,8 @@ pub enum Action {
         /// The number of the term that is over.
         token: Token,
     },
+    /// Whether this candidate is well enough to lead has changed. It is to begin with.
+    Fit(bool),
     /// Who leads has changed, as far as can be seen from here.
     Leader(Option<Leader>),
     /// What came of [`Input::Bid`].
@@ -157,7 +169,43 @@ pub enum Request {
     StepDown {
         /// The term that is meant; a request outlives no term.
         token: Token,
+        /// Whom to; `None`: whoever takes it.
+        to: Option<Candidate>,
     },
+    /// To hand over to a candidate of higher priority.
+    Preempt {
+        /// The term that is meant.
+        token: Token,
+        /// Who asks.
+        by: Candidate,
+        /// Its priority. A leader of the same or a higher one stays.
+        priority: i32,
+    },
+    /// To note in the seat that there are priorities to go by.
+    Rank {
+        /// The term that is meant.
+        token: Token,
+    },
+}
+
+impl Request {
+    /// The term that is meant.
+    pub const fn token(&self) -> Token {
+        match self {
+            Self::StepDown { token, .. } | Self::Preempt { token, .. } | Self::Rank { token } => *token,
+        }
+    }
+}
+
+/// A candidate as it stands on the roster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Who it is.
+    pub candidate: Candidate,
+    /// The higher, the sooner its turn.
+    pub priority: i32,
+    /// Whether it is well enough to lead.
+    pub fit: bool,
 }
 
 /// What came of one bid.
@@ -182,6 +230,8 @@ pub enum Why {
     SessionOver,
     /// Asked to hand over.
     SteppedDown,
+    /// It is not well enough to lead.
+    Unhealthy,
     /// Let go by its user.
     Released,
     /// The election was stopped here.
@@ -193,7 +243,7 @@ pub enum Why {
 impl Why {
     /// Whether the seat is still ours while the work wraps up.
     pub const fn is_voluntary(self) -> bool {
-        matches!(self, Self::SteppedDown | Self::Released | Self::Stopped)
+        matches!(self, Self::SteppedDown | Self::Unhealthy | Self::Released | Self::Stopped)
     }
 
     /// In words.
@@ -203,6 +253,7 @@ impl Why {
             Self::SeatLost => "the seat names another holder",
             Self::SessionOver => "the session with the store is over",
             Self::SteppedDown => "asked to step down",
+            Self::Unhealthy => "not well enough to lead",
             Self::Released => "released",
             Self::Stopped => "stopped",
             Self::EngineGone => "the engine is gone",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Timing, Token};
+use crate::{Score, Timing, Token};
 
 /// How one candidate behaves in one election.
 #[derive(Clone, Debug)]
@@ -24,11 +24,22 @@ pub struct Rules {
     pub give_up_after: Option<u32>,
     /// The highest token that this incarnation has led with before, if it took part before.
     pub led: Token,
+    /// The higher, the sooner its turn when the seat is free.
+    pub priority: i32,
+    /// Whether it asks a leader of lower priority to hand over.
+    pub preempt: bool,
+    /// Below this it does not stand.
+    pub min_health: Score,
+    /// Whether it hands over when it leads and is no longer well enough.
+    pub step_down_when_unhealthy: bool,
     /// What it says about itself while it leads.
     pub metadata: Arc<BTreeMap<String, String>>,
 }
 
 impl Rules {
+    /// What a candidate must be well enough to stand, unless told otherwise.
+    pub const MIN_HEALTH: Score = Score::of_percent(80);
+
     /// The usual ones: stands, releases when it stops, never gives up.
     pub fn new(timing: Timing) -> Self {
         Self {
@@ -40,6 +51,10 @@ impl Rules {
             release_on_stop: true,
             give_up_after: None,
             led: Token::ZERO,
+            priority: 0,
+            preempt: false,
+            min_health: Self::MIN_HEALTH,
+            step_down_when_unhealthy: true,
             metadata: Arc::default(),
         }
     }

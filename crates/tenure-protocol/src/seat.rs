@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::StoreTime;
+use crate::{Moment, StoreTime};
 
 /// The number of a term. It only ever rises for a seat, so a resource that remembers the highest
 /// one it has seen can turn away a leader that has been replaced: a fencing token.
@@ -98,8 +98,12 @@ pub struct Record {
     /// When the term began, in milliseconds of the holder's wall clock since 1970. For people to
     /// read; the protocol never looks at it.
     pub since_ms: Option<u64>,
-    /// The candidate that the last holder would like to follow it.
-    pub heir: Option<Arc<str>>,
+    /// The candidate that the last holder has named to follow it.
+    pub heir: Option<Candidate>,
+    /// The holder's priority.
+    pub priority: i32,
+    /// Whether there are candidates of different priorities, so that a bidder asks who stands first.
+    pub ranked: bool,
     /// What the holder says about itself.
     pub metadata: Arc<BTreeMap<String, String>>,
     /// New in every write, so that no two writes of a seat are ever equal.
@@ -109,6 +113,22 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record that says no more than who holds the seat, or that nobody does. Its nonce is zero.
+    pub fn new(holder: Option<Candidate>, token: Token, lease: Duration) -> Self {
+        Self {
+            holder,
+            token,
+            lease,
+            since_ms: None,
+            heir: None,
+            priority: 0,
+            ranked: false,
+            metadata: Arc::default(),
+            nonce: 0,
+            unknown: Arc::default(),
+        }
+    }
+
     /// Whether `incarnation` holds the seat.
     pub fn is_held_by(&self, incarnation: Incarnation) -> bool {
         self.holder.as_ref().is_some_and(|h| h.incarnation == incarnation)
@@ -158,6 +178,12 @@ impl Identity {
 pub enum Life {
     /// Nothing: only that versions change can be seen.
     Observe,
+    /// Nothing, but that this very version was received at this moment, on our own clock: a store that
+    /// is told of every change knows it before it is asked.
+    Received {
+        /// When.
+        at: Moment,
+    },
     /// By its own clock: what time it is there, and when the seat was last written.
     Clock {
         /// The store's time when it answered.

@@ -27,6 +27,8 @@ pub(crate) struct Sight {
     earlier: Option<Glance>,
     /// What our last bid was to replace; `None`: nothing.
     bid_over: Option<Version>,
+    /// Who held the seat last, as far as was seen.
+    last_holder: Option<Incarnation>,
     /// The highest token ever seen or bid, and what the store says that tokens must exceed.
     highest: Token,
     floor: Token,
@@ -66,6 +68,7 @@ impl Sight {
             glance: None,
             earlier: None,
             bid_over: None,
+            last_holder: None,
             highest: Token::ZERO,
             floor: Token::ZERO,
             identity: None,
@@ -75,6 +78,11 @@ impl Sight {
 
     pub(crate) fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
+    }
+
+    /// Who held the seat last, as far as was seen.
+    pub(crate) fn last_holder(&self) -> Option<Incarnation> {
+        self.last_holder
     }
 
     /// Whether the seat was ever read.
@@ -138,6 +146,7 @@ impl Sight {
         self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
         self.identity = Some(identity);
         self.seat = seat;
+        self.note_holder();
         lost
     }
 
@@ -156,6 +165,12 @@ impl Sight {
         self.over_since = None;
         self.earlier = None;
         self.seat = Some(seat);
+        self.note_holder();
+    }
+
+    fn note_holder(&mut self) {
+        let holder = self.seat.as_ref().and_then(|seat| seat.record.holder.as_ref());
+        self.last_holder = holder.map(|holder| holder.incarnation).or(self.last_holder);
     }
 
     /// When a seat that is not our own may be taken.
@@ -172,6 +187,8 @@ impl Sight {
                 Takeover::Safe => self.once(self.over_since.unwrap_or(self.received) + lease),
             },
             Life::Observe => self.once(self.unchanged_since + lease),
+            // We have received it then, if not by looking.
+            Life::Received { at } => self.once(self.unchanged_since.min(at) + lease),
             Life::Clock { now, renewed } => match rules.judge {
                 Judge::Observe => self.once(self.unchanged_since + lease),
                 Judge::Store => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
@@ -231,7 +248,11 @@ fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    if holder(after).is_some() && holder(after) != holder(before) {
+    // A term is given up once, and last of all.
+    if holder(after).is_none() {
+        return false;
+    }
+    if holder(after) != holder(before) {
         return true;
     }
     // Or the store's clock was set back, which costs nothing: we count from our sight of it anyway.

@@ -141,6 +141,23 @@ impl Timing {
         self.retry_max
     }
 
+    /// How long others leave a free seat to whoever was named or goes first: long enough for one that no
+    /// push tells of it, looks every third of a lease, and has a slow clock and a slow store.
+    pub fn head_start(&self) -> Duration {
+        self.lease * 2 / 5
+    }
+
+    /// How long a candidate must be well again before it counts as such.
+    pub const fn recovery(&self) -> Duration {
+        self.lease
+    }
+
+    /// How long a candidate must have been well, and the store reachable, before it asks a leader of
+    /// lower priority to hand over.
+    pub fn settled(&self) -> Duration {
+        self.lease * 2
+    }
+
     /// How long work is given to wrap up before the term ends.
     pub const fn drain(&self) -> Duration {
         self.drain

@@ -6,6 +6,8 @@
 pub(crate) mod clock_steps;
 pub(crate) mod deletion;
 pub(crate) mod fate;
+pub(crate) mod flapping;
+pub(crate) mod illness;
 pub(crate) mod kills;
 pub(crate) mod partition;
 pub(crate) mod pauses;
@@ -14,9 +16,10 @@ pub(crate) mod sessions_ended;
 pub(crate) mod step_downs;
 pub(crate) mod stops;
 pub(crate) mod store_restart;
+pub(crate) mod transfers;
 pub(crate) mod whims;
 
-use tenure_protocol::Dice;
+use tenure_protocol::{Dice, Score};
 
 use crate::plan::{Kind, Weather};
 use crate::world::World;
@@ -56,11 +59,17 @@ pub enum FaultKind {
     GiveUp,
     /// Users of manual elections bid and let go.
     Whims,
+    /// Someone hands over to a named heir.
+    Transfers,
+    /// A candidate is unwell for a while.
+    Illness,
+    /// A candidate is well every other moment.
+    Flapping,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Loss,
         Self::Delay,
         Self::LateEffects,
@@ -77,6 +86,9 @@ impl FaultKind {
         Self::Kills,
         Self::GiveUp,
         Self::Whims,
+        Self::Transfers,
+        Self::Illness,
+        Self::Flapping,
     ];
 
     /// In words.
@@ -98,6 +110,9 @@ impl FaultKind {
             Self::Kills => "kills",
             Self::GiveUp => "candidates gave up",
             Self::Whims => "manual bids and releases",
+            Self::Transfers => "transfers",
+            Self::Illness => "candidates unwell for a while",
+            Self::Flapping => "candidates well every other moment",
         }
     }
 
@@ -115,6 +130,9 @@ impl FaultKind {
             Self::Stops => stops::strike(world),
             Self::Kills => kills::strike(world),
             Self::Whims => whims::strike(world),
+            Self::Transfers => transfers::strike(world),
+            Self::Illness => illness::strike(world),
+            Self::Flapping => flapping::strike(world),
             Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => false,
         }
     }
@@ -125,13 +143,14 @@ impl FaultKind {
             Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => None,
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
             Self::Whims => Some(1),
+            Self::Flapping => Some(4),
             _ => Some(2),
         }
     }
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 12] = [
+const THEMES: [&[FaultKind]; 17] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -144,7 +163,21 @@ const THEMES: [&[FaultKind]; 12] = [
     &[FaultKind::Pauses, FaultKind::Delay],
     &[FaultKind::ClockSteps, FaultKind::SessionsEnded, FaultKind::Pauses],
     &[FaultKind::Loss, FaultKind::Kills],
+    &[FaultKind::Transfers, FaultKind::Kills],
+    &[FaultKind::Transfers, FaultKind::LateEffects, FaultKind::Illness],
+    &[FaultKind::Transfers, FaultKind::Loss, FaultKind::SessionsEnded],
+    &[FaultKind::Illness, FaultKind::Partition],
+    &[FaultKind::Flapping, FaultKind::Pauses],
 ];
+
+/// What may happen in good order.
+const ORDERLY: [FaultKind; 5] =
+    [FaultKind::StepDowns, FaultKind::Stops, FaultKind::Transfers, FaultKind::Illness, FaultKind::Flapping];
+
+/// What an unwell candidate may report: from bad to hardly worth mentioning.
+fn unwell(dice: &mut Dice) -> Score {
+    Score::new([0.0, 0.4, 0.79][dice.below(3) as usize]).expect("it is between 0 and 1")
+}
 
 /// Which faults a seed has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,8 +190,12 @@ impl Faults {
             Weather::Calm => {}
             Weather::Gentle => faults.add(FaultKind::Loss),
             Weather::Orderly => {
-                faults.add(FaultKind::StepDowns);
-                faults.add(FaultKind::Stops);
+                for fault in ORDERLY {
+                    if dice.chance(350) {
+                        faults.add(fault);
+                    }
+                }
+                faults.add(ORDERLY[dice.below(ORDERLY.len() as u64) as usize]);
             }
             Weather::Focused => {
                 for &fault in THEMES[dice.below(THEMES.len() as u64) as usize] {

@@ -1,18 +1,25 @@
 //! What must hold whatever goes wrong: one file each.
 
+mod asks_with_pauses;
 mod begin_and_end;
 mod begins_with_room;
+mod free_seat_taken;
+mod hand_overs;
+mod heir_first;
+mod highest_first;
 mod no_false_loss;
 mod no_livelock;
+mod no_ping_pong;
 mod one_leader;
 mod progress;
 mod released_after_drained;
 mod steps_aside;
 mod stop_ends;
 mod tokens_rise;
+mod unfit_lead_not;
 mod work_in_term;
 
-use tenure_protocol::Action;
+use tenure_protocol::{Action, Input};
 
 use crate::node::NodeNr;
 use crate::plan::Plan;
@@ -22,6 +29,8 @@ pub(crate) use progress::bound as progress_bound;
 
 /// Something that an invariant may look at.
 pub(crate) enum What<'a> {
+    /// A machine is about to take this in.
+    TakesIn(NodeNr, &'a Input),
     /// A machine asked for this, and it has been done or published.
     Acted(NodeNr, &'a Action),
     /// A machine has taken a step.
@@ -57,6 +66,12 @@ pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
         Box::new(released_after_drained::ReleasedAfterDrained),
         Box::new(no_false_loss::NoFalseLoss),
         Box::new(steps_aside::StepsAside::new(nodes)),
+        Box::new(unfit_lead_not::UnfitLeadNot),
+        Box::new(heir_first::HeirFirst::new(nodes)),
+        Box::new(highest_first::HighestFirst::default()),
+        Box::new(no_ping_pong::NoPingPong::new(nodes)),
+        Box::new(asks_with_pauses::AsksWithPauses::new(nodes)),
+        Box::new(free_seat_taken::FreeSeatTaken::default()),
         Box::new(stop_ends::StopEnds::new(nodes)),
         Box::new(no_livelock::NoLivelock::new(nodes)),
         Box::new(progress::Progress),

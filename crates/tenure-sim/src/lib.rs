@@ -6,6 +6,7 @@
 mod clock;
 mod driven;
 mod faults;
+mod health;
 mod invariants;
 mod mutants;
 mod node;

@@ -93,11 +93,11 @@ pub(crate) fn mutants(args: &Args) -> bool {
             results.extend(thread.join().expect("a thread does not panic"));
         }
     });
-    println!("{:<42} {:<28} seeds needed", "mutant", "caught by");
+    println!("{:<42} {:<32} seeds needed", "mutant", "caught by");
     for (nr, result) in &results {
         let mutant = all[*nr];
         let seeds = result.as_ref().map_or("SURVIVED".to_owned(), |(seed, _)| format!("{}", seed - args.from + 1));
-        println!("{:<42} {:<28} {seeds}", mutant.name, mutant.caught_by);
+        println!("{:<42} {:<32} {seeds}", mutant.name, mutant.caught_by);
     }
     let survivors: Vec<_> = results.iter().filter(|(_, result)| result.is_none()).map(|(nr, _)| all[*nr]).collect();
     for mutant in &survivors {

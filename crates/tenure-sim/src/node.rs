@@ -6,6 +6,7 @@ use tenure_protocol::{Candidate, Incarnation, Input, Moment, Rules, Seat, Token,
 
 use crate::clock::{LocalClock, Time};
 use crate::driven::Driven;
+use crate::health::Health;
 use crate::store::SessionId;
 
 /// Which node.
@@ -45,6 +46,9 @@ pub(crate) struct Node {
     pub(crate) failed: (u32, u32),
     /// Cut off from the store until then.
     pub(crate) cut_off_until: Time,
+    pub(crate) health: Health,
+    /// By when the last thing that troubled it is past, as far as can be said beforehand.
+    pub(crate) untroubled_at: Time,
 }
 
 /// A term as the node's users see it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Takeover};
+use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Score, Takeover};
 
 use crate::clock::{Time, nanos};
 use crate::faults::{FaultKind, Faults};
@@ -18,6 +18,8 @@ pub enum Kind {
     ClockObserve,
     /// The store tells its time, which never steps; it is always believed.
     ClockStore,
+    /// The store tells its time, which never steps, and whether the holder's process is gone.
+    Lock,
     /// Sessions; the end of one is taken for the end of the leader.
     SessionInstant,
     /// Sessions; a lease is waited after the end of one.
@@ -26,11 +28,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Observe,
         Self::ClockVouched,
         Self::ClockObserve,
         Self::ClockStore,
+        Self::Lock,
         Self::SessionInstant,
         Self::SessionSafe,
     ];
@@ -42,9 +45,15 @@ impl Kind {
             Self::ClockVouched => "clock, vouched",
             Self::ClockObserve => "clock, judge=observe",
             Self::ClockStore => "clock, judge=store",
+            Self::Lock => "clock and locks",
             Self::SessionInstant => "session, takeover=instant",
             Self::SessionSafe => "session, takeover=safe",
         }
+    }
+
+    /// Whether the end of a holder's session or process is taken for its end.
+    pub(crate) fn takes_over_at_once(self) -> bool {
+        matches!(self, Self::SessionInstant | Self::Lock)
     }
 
     pub(crate) fn has_sessions(self) -> bool {
@@ -59,7 +68,7 @@ pub(crate) enum Weather {
     Calm,
     /// Calls fail, but never more in a row than the timing has room for.
     Gentle,
-    /// Nothing goes wrong, but users step down, stop and start again.
+    /// Nothing goes wrong, but users step down, hand over, fall ill, stop and start again.
     Orderly,
     /// Anything, a little of each.
     Rough,
@@ -68,11 +77,19 @@ pub(crate) enum Weather {
 }
 
 impl Weather {
+    /// Whether no call ever goes wrong.
+    pub(crate) fn is_orderly(self) -> bool {
+        matches!(self, Self::Calm | Self::Orderly)
+    }
+
     /// Whether more goes wrong than the timing has room for.
     pub(crate) fn is_rough(self) -> bool {
         matches!(self, Self::Rough | Self::Focused)
     }
 }
+
+/// What priorities there may be: none, two levels, many.
+const PRIORITIES: [&[i32]; 5] = [&[0], &[0], &[0, 1], &[-1, 0], &[i32::MIN, -1, 0, 0, 1, 2, i32::MAX]];
 
 /// One candidate's part in it.
 #[derive(Clone, Debug)]
@@ -83,6 +100,10 @@ pub(crate) struct Part {
     pub(crate) long_grace: bool,
     pub(crate) release_on_stop: bool,
     pub(crate) give_up_after: Option<u32>,
+    pub(crate) priority: i32,
+    pub(crate) preempt: bool,
+    pub(crate) min_health: Score,
+    pub(crate) step_down_when_unhealthy: bool,
 }
 
 /// What one seed stands for.
@@ -124,12 +145,12 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7465_6e75_7265_2121);
         dice.roll();
-        let kind = Kind::ALL[dice.below(6) as usize];
+        let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
         let weather = match dice.below(20) {
             0 | 1 => Weather::Calm,
             2 => Weather::Gentle,
-            3 => Weather::Orderly,
-            4..=9 => Weather::Focused,
+            3..=5 => Weather::Orderly,
+            6..=10 => Weather::Focused,
             _ => Weather::Rough,
         };
         let drift_ppm = [10_000, 10_000, 30_000][dice.below(3) as usize];
@@ -139,6 +160,8 @@ impl Plan {
         let faults = Faults::of(weather, kind, has_identity, &mut dice);
         let nodes = 3 + dice.below(3) as usize;
         let extremes = dice.chance(500);
+        let priorities = PRIORITIES[dice.below(PRIORITIES.len() as u64) as usize];
+        let preempts = dice.chance(500);
         let parts = (0..nodes)
             .map(|nr| Part {
                 lease: if mixed { longest / [1, 2, 3][dice.below(3) as usize] } else { longest },
@@ -147,6 +170,10 @@ impl Plan {
                 long_grace: dice.chance(150),
                 release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
                 give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),
+                priority: priorities[dice.below(priorities.len() as u64) as usize],
+                preempt: preempts && dice.chance(700),
+                min_health: min_health(&mut dice),
+                step_down_when_unhealthy: dice.chance(800),
             })
             .collect();
         let granted_percent =
@@ -191,15 +218,29 @@ impl Plan {
         let mut rules = Rules::new(timing);
         rules.judge = match self.kind {
             Kind::ClockObserve => Judge::Observe,
-            Kind::ClockStore => Judge::Store,
+            Kind::ClockStore | Kind::Lock => Judge::Store,
             _ => Judge::Vouched,
         };
-        rules.takeover = if self.kind == Kind::SessionInstant { Takeover::Instant } else { Takeover::Safe };
+        rules.takeover = if self.kind.takes_over_at_once() { Takeover::Instant } else { Takeover::Safe };
         rules.push = self.push;
         rules.stands = !part.manual;
         rules.release_on_stop = part.release_on_stop;
         rules.give_up_after = part.give_up_after;
+        rules.priority = part.priority;
+        rules.preempt = part.preempt;
+        rules.min_health = part.min_health;
+        rules.step_down_when_unhealthy = part.step_down_when_unhealthy;
         rules
+    }
+}
+
+/// The usual, more often than not; or none, half, or nothing less than all.
+fn min_health(dice: &mut Dice) -> Score {
+    match dice.below(8) {
+        0 => Score::ZERO,
+        1 => Score::FULL,
+        2 => Score::new(0.5).expect("it is between 0 and 1"),
+        _ => Rules::MIN_HEALTH,
     }
 }
 

@@ -4,12 +4,13 @@
 //! of a write, differs by kind: one file each.
 
 mod clocked;
+mod locked;
 mod observed;
 mod sessions;
 
 use std::time::Duration;
 
-use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Seat, Swap, Token, Version};
+use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Request, Seat, Swap, Token, Version};
 
 use crate::clock::Time;
 use crate::plan::{Kind, Plan};
@@ -43,6 +44,8 @@ pub(crate) trait Model {
     fn renew(&mut self, now: Time, write: &Write) -> Written;
     /// Sets the store's clock forward or back.
     fn step_clock(&mut self, _by: i128) {}
+    /// A process is gone, and the kernel frees its lock.
+    fn process_gone(&mut self, _who: Incarnation) {}
     /// Starts a session that ends by itself after this long without a heartbeat.
     fn open_session(&mut self, _now: Time, _ttl: Duration) -> SessionId {
         0
@@ -81,6 +84,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
         Kind::ClockVouched | Kind::ClockObserve | Kind::ClockStore => {
             Box::new(clocked::Clocked::new(shelf, plan.store_ppm))
         }
+        Kind::Lock => Box::new(locked::Locked::new(clocked::Clocked::new(shelf, plan.store_ppm))),
         Kind::SessionInstant | Kind::SessionSafe => {
             Box::new(sessions::Sessions::new(shelf, plan.store_ppm, plan.guards_sessions))
         }
@@ -112,8 +116,8 @@ pub(crate) struct Shelf {
     pub(crate) seat: Option<Kept>,
     pub(crate) past: Vec<Kept>,
     pub(crate) identity: u32,
-    /// Requests to step down from a term.
-    pub(crate) board: Vec<Token>,
+    /// What is asked of the leader.
+    pub(crate) board: Vec<Request>,
     /// Who was ever written into the seat, and with which term; also what was lost again.
     pub(crate) ever_held: Vec<(Incarnation, Token)>,
     /// Counts every write there ever was, also those that were lost again.

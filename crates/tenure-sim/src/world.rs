@@ -5,9 +5,13 @@
 //! - `world/processes.rs`: processes start, stand still, are killed; what reaches them
 //! - `world/acts.rs`: what a machine asks for is done, and its work runs
 //! - `world/sessions.rs`: heartbeats, and news of a session's end
-//! - `world/watches.rs`: the store's push, and its board
+//! - `world/watches.rs`: the store's push
+//! - `world/board.rs`: the board: requests to the leader, and who stands
+//! - `world/able.rs`: whom nothing keeps from the seat
 
+mod able;
 mod acts;
+mod board;
 mod calls;
 mod processes;
 mod sessions;
@@ -16,7 +20,7 @@ mod watches;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tenure_protocol::{Dice, Token};
+use tenure_protocol::{Dice, Input, Score, Token};
 
 use crate::clock::{Time, nanos};
 use crate::driven::Make;
@@ -26,6 +30,7 @@ use crate::node::{Arrival, Node, NodeNr};
 use crate::outcome::{Outcome, Stats, Violation};
 use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
+pub(crate) use board::Listing;
 use calls::Call;
 
 /// Something that will happen.
@@ -47,6 +52,12 @@ pub(crate) enum Event {
     SessionExpiry(SessionId),
     /// A watch reaches the store.
     WatchArrives(NodeNr, u32, crate::node::Watch),
+    /// Something on the board is read or written.
+    Board(board::BoardCall),
+    /// An announcement reaches the board.
+    Announced(NodeNr, u32, bool),
+    /// A process reports how well it is.
+    Report(NodeNr, u32, Score),
     /// The term of a node may end by the clock, and cut its work.
     Cut(NodeNr, u32, Token),
     Strike(FaultKind),
@@ -61,6 +72,7 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) nodes: Vec<Node>,
     pub(crate) store: Box<dyn Model>,
+    pub(crate) roster: Vec<Listing>,
     /// A term that the store has forgotten and that may still be valid, or whose number might be
     /// used again.
     pub(crate) lost: Option<Lost>,
@@ -100,6 +112,7 @@ impl World {
             now: 0,
             dice,
             nodes,
+            roster: Vec::new(),
             lost: None,
             lost_at: None,
             led_after_quiet: None,
@@ -180,6 +193,13 @@ impl World {
             Event::Beat(beat) => self.beat_arrives(beat),
             Event::SessionExpiry(session) => self.session_may_be_over(session),
             Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
+            Event::Board(call) => self.board_called(call),
+            Event::Announced(node, life, fit) => self.announced(node, life, fit),
+            Event::Report(node, life, score) => {
+                if self.now < self.plan.quiet_at {
+                    self.arrive(node, life, Arrival::Told(Input::Health(score)));
+                }
+            }
             Event::Cut(node, life, token) => self.cut_work(node, life, token),
             Event::Strike(fault) => {
                 if self.now < self.plan.quiet_at {
@@ -225,6 +245,8 @@ impl World {
             if !self.nodes[node].runs() {
                 self.start(node);
             }
+            // Whoever was unwell gets well.
+            self.tell(node, Input::Health(Score::FULL));
         }
     }
 
@@ -289,6 +311,7 @@ impl World {
         let lease = nanos(self.plan.longest_lease());
         self.lost = Some(Lost { token, over_at: self.now + lease + lease / 10 });
         self.lost_at = Some(self.now);
+        self.trouble_all();
         self.let_strays_land();
     }
 

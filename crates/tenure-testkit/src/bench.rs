@@ -65,6 +65,8 @@ impl Bench {
             lease: self.lease(),
             since_ms: Some(1_700_000_000_000),
             heir: None,
+            priority: 0,
+            ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".to_owned(), "a".to_owned())])),
             nonce: rand::random(),
             unknown: Arc::default(),
@@ -73,16 +75,7 @@ impl Bench {
 
     /// What a candidate would write to give a seat up.
     pub(crate) fn vacant(&self, token: u64) -> Record {
-        Record {
-            holder: None,
-            token: Token::new(token),
-            lease: self.lease(),
-            since_ms: None,
-            heir: None,
-            metadata: Arc::default(),
-            nonce: rand::random(),
-            unknown: Arc::default(),
-        }
+        Record { nonce: rand::random(), ..Record::new(None, Token::new(token), self.lease()) }
     }
 
     /// Waits for something that must happen, and says what it was if it does not.

@@ -16,7 +16,11 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod consul;
+mod consul_api;
+mod etcd;
 mod folder;
+mod kubernetes;
 mod launch;
 mod pgbouncer;
 mod postgres;
@@ -28,7 +32,10 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use consul::{Consul, ConsulCluster, ConsulSetup};
+pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
+pub use kubernetes::Kubernetes;
 pub use launch::Launch;
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresSetup};

@@ -12,10 +12,13 @@ use crate::{DynStore, LifeKind};
 /// |---|---|
 /// | `sqlite:` | the default file under the user's state folder (feature `sqlite`) |
 /// | `sqlite:/path/to/file.db` | this file |
+/// | `etcd://host:port,host:port/prefix` | an etcd cluster (feature `etcd`); `etcds://` over TLS |
 /// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
 /// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
+/// | `kubernetes://NAMESPACE` | Leases of this namespace; the cluster as the kubeconfig says, or the one that this runs in (feature `kubernetes`) |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
+/// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
 /// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -30,6 +33,18 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
+        #[cfg(feature = "consul")]
+        scheme if tenure_consul::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_consul::ConsulStore::from_url(url).map_err(ConnectError)?))
+        }
+        #[cfg(feature = "etcd")]
+        scheme if tenure_etcd::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_etcd::EtcdStore::from_url(url).map_err(ConnectError)?))
+        }
+        #[cfg(feature = "kubernetes")]
+        scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url).map_err(ConnectError)?))
+        }
         #[cfg(feature = "redis")]
         scheme if tenure_redis::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_redis::RedisStore::from_url(url).map_err(ConnectError)?))
@@ -50,10 +65,16 @@ pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
+        #[cfg(feature = "etcd")]
+        "etcd",
         #[cfg(feature = "redis")]
         "redis",
         #[cfg(feature = "postgres")]
         "postgres",
+        #[cfg(feature = "consul")]
+        "consul",
+        #[cfg(feature = "kubernetes")]
+        "kubernetes",
         "memory",
     ]
 }
@@ -63,12 +84,18 @@ pub fn examples() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite:",
+        #[cfg(feature = "etcd")]
+        "etcd://localhost",
         #[cfg(feature = "redis")]
         "redis://localhost",
         #[cfg(feature = "postgres")]
         "postgres://localhost/postgres",
         #[cfg(feature = "postgres")]
         "postgres://localhost/postgres?mode=session",
+        #[cfg(feature = "consul")]
+        "consul://localhost:8500",
+        #[cfg(feature = "kubernetes")]
+        "kubernetes://default",
         "memory:",
     ]
 }
@@ -131,6 +158,40 @@ mod tests {
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "consul")]
+    fn consul_can_be_had_by_url_and_its_token_is_never_shown() {
+        for url in ["consul://:hunter2@h:1/p", "consuls://h", "consul+unix:///s", "consul://a,b:1?takeover=safe"] {
+            assert_eq!(connect(url).unwrap().promises().life, LifeKind::Session, "{url}");
+        }
+        for url in ["consul://:hunter2@h?colour=hunter2", "consul://:x?hunter2@h", "consul://:hunter2@h:hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn etcd_can_be_had_by_url_and_its_password_is_never_shown() {
+        for url in ["etcd://u:pw@h1:2379,h2/prefix", "etcds://h?ca=/etc/ca.pem", "etcd:"] {
+            assert_eq!(connect(url).unwrap().promises().store, "etcd", "{url}");
+        }
+        for url in ["etcd://u:hunter2@h?colour=hunter2", "etcd://u:hunter2@h:hunter2", "etcd://u:x?hunter2@h/y"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "kubernetes")]
+    #[test]
+    fn a_cluster_can_be_had_by_url() {
+        for url in ["kubernetes:", "kubernetes://jobs", "k8s://jobs?context=production"] {
+            assert_eq!(connect(url).unwrap().promises().store, "kubernetes", "{url}");
+        }
+        let error = connect("kubernetes://u:hunter2@host").err().expect("no cluster is in the URL").to_string();
+        assert!(error.contains("kubeconfig") && !error.contains("hunter2"), "{error}");
     }
 
     #[cfg(feature = "postgres")]

@@ -42,10 +42,22 @@ mod connect;
 pub mod testing;
 
 pub use connect::{ConnectError, connect, examples, schemes};
+/// Seats in Consul.
+#[cfg(feature = "consul")]
+#[doc(inline)]
+pub use tenure_consul as consul;
 #[doc(inline)]
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in an etcd cluster.
+#[cfg(feature = "etcd")]
+#[doc(inline)]
+pub use tenure_etcd as etcd;
+/// Seats in Lease objects of a Kubernetes cluster.
+#[cfg(feature = "kubernetes")]
+#[doc(inline)]
+pub use tenure_kubernetes as kubernetes;
 /// Seats in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 #[doc(inline)]
@@ -58,6 +70,10 @@ pub use tenure_redis as redis;
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use tenure_sqlite as sqlite;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/candidates.md")]
+mod docs_candidates {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]

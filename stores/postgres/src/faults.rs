@@ -83,6 +83,17 @@ pub(crate) fn ends_the_connection(error: &Error) -> bool {
     class(code) == "57P" || class(code) == "08" || moved.contains(code) || is_recovery(error)
 }
 
+/// Whether a statement for several may have failed because of one of them: of what it says, not of who asks
+/// or of the state that the server is in.
+pub(crate) fn may_be_of_one(error: &Error) -> bool {
+    error.code().is_some_and(|code| ["22", "23", "54"].contains(&class(code)))
+}
+
+/// Whether somebody else was in the way.
+pub(crate) fn is_a_conflict(error: &Error) -> bool {
+    error.code().is_some_and(|code| class(code) == "40" || *code == SqlState::LOCK_NOT_AVAILABLE)
+}
+
 fn is_recovery(error: &Error) -> bool {
     error.as_db_error().is_some_and(|said| {
         *said.code() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && said.message().contains("recovery")

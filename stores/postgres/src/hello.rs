@@ -32,8 +32,8 @@ const IDENTITIES: [&str; 3] = [
 
 const QUESTIONS: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
      current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'), \
-     (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped) \
-     FROM (SELECT to_regclass($1)::oid AS seats) AS found";
+     (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped), \
+     to_regclass($2) IS NOT NULL FROM (SELECT to_regclass($1)::oid AS seats) AS found";
 
 pub(crate) async fn greet(
     client: &Client,
@@ -41,12 +41,11 @@ pub(crate) async fn greet(
     process: &ProcessId,
     schema: &str,
 ) -> Result<Server, StoreError> {
-    // Sent together: connecting is to take no longer than it must.
-    let tables = format!("{}.seats", schema::quoted(schema));
-    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables, Type::TEXT)];
-    let (row, identity) =
-        futures_util::future::join(client.query_typed_one(QUESTIONS, &params), identity(client)).await;
-    let row = row.map_err(faults::of_statement)?;
+    let table = |name| format!("{}.{name}", schema::quoted(schema));
+    let (first, last) = (table("seats"), table("attending"));
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&first, Type::TEXT), (&last, Type::TEXT)];
+    // One after the other: there may be a pooler that mixes up what is asked together.
+    let row = client.query_typed_one(QUESTIONS, &params).await.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
     if row.get(1) {
         return Err(StoreError::denied(format!(
@@ -60,13 +59,15 @@ pub(crate) async fn greet(
     }
     if row.get(4) {
         check_tables(schema, row.get(5), row.get::<_, Option<&str>>(6).unwrap_or_default())?;
-    } else {
+    }
+    // The last one is missing in a schema that was made before there were announcements.
+    if !row.get::<_, bool>(4) || !row.get::<_, bool>(7) {
         create_tables(client, schema).await?;
     }
     Ok(Server {
         version: row.get(3),
         pooled,
-        seats: Statements::new(schema, identity?),
+        seats: Statements::new(schema, identity(client).await?),
         board: board::Statements::new(schema),
     })
 }
@@ -123,7 +124,7 @@ pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
     let millis = millis(lease);
     let seconds = lease.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767);
     let mut settings = format!(
-        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0;
+        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0; SET jit = off;
          SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;",
         // A row that somebody else has locked must not hold up the heartbeat.
         millis.div_ceil(10)

@@ -1,5 +1,8 @@
 //! `mode=lease`: a row that is renewed, on the server's clock. And what both modes read alike.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use tenure_core::{
     Identity, Life, Reading, Record, Seat, SeatName, StoreError, StoreTime, Swap, Token, Version, record,
 };
@@ -7,7 +10,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::bells::Bell;
+use crate::gather::{self, Call, Gather};
 use crate::link::Link;
+use crate::lone::{self, Param};
 use crate::seats::{Mark, nonce_of, number_of};
 
 /// A reading, and what else it tells.
@@ -27,44 +32,69 @@ pub(crate) enum Reader {
 }
 
 /// Asks for what there is to know of a seat.
-pub(crate) async fn ask(link: &Link, sql: &str, seat: &SeatName, reader: Reader) -> Result<Vec<Row>, StoreError> {
-    let (name, text) = (seat.as_str(), Type::TEXT);
-    match reader {
-        Reader::Call => link.query(sql, &[(&name, text)]).await,
-        Reader::Watch => link.query_idly(sql, &[(&name, text)]).await,
+pub(crate) struct Read(SeatName);
+
+impl Call for Read {
+    type Answer = Row;
+
+    fn gather(link: &Link) -> &Gather<Self> {
+        &link.gathers.read
+    }
+
+    fn target(&self) -> Option<(&str, &str)> {
+        None
+    }
+
+    fn weight(&self) -> usize {
+        self.0.as_str().len()
+    }
+
+    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let sql = if link.sessions { &link.server.seats.read_alive } else { &link.server.seats.read };
+        let names: Vec<&str> = calls.iter().map(|call| call.0.as_str()).collect();
+        let mut rows = link.ask(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
+        rows.sort_by_key(|row| row.get::<_, i64>(0));
+        Ok(rows)
     }
 }
 
-pub(crate) async fn read(link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
-    let rows = ask(link, &link.server.seats.read, seat, reader).await?;
-    glance(&rows, |row, record, session, _| {
+pub(crate) async fn ask(link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Row, StoreError> {
+    let call = Read(seat.clone());
+    match reader {
+        Reader::Call => link.call(call).await,
+        Reader::Watch => gather::call(link, call).await,
+    }
+}
+
+pub(crate) async fn read(link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    let row = ask(link, seat, reader).await?;
+    glance(&row, |row, record, session, _| {
         if session.is_some() && !record.is_vacant() {
             return Err(other_mode("session", "lease"));
         }
-        Ok(Life::Clock { now: store_time(row.get(7)), renewed: store_time(row.get(6)) })
+        Ok(Life::Clock { now: store_time(row.get(8)), renewed: store_time(row.get(7)) })
     })
 }
 
 /// Reads what both modes have in common.
 pub(crate) fn glance(
-    rows: &[Row],
+    row: &Row,
     life: impl FnOnce(&Row, &Record, Option<i64>, Option<i64>) -> Result<Life, StoreError>,
 ) -> Result<Glance, StoreError> {
-    let row = rows.first().ok_or_else(|| StoreError::refused("PostgreSQL has answered with no row"))?;
-    let identity: String = row.get(5);
-    let session: Option<i64> = row.get(2);
-    let seat = match row.get::<_, Option<&str>>(0) {
+    let identity: &str = row.get(6);
+    let session: Option<i64> = row.get(3);
+    let seat = match row.get::<_, Option<&str>>(1) {
         None => None,
         Some(json) => {
             let record = record::from_json(json)?;
-            let life = life(row, &record, session, row.get(3))?;
-            let mark = Mark { nonce: row.get(1), identity: identity.clone(), session };
+            let life = life(row, &record, session, row.get(4))?;
+            let mark = Mark { nonce: row.get(2), identity: identity.to_owned(), session };
             Some(Seat { record, version: mark.version(), life })
         }
     };
-    let floor = row.get::<_, Option<i64>>(4).and_then(|token| token.try_into().ok()).unwrap_or_default();
+    let floor = row.get::<_, Option<i64>>(5).and_then(|token| token.try_into().ok()).unwrap_or_default();
     let reading = Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(identity)) };
-    Ok(Glance { reading, session, requested: row.get(8) })
+    Ok(Glance { reading, session, requested: row.get(9) })
 }
 
 /// A leader in one mode would be taken for gone by the other.
@@ -76,55 +106,208 @@ fn store_time(micros: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
+/// What is to be written.
+pub(crate) struct Write {
+    pub(crate) seat: SeatName,
+    pub(crate) json: String,
+    pub(crate) nonce: String,
+    pub(crate) token: i64,
+}
+
+impl Write {
+    pub(crate) fn new(seat: &SeatName, next: &Record) -> Self {
+        Self { seat: seat.clone(), json: record::to_json(next), nonce: nonce_of(next), token: number_of(next.token) }
+    }
+}
+
+/// The columns of what is to be written.
+pub(crate) struct Columns<'a> {
+    names: Vec<&'a str>,
+    records: Vec<&'a str>,
+    versions: Vec<&'a str>,
+    tokens: Vec<i64>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(writes: impl Iterator<Item = &'a Write>) -> Self {
+        let mut columns = Self { names: Vec::new(), records: Vec::new(), versions: Vec::new(), tokens: Vec::new() };
+        for write in writes {
+            columns.names.push(write.seat.as_str());
+            columns.records.push(&write.json);
+            columns.versions.push(&write.nonce);
+            columns.tokens.push(write.token);
+        }
+        columns
+    }
+
+    pub(crate) fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.names, Type::TEXT_ARRAY),
+            (&self.records, Type::TEXT_ARRAY),
+            (&self.versions, Type::TEXT_ARRAY),
+            (&self.tokens, Type::INT8_ARRAY),
+        ]
+    }
+}
+
+/// Of those that were to be written, which were: to them, the life of the data.
+pub(crate) fn written<'a>(rows: &[Row], writes: impl Iterator<Item = &'a Write>) -> Vec<Option<String>> {
+    let row = rows.first();
+    let identity: Option<&str> = row.map(|row| row.get(0));
+    let done: HashSet<&str> =
+        row.and_then(|row| row.get::<_, Option<Vec<&str>>>(1)).unwrap_or_default().into_iter().collect();
+    writes.map(|write| identity.filter(|_| done.contains(write.nonce.as_str())).map(str::to_owned)).collect()
+}
+
+/// A new seat.
+pub(crate) struct Insert(Write);
+
+impl Call for Insert {
+    /// The life of the data that it was written in, if it was.
+    type Answer = Option<String>;
+
+    fn gather(link: &Link) -> &Gather<Self> {
+        &link.gathers.insert
+    }
+
+    fn target(&self) -> Option<(&str, &str)> {
+        Some((self.0.seat.as_str(), ""))
+    }
+
+    fn weight(&self) -> usize {
+        self.0.json.len()
+    }
+
+    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Self::Answer>, tokio_postgres::Error> {
+        let writes = || calls.iter().map(|call| &call.0);
+        let columns = Columns::of(writes());
+        let rows = link.ask(&link.server.seats.insert, &columns.params()).await?;
+        Ok(written(&rows, writes()))
+    }
+}
+
+/// A seat in place of another, or of itself.
+pub(crate) struct Update {
+    write: Write,
+    held: Mark,
+}
+
+impl Update {
+    fn marks<'a>(calls: &[&'a Self]) -> (Vec<&'a str>, Vec<&'a str>) {
+        calls.iter().map(|call| (call.held.nonce.as_str(), call.held.identity.as_str())).unzip()
+    }
+}
+
+impl Call for Update {
+    type Answer = Option<String>;
+
+    fn gather(link: &Link) -> &Gather<Self> {
+        &link.gathers.update
+    }
+
+    fn target(&self) -> Option<(&str, &str)> {
+        Some((self.write.seat.as_str(), ""))
+    }
+
+    fn weight(&self) -> usize {
+        self.write.json.len()
+    }
+
+    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Self::Answer>, tokio_postgres::Error> {
+        let writes = || calls.iter().map(|call| &call.write);
+        let (columns, (held, identities)) = (Columns::of(writes()), Self::marks(calls));
+        let mut params = columns.params();
+        params.extend([(&held as _, Type::TEXT_ARRAY), (&identities as _, Type::TEXT_ARRAY)]);
+        let rows = link.ask(&link.server.seats.update, &params).await?;
+        Ok(written(&rows, writes()))
+    }
+}
+
+/// The same for a seat that we hold: nobody is woken.
+pub(crate) struct Renew(Update);
+
+/// What came of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Yes,
+    /// Somebody else has locked the row.
+    Locked,
+    No,
+}
+
+impl Call for Renew {
+    type Answer = Renewed;
+
+    fn gather(link: &Link) -> &Gather<Self> {
+        &link.gathers.renew
+    }
+
+    fn target(&self) -> Option<(&str, &str)> {
+        self.0.target()
+    }
+
+    fn weight(&self) -> usize {
+        self.0.weight()
+    }
+
+    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Renewed>, tokio_postgres::Error> {
+        let calls: Vec<&Update> = calls.iter().map(|call| &call.0).collect();
+        let (columns, (held, identities)) = (Columns::of(calls.iter().map(|call| &call.write)), Update::marks(&calls));
+        let mut params = columns.params();
+        params.extend([(&held as _, Type::TEXT_ARRAY), (&identities as _, Type::TEXT_ARRAY)]);
+        let rows = link.ask(&link.server.seats.renew, &params).await?;
+        let numbers = |column| rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>(column)).unwrap_or_default();
+        let mut answers = vec![Renewed::No; calls.len()];
+        for (column, renewed) in [(1, Renewed::Locked), (0, Renewed::Yes)] {
+            for number in numbers(column) {
+                if let Some(answer) = usize::try_from(number - 1).ok().and_then(|at| answers.get_mut(at)) {
+                    *answer = renewed;
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
 /// See the argument in `seats.rs`.
 pub(crate) async fn swap(
-    link: &Link,
+    link: &Arc<Link>,
     seat: &SeatName,
     expected: Option<&Version>,
     next: &Record,
 ) -> Result<Swap, StoreError> {
-    let (name, json, nonce, token) = (seat.as_str(), record::to_json(next), nonce_of(next), number_of(next.token));
-    let bell = Bell::Holder.payload(seat);
-    let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(&name, Type::TEXT), (&json, Type::TEXT), (&nonce, Type::TEXT), (&token, Type::INT8), (&bell, Type::TEXT)];
-    let mark;
-    let rows = match expected {
-        None => link.query(&link.server.seats.insert, &params).await?,
+    let (write, nonce) = (Write::new(seat, next), nonce_of(next));
+    let identity = match expected {
+        None => link.call(Insert(write)).await?,
         Some(expected) => {
-            let Some(parsed) = Mark::parse(expected) else { return Ok(Swap::Lost) };
-            mark = parsed;
-            params.extend([(&mark.nonce as _, Type::TEXT), (&mark.identity as _, Type::TEXT)]);
-            link.query(&link.server.seats.update, &params).await?
+            let Some(held) = Mark::parse(expected) else { return Ok(Swap::Lost) };
+            link.call(Update { write, held }).await?
         }
     };
-    let Some(row) = rows.first() else { return Ok(Swap::Lost) };
-    let version = Mark { identity: row.get(0), nonce, session: None }.version();
-    Ok(Swap::Done { version, since: None, granted: None })
+    Ok(match identity {
+        Some(identity) => {
+            Swap::Done { version: Mark { identity, nonce, session: None }.version(), since: None, granted: None }
+        }
+        None => Swap::Lost,
+    })
 }
 
-/// One statement, one row, nobody woken.
-pub(crate) async fn renew(link: &Link, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+pub(crate) async fn renew(
+    link: &Arc<Link>,
+    seat: &SeatName,
+    held: &Version,
+    record: &Record,
+) -> Result<Swap, StoreError> {
     let Some(mark) = Mark::parse(held) else { return Ok(Swap::Lost) };
-    let (name, json, nonce, unused) = (seat.as_str(), record::to_json(record), nonce_of(record), None::<i64>);
-    let params: [(&(dyn ToSql + Sync), Type); 7] = [
-        (&name, Type::TEXT),
-        (&json, Type::TEXT),
-        (&nonce, Type::TEXT),
-        (&unused, Type::INT8),
-        (&unused, Type::INT8),
-        (&mark.nonce, Type::TEXT),
-        (&mark.identity, Type::TEXT),
-    ];
-    let rows = link.query(&link.server.seats.renew, &params).await?;
-    let (written, as_expected) = rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
-    match (written, as_expected) {
-        (true, _) => Ok(Swap::Done { version: Mark { nonce, ..mark }.version(), since: None, granted: None }),
-        (false, true) => Err(StoreError::refused("the row of the seat is locked by another transaction")),
-        (false, false) => Ok(Swap::Lost),
+    let nonce = nonce_of(record);
+    match link.call(Renew(Update { write: Write::new(seat, record), held: mark.clone() })).await? {
+        Renewed::Yes => Ok(Swap::Done { version: Mark { nonce, ..mark }.version(), since: None, granted: None }),
+        Renewed::Locked => Err(StoreError::refused("the row of the seat is locked by another transaction")),
+        Renewed::No => Ok(Swap::Lost),
     }
 }
 
-pub(crate) async fn forget(link: &Link, seat: &SeatName) -> Result<(), StoreError> {
-    let (name, bell) = (seat.as_str(), Bell::Holder.payload(seat));
-    link.query(&link.server.seats.forget, &[(&name, Type::TEXT), (&bell, Type::TEXT)]).await.map(drop)
+pub(crate) async fn forget(link: &Arc<Link>, seat: &SeatName) -> Result<(), StoreError> {
+    let params = vec![Param::Text(seat.as_str().to_owned()), Param::Text(Bell::Holder.payload(seat))];
+    lone::ask(link, &link.server.seats.forget, params).await.map(drop)
 }

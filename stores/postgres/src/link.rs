@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::StoreError;
 use tokio::sync::watch;
@@ -15,9 +15,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::bells::Bells;
 use crate::dial::{self, Target};
+use crate::gather::{self, Call, Gather};
 use crate::hello::{self, Server};
-use crate::options::{PostgresOptions, SslMode};
-use crate::{faults, schema, tls};
+use crate::options::{Mode, PostgresOptions, SslMode};
+use crate::{board, faults, leases, locks, lone, schema, tls};
 
 /// The parameters of a statement, with their types.
 pub(crate) type Params<'a> = [(&'a (dyn ToSql + Sync), Type)];
@@ -91,16 +92,26 @@ impl Dialer {
             let channel = schema::quoted(&schema::channel(&self.schema));
             // A row that somebody else has locked holds up one call, not all that come behind it; and what
             // nobody waits for any more does not stay on the server.
-            let settings = format!("SET lock_timeout = 500; SET statement_timeout = 10000; LISTEN {channel}");
+            // Rows are found by their names: a plan that was made while the tables were small stays for long.
+            // Compiling one takes longer than all that it is used for.
+            let settings = format!(
+                "SET lock_timeout = 500; SET statement_timeout = 10000; SET enable_seqscan = off; SET jit = off; \
+                 LISTEN {channel}"
+            );
             client.batch_execute(&settings).await.map_err(faults::of_statement)?;
         }
         Ok(Link {
             client,
             server,
             is_closed,
+            is_shared: bells.is_some(),
+            sessions: self.options.mode == Mode::Session,
+            gathers: Gathers::default(),
             doubted: AtomicBool::new(false),
+            quiet_since: Mutex::default(),
             driver: guard,
             prepared: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         })
     }
 }
@@ -108,15 +119,39 @@ impl Dialer {
 /// How long a connection may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
+/// Where calls wait for each other, by their kind.
+#[derive(Default)]
+pub(crate) struct Gathers {
+    pub(crate) read: Gather<leases::Read>,
+    pub(crate) insert: Gather<leases::Insert>,
+    pub(crate) update: Gather<leases::Update>,
+    pub(crate) renew: Gather<leases::Renew>,
+    pub(crate) locked_insert: Gather<locks::LockedInsert>,
+    pub(crate) locked_update: Gather<locks::LockedUpdate>,
+    pub(crate) put: Gather<board::Put>,
+    pub(crate) list: Gather<board::List>,
+    pub(crate) remove: Gather<board::Remove>,
+    pub(crate) lone: Gather<lone::Lone>,
+}
+
 /// One connection that works.
 pub(crate) struct Link {
     client: Client,
     pub(crate) server: Server,
     is_closed: watch::Receiver<bool>,
-    /// A call was given up, and nothing was heard since.
+    /// Whether it is the one that a store asks over, and not that of a session.
+    pub(crate) is_shared: bool,
+    /// Whether seats are held by sessions.
+    pub(crate) sessions: bool,
+    pub(crate) gathers: Gathers,
+    /// Calls were given up one after the other, and nothing was heard meanwhile.
     doubted: AtomicBool,
+    /// Since when there are calls, and nothing is heard.
+    quiet_since: Mutex<Option<Instant>>,
     driver: Ending,
     prepared: Mutex<HashMap<String, Statement>>,
+    /// Whose statement is under way, where there can be only one.
+    turn: tokio::sync::Mutex<()>,
 }
 
 struct Ending(Option<AbortHandle>);
@@ -138,31 +173,41 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Runs one statement and waits for its rows. If this is dropped before that, the connection is
-    /// doubted.
-    pub(crate) async fn query(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
-        let doubt = Doubt(&self.doubted);
-        let answer = self.run(sql, params).await;
+    /// Makes a call, together with others of its kind. If this is dropped before it is answered, and was
+    /// not the first, the connection is doubted.
+    pub(crate) async fn call<C: Call>(self: &Arc<Self>, call: C) -> Result<C::Answer, StoreError> {
+        let doubt = Doubt::of(self);
+        let answer = gather::call(self, call).await;
         std::mem::forget(doubt);
-        self.doubted.store(false, Ordering::Relaxed);
-        answer.map_err(|error| {
-            if faults::ends_the_connection(&error) {
-                self.doubted.store(true, Ordering::Relaxed);
-            }
-            faults::of_statement(error)
-        })
+        answer
+    }
+
+    /// Runs one statement on a session of our own and waits for its rows. If this is dropped before that, and
+    /// was not the first, the connection is doubted.
+    pub(crate) async fn query(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
+        let doubt = Doubt::of(self);
+        let answer = self.ask(sql, params).await;
+        std::mem::forget(doubt);
+        answer.map_err(faults::of_statement)
     }
 
     /// The same for those who may stop waiting at any time and for any reason: that tells nothing about the
     /// connection.
-    pub(crate) async fn query_idly(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.run(sql, params).await.map_err(faults::of_statement)
+    pub(crate) async fn ask(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let answer = self.run(sql, params).await;
+        *self.quiet_since() = None;
+        let is_over = answer.as_ref().is_err_and(faults::ends_the_connection);
+        self.doubted.store(is_over, Ordering::Relaxed);
+        answer
     }
 
     /// Where a session is ours alone, a statement is prepared the first time, which spares the server most of
-    /// the work. Through a pooler, each goes out whole, in one message.
+    /// the work. Through a pooler, each goes out whole, in one message, and only when the one before it was
+    /// answered: PgBouncer before 1.22 hands a server on as soon as that has answered one statement, and the
+    /// answer to the next goes to somebody else.
     async fn run(&self, sql: &str, params: &Params<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
         if self.server.pooled {
+            let _turn = self.turn.lock().await;
             return self.client.query_typed(sql, params).await;
         }
         let known = self.prepared().get(sql).cloned();
@@ -181,6 +226,10 @@ impl Link {
 
     fn prepared(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
         self.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn quiet_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.quiet_since.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Runs several statements without parameters.
@@ -214,10 +263,27 @@ impl Link {
     }
 }
 
-struct Doubt<'a>(&'a AtomicBool);
+/// Somebody waits for an answer. Dropped, it has given up.
+struct Doubt<'a> {
+    link: &'a Link,
+    began: Instant,
+}
+
+impl<'a> Doubt<'a> {
+    fn of(link: &'a Link) -> Self {
+        let began = Instant::now();
+        link.quiet_since().get_or_insert(began);
+        Self { link, began }
+    }
+}
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        // One that was given up may have been slow. When nothing was heard for twice as long as that, it was
+        // not the first, and another connection may do better.
+        let quiet = self.link.quiet_since().map(|since| since.elapsed());
+        if quiet.is_some_and(|quiet| quiet >= 2 * self.began.elapsed()) {
+            self.link.doubted.store(true, Ordering::Relaxed);
+        }
     }
 }

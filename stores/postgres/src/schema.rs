@@ -38,8 +38,23 @@ CREATE TABLE IF NOT EXISTS {name}.notes (
     expires timestamptz NOT NULL,
     PRIMARY KEY (seat, kind, key)
 );
+CREATE INDEX IF NOT EXISTS notes_process ON {name}.notes (key) WHERE kind = 'announcement';
+CREATE INDEX IF NOT EXISTS notes_expires ON {name}.notes (expires) WHERE kind = 'request';
+CREATE TABLE IF NOT EXISTS {name}.attending (
+    process text COLLATE "C" PRIMARY KEY,
+    until timestamptz NOT NULL
+);
 COMMENT ON TABLE {name}.seats IS '{MARK}{VERSION}';
 "#
+    )
+}
+
+/// The SQL that lets a role use the tables, and no more than that.
+pub fn grants_sql(schema: &str, role: &str) -> String {
+    let (schema, role) = (quoted(schema), quoted(role));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};\n"
     )
 }
 

@@ -2,14 +2,17 @@
 //!
 //! # Correctness argument
 //!
-//! *The condition and the write are one statement*, and so one transaction: it locks the row if that has the
-//! expected version, and writes it if it got the lock. Under `READ COMMITTED`, whoever locks a row that has
+//! *The condition and the write are one statement*, and so one transaction, for all seats that it is about
+//! (`gather.rs` says what that means to each): it locks each row that has the expected version, and writes
+//! those it got the lock of. Under `READ COMMITTED`, whoever locks a row that has
 //! changed since the statement began tests its condition again on the row as it has become; so of many that
 //! expect the same version one gets the lock and writes, and the others find it locked or find another
 //! version, and change nothing. (Under a stricter isolation level they may fail with a conflict, which is
 //! told as *refused*.) Nobody waits for a row: one that somebody has locked and forgotten would hold up every
 //! other seat on the same connection. A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which the unique
-//! index lets one through.
+//! index lets one through. Whoever comes second waits there for the first one's commit, but not long
+//! ([`PATIENT`]), and all insert in the order of the names, so that no two wait for each other. A floor is
+//! written only by who has its seat's row locked, inserted or deleted, so nobody waits for one at all.
 //!
 //! *A version* is the random nonce of one write, so no two writes have the same. What callers are handed
 //! names the life of the data it was read in, too (the cluster and its timeline), and a write is lost
@@ -55,62 +58,64 @@ pub(crate) struct Statements {
 }
 
 /// The columns of every reading.
-macro_rules! reading {
-    () => {
-        "seat.record, seat.version, seat.session, seat.lock_id, floor.token, {identity}, \
-         (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
-         EXISTS (SELECT 1 FROM {schema}.notes WHERE notes.seat = $1 AND kind = 'request' AND expires > clock_timestamp())"
-    };
-}
+const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, floor.token, life.identity, \
+     (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
+     EXISTS (SELECT 1 FROM {schema}.notes WHERE notes.seat = want.name AND kind = 'request' AND expires > clock_timestamp())";
+
+/// Of these seats, by their names (`$1`).
+const READ_FROM: &str = "FROM life, \
+     (SELECT name COLLATE \"C\" AS name, number FROM unnest($1) WITH ORDINALITY AS want (name, number)) AS want \
+     LEFT JOIN {schema}.seats AS seat ON seat.name = want.name LEFT JOIN {schema}.floors AS floor ON floor.name = want.name";
 
 impl Statements {
     pub(crate) fn new(schema: &str, identity: &str) -> Self {
-        let fill = |sql: &str| {
-            sql.replace("{free}", FREE)
-                .replace("{free_or_held}", FREE_OR_HELD)
-                .replace("{condition}", CONDITION)
+        let fill = |sql: String| {
+            sql.replace("{condition}", CONDITION)
                 .replace("{durable}", DURABLE)
-                .replace("{floor}", FLOOR)
                 .replace("{identity}", identity)
                 .replace("{schema}", &quoted(schema))
                 .replace("{channel}", &channel(schema))
         };
-        let from = "FROM (SELECT) AS one LEFT JOIN {schema}.seats AS seat ON seat.name = $1 \
-                    LEFT JOIN {schema}.floors AS floor ON floor.name = $1";
         Self {
-            read: fill(&format!("SELECT {} {from}", reading!())),
+            read: fill(format!("WITH {LIFE} SELECT {READING} {READ_FROM}")),
             // A shared lock on what the holder's session has locked for itself can be had only once that
             // session is over. It is given back at once; nobody else ever wants that lock.
-            read_alive: fill(&format!(
-                "SELECT {}, CASE WHEN seat.session IS NULL THEN NULL \
+            read_alive: fill(format!(
+                "WITH {LIFE} SELECT {READING}, CASE WHEN seat.session IS NULL THEN NULL \
                  WHEN pg_try_advisory_lock_shared({SESSION_KEY}) THEN NOT pg_advisory_unlock_shared({SESSION_KEY}) \
-                 ELSE true END {from}",
-                reading!()
+                 ELSE true END {READ_FROM}"
             )),
-            insert: fill(&format!(
-                "WITH done AS ({INSERT} SELECT $1, $2, $3, $4, clock_timestamp(), NULL, NULL {ON_CONFLICT}), \
-                 {{floor}} SELECT {{identity}}, {{durable}}, pg_notify('{{channel}}', $5) FROM done"
+            insert: fill(format!(
+                "WITH {LIFE}, {PATIENT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
+                 clock_timestamp(), NULL, NULL FROM want, patient ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
             )),
-            update: fill(
-                "WITH {free}, done AS (UPDATE {schema}.seats SET record = $2, version = $3, token = $4, \
-                 written = clock_timestamp() WHERE name = $1 AND version = $6 AND EXISTS (SELECT 1 FROM free) \
-                 RETURNING 1), {floor} SELECT {identity}, {durable}, pg_notify('{channel}', $5) FROM done",
-            ),
-            // Whether it was written, and whether it would have been if nobody else had locked the row.
-            renew: fill(
-                "WITH {free}, done AS (UPDATE {schema}.seats SET record = $2, version = $3, \
-                 written = clock_timestamp() WHERE name = $1 AND version = $6 AND EXISTS (SELECT 1 FROM free) \
-                 RETURNING 1) SELECT EXISTS (SELECT 1 FROM done), EXISTS (SELECT 1 FROM {schema}.seats WHERE {condition}), \
-                 {durable}",
-            ),
-            insert_locked: fill(&format!(
-                "{LOCK}, done AS ({INSERT} SELECT $1, $2, $3, $4, clock_timestamp(), $8, $9 \
-                 FROM lock WHERE lock.taken {ON_CONFLICT}), {{floor}} {UNLOCK}"
+            update: fill(format!(
+                "WITH {LIFE}, {PATIENT}, {WANT}, {FREE}, done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
+                 version = free.version, token = free.token, written = clock_timestamp() FROM free, patient \
+                 WHERE seat.name = free.name AND seat.version = free.held \
+                 RETURNING seat.name, seat.version, seat.token), {FLOORED} {TOLD}"
             )),
-            update_locked: fill(&format!(
-                "{LOCK}, {{free_or_held}}, done AS (UPDATE {{schema}}.seats SET record = $2, version = $3, token = $4, \
-                 written = clock_timestamp(), session = $8, lock_id = $9 WHERE name = $1 AND version = $11 \
-                 AND EXISTS (SELECT 1 FROM free) RETURNING 1), {{floor}} {UNLOCK}"
+            // Those that were written, and those that would have been if nobody else had locked their rows.
+            renew: fill(format!(
+                "WITH {LIFE}, {WANT}, {FREE}, done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
+                 version = free.version, written = clock_timestamp() FROM free \
+                 WHERE seat.name = free.name AND seat.version = free.held RETURNING free.number) \
+                 SELECT (SELECT array_agg(number) FROM done), \
+                 CASE WHEN (SELECT count(*) FROM done) < (SELECT count(*) FROM want) THEN \
+                 (SELECT array_agg(want.number) FROM want, {{schema}}.seats AS seat, life WHERE {{condition}}) END, {{durable}}"
+            )),
+            insert_locked: fill(format!(
+                "WITH {LIFE}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
+                 clock_timestamp(), session, lock_id FROM lock WHERE taken ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
+            )),
+            update_locked: fill(format!(
+                "WITH {LIFE}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
+                 FROM lock, {{schema}}.seats AS seat, life WHERE seat.name = lock.name AND seat.version = lock.held \
+                 AND life.identity = lock.identity AND lock.taken FOR UPDATE OF seat SKIP LOCKED), \
+                 done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, version = free.version, \
+                 token = free.token, written = clock_timestamp(), session = free.session, lock_id = free.lock_id \
+                 FROM free WHERE seat.name = free.name AND seat.version = free.held \
+                 RETURNING seat.name, seat.version, seat.token), {FLOORED} {UNLOCK}"
             )),
             // `IS TRUE` has the locks looked up in a hash, where a join may compare each with every row.
             heartbeat: fill(
@@ -118,56 +123,87 @@ impl Statements {
                  AND (seat.lock_id IN (SELECT held.classid::int8 << 32 | held.objid::int8 FROM pg_locks AS held \
                  WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
                  AND held.pid = pg_backend_pid() \
-                 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()))) IS TRUE",
+                 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()))) IS TRUE"
+                    .to_owned(),
             ),
             forget: fill(
                 "WITH gone AS (DELETE FROM {schema}.seats WHERE name = $1 RETURNING name, token), \
                  notes AS (DELETE FROM {schema}.notes WHERE seat = $1), \
                  floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM gone \
                  ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token) \
-                 SELECT pg_notify('{channel}', $2) FROM gone",
+                 SELECT pg_notify('{channel}', $2) FROM gone"
+                    .to_owned(),
             ),
         }
     }
 }
 
+/// The life of the data, asked for once.
+const LIFE: &str = "life AS MATERIALIZED (SELECT {identity} AS identity)";
+
+/// How long to wait for another who is just writing what we would, in milliseconds. For this transaction
+/// only, and set before anything is written.
+pub(crate) const PATIENT: &str =
+    "patient AS MATERIALIZED (SELECT set_config('lock_timeout', '100', true) AS lock_timeout)";
+
+const WANT_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token \
+     FROM unnest($1, $2, $3, $4) AS want (name, record, version, token))";
+
+/// Each with the version that it must have, and the life of the data that this was read in.
+const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, held, identity, number \
+     FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY AS want (name, record, version, token, held, identity, number))";
+
+/// The same with the seat's lock, whether that is still to be taken, and the session that is to hold it.
+const WANT_LOCKED_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
+     to_lock, key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id \
+     FROM unnest($1, $2, $3, $4, $5, $6, $7) AS want (name, record, version, token, to_lock, key, session))";
+
+const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
+     to_lock, key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
+     held, identity FROM unnest($1, $2, $3, $4, $5, $6, $7, $9, $10) \
+     AS want (name, record, version, token, to_lock, key, session, held, identity))";
+
 const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, written, session, lock_id)";
 
-const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING 1";
+const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
 
-/// That a seat has the expected version (`$6`), in the expected life of the data (`$7`).
-const CONDITION: &str = "name = $1 AND version = $6 AND session IS NULL AND {identity} = $7";
+/// That a seat has the expected version, in the expected life of the data.
+const CONDITION: &str = "seat.name = want.name AND seat.version = want.held AND seat.session IS NULL \
+     AND life.identity = want.identity";
 
-/// The row, if it is as expected and nobody else is writing it.
-const FREE: &str = "free AS MATERIALIZED (SELECT 1 FROM {schema}.seats WHERE {condition} FOR UPDATE SKIP LOCKED)";
-
-/// The same, with the lock of the seat.
-const FREE_OR_HELD: &str = "free AS MATERIALIZED (SELECT 1 FROM {schema}.seats WHERE name = $1 AND version = $11 \
-     AND {identity} = $12 AND (SELECT taken FROM lock) FOR UPDATE SKIP LOCKED)";
+/// Those whose rows are as expected, and that nobody else is writing.
+const FREE: &str = "free AS MATERIALIZED (SELECT want.* FROM want, {schema}.seats AS seat, life \
+     WHERE {condition} FOR UPDATE OF seat SKIP LOCKED)";
 
 /// Tokens stay above this, also when the seat is gone.
-const FLOOR: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT $1, $4 FROM done \
+const FLOORED: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
      ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token)";
 
 /// For this transaction only.
 const DURABLE: &str = "CASE current_setting('synchronous_commit') WHEN 'off' \
      THEN set_config('synchronous_commit', 'local', true) END";
 
+/// The versions of those that were written; whoever listens is told.
+const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), count(told), min(durable) \
+     FROM (SELECT version, pg_notify('{channel}', 'h' || name)::text AS told, {durable} AS durable FROM done OFFSET 0) AS told";
+
 /// The two halves of a session's number, each a positive one of 31 bits.
 const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 2147483647)::int4";
 
-/// `$6`: whether the lock is still to be taken; `$7`: the lock.
-const LOCK: &str = "WITH lock AS MATERIALIZED (SELECT NOT $6 OR pg_try_advisory_lock($7) AS taken)";
+/// Takes the locks that are still to be taken, and can be had.
+const LOCK: &str = "lock AS MATERIALIZED (SELECT want.*, NOT to_lock OR pg_try_advisory_lock(key) AS taken FROM want)";
 
-/// Gives the lock back if it was taken for nothing, or is of no more use: `$8`, the session, is null in a
-/// seat that is given up. From the first seat on, the server ends a session that it has not heard from
-/// for `$10`.
-const UNLOCK: &str = "SELECT outcome.written, {identity}, {durable}, \
-     CASE WHEN outcome.taken AND CASE WHEN outcome.written THEN $8 IS NULL ELSE $6 END THEN pg_advisory_unlock($7) END, \
-     CASE WHEN outcome.written AND $8 IS NOT NULL AND $10 IS NOT NULL \
-     THEN set_config('idle_session_timeout', $10, false) END, \
-     CASE WHEN outcome.written THEN pg_notify('{channel}', $5)::text END \
-     FROM (SELECT lock.taken, EXISTS (SELECT 1 FROM done) AS written FROM lock OFFSET 0) AS outcome";
+/// Gives back each lock that was taken for nothing, or is of no more use, as in a seat that is given up.
+/// From the first seat on, the server ends a session that it has not heard from for `$8`.
+const UNLOCK: &str = "SELECT (SELECT identity FROM life), array_agg(version) FILTER (WHERE written), \
+     count(unlocked), count(told), min(durable), \
+     CASE WHEN bool_or(written AND session IS NOT NULL) AND $8 IS NOT NULL \
+     THEN set_config('idle_session_timeout', $8, false) END \
+     FROM (SELECT version, session, written, {durable} AS durable, \
+     CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE to_lock END THEN pg_advisory_unlock(key) END AS unlocked, \
+     CASE WHEN written THEN pg_notify('{channel}', 'h' || name)::text END AS told \
+     FROM (SELECT lock.*, done.version IS NOT NULL AS written FROM lock LEFT JOIN done ON done.version = lock.version \
+     OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
 /// What a version means to us.
 #[derive(Clone, Debug, PartialEq, Eq)]

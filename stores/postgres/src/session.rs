@@ -8,15 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap, record};
+use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap};
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::bells::Bell;
-use crate::faults;
-use crate::hello;
+use crate::leases::Write;
 use crate::link::{Dialer, Link};
-use crate::seats::{Mark, nonce_of, number_of};
+use crate::locks::{self, Locked, LockedInsert, LockedUpdate};
+use crate::seats::{Mark, nonce_of};
+use crate::{faults, hello};
 
 /// A connection that seats are held on, for elections of one lease.
 pub(crate) struct Session {
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub(crate) id: i64,
     lease: Duration,
     clock: Clock,
-    link: Link,
+    link: Arc<Link>,
     seats: Mutex<HashMap<SeatName, Arc<tokio::sync::Mutex<Hold>>>>,
     beats: Mutex<Beats>,
 }
@@ -55,7 +55,7 @@ struct Beat {
 
 impl Session {
     pub(crate) async fn open(dialer: &Dialer, lease: Duration, clock: Clock) -> Result<Self, StoreError> {
-        let link = dialer.dial(None).await?;
+        let link = Arc::new(dialer.dial(None).await?);
         if link.server.pooled {
             return Err(faults::pooler());
         }
@@ -118,49 +118,28 @@ impl Session {
         next: &Record,
     ) -> Result<Swap, StoreError> {
         let sent = self.clock.now();
-        let (name, json, nonce, token) = (seat.as_str(), record::to_json(next), nonce_of(next), number_of(next.token));
-        let bell = Bell::Holder.payload(seat);
-        let session = (!next.is_vacant()).then_some(self.id);
-        let idle = hello::idle_session_timeout(self.link.server.version, self.lease);
-        let (to_lock, lock_id) = (!hold.locked, session.map(|_| key));
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&name, Type::TEXT),
-            (&json, Type::TEXT),
-            (&nonce, Type::TEXT),
-            (&token, Type::INT8),
-            (&bell, Type::TEXT),
-            (&to_lock, Type::BOOL),
-            (&key, Type::INT8),
-            (&session, Type::INT8),
-            (&lock_id, Type::INT8),
-            (&idle, Type::TEXT),
-        ];
-        let statements = &self.link.server.seats;
-        let sql = match &expected {
-            None => &statements.insert_locked,
-            Some(mark) => {
-                params.extend([(&mark.nonce as _, Type::TEXT), (&mark.identity as _, Type::TEXT)]);
-                &statements.update_locked
-            }
+        let (nonce, session) = (nonce_of(next), (!next.is_vacant()).then_some(self.id));
+        let locked = Locked {
+            write: Write::new(seat, next),
+            to_lock: !hold.locked,
+            key,
+            session,
+            idle: hello::idle_session_timeout(self.link.server.version, self.lease),
         };
-        let rows = match self.bounded(sql, &params).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                // A lock that was taken stays when the transaction is rolled back.
-                if to_lock && !self.is_over() {
-                    self.unlock(key).await;
-                }
-                return Err(error);
+        let written = self.bounded(async {
+            match expected {
+                None => self.link.call(LockedInsert(locked)).await,
+                Some(mark) => self.link.call(LockedUpdate(locked, mark)).await,
             }
-        };
-        let Some(row) = rows.first().filter(|row| row.get(0)) else { return Ok(Swap::Lost) };
+        });
+        let Some(identity) = written.await? else { return Ok(Swap::Lost) };
         hold.locked = session.is_some();
         hold.won = self.clock.now();
         hold.nonce.clone_from(&nonce);
         if session.is_none() {
             lock(&self.seats).retain(|name, other| name != seat || Arc::strong_count(other) > 2);
         }
-        let version = Mark { nonce, identity: row.get(1), session }.version();
+        let version = Mark { nonce, identity, session }.version();
         Ok(Swap::Done { version, since: Some(sent), granted: Some(self.lease) })
     }
 
@@ -199,7 +178,7 @@ impl Session {
             let mut hold = hold.lock().await;
             if hold.locked && hold.nonce == nonce {
                 hold.locked = false;
-                session.unlock(key).await;
+                locks::unlock(&session.link, &[key]).await;
             }
         });
     }
@@ -243,24 +222,13 @@ impl Session {
 
     async fn ask(&self) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
-        let rows = self.bounded(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)]).await?;
+        let rows = self.bounded(self.link.query(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)])).await?;
         Ok(Beat { sent, held: rows.iter().map(|row| (row.get(0), row.get(1))).collect() })
     }
 
-    /// Gives a lock back that is not needed. If that fails, the session is ended rather than left with it.
-    async fn unlock(&self, key: i64) {
-        if self.bounded("SELECT pg_advisory_unlock($1)", &[(&key, Type::INT8)]).await.is_err() {
-            self.link.cut();
-        }
-    }
-
-    /// Runs a statement to its end, which is the session's if it takes a lease.
-    async fn bounded(
-        &self,
-        sql: &str,
-        params: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        match tokio::time::timeout(self.lease, self.link.query(sql, params)).await {
+    /// Waits for a statement to end, which is the session's end, too, if it takes a lease.
+    async fn bounded<T>(&self, statement: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.lease, statement).await {
             Ok(answer) => answer.map_err(|error| self.maybe_over(error)),
             Err(_) => {
                 self.link.cut();

@@ -47,12 +47,12 @@ impl Sessions {
         self.lock().live.get(&session).filter(|session| !session.is_over()).cloned()
     }
 
-    pub(crate) async fn read(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    pub(crate) async fn read(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
         if link.server.pooled {
             return Err(faults::pooler());
         }
-        let rows = leases::ask(link, &link.server.seats.read_alive, seat, reader).await?;
-        leases::glance(&rows, |row, record, session, lock_id| {
+        let row = leases::ask(link, seat, reader).await?;
+        leases::glance(&row, |row, record, session, lock_id| {
             if record.is_vacant() {
                 return Ok(Life::Over);
             }
@@ -66,7 +66,7 @@ impl Sessions {
                     self.key(seat)
                 )));
             }
-            let alive: Option<bool> = row.get(9);
+            let alive: Option<bool> = row.get(10);
             Ok(if alive == Some(true) { Life::Held } else { Life::Over })
         })
     }

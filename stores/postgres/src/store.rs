@@ -76,7 +76,7 @@ impl PostgresStore {
         self.clock.get().cloned().unwrap_or_default()
     }
 
-    async fn glance(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    async fn glance(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
         match &self.sessions {
             None => leases::read(link, seat, reader).await,
             Some(mode) => mode.sessions.read(link, seat, reader).await,
@@ -202,14 +202,14 @@ impl Store for PostgresStore {
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
         match &self.sessions {
-            None => leases::swap(&*self.line.link().await?, seat, expected, next).await,
+            None => leases::swap(&self.line.link().await?, seat, expected, next).await,
             Some(mode) => mode.sessions.swap(seat, expected, next, self.clock()).await,
         }
     }
 
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
         match &self.sessions {
-            None => leases::renew(&*self.line.link().await?, seat, held, record).await,
+            None => leases::renew(&self.line.link().await?, seat, held, record).await,
             Some(mode) => mode.sessions.renew(seat, held).await,
         }
     }
@@ -227,24 +227,24 @@ impl Store for PostgresStore {
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        leases::forget(&*self.line.link().await?, seat).await
+        leases::forget(&self.line.link().await?, seat).await
     }
 }
 
 impl Board for PostgresStore {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        board::put(&*self.line.link().await?, seat, note).await
+        board::put(&self.line.link().await?, seat, note).await
     }
 
-    async fn attend(&self, _process: Incarnation, _lifetime: Duration) -> Result<Attended, StoreError> {
-        Ok(Attended::Anew)
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        board::attend(&self.line.link().await?, process, lifetime).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        board::list(&*self.line.link().await?, seat, kind).await
+        board::list(&self.line.link().await?, seat, kind).await
     }
 
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        board::remove(&*self.line.link().await?, seat, kind, key).await
+        board::remove(&self.line.link().await?, seat, kind, key).await
     }
 }

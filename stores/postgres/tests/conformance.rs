@@ -55,7 +55,7 @@ impl Subject for Database {
 
     /// Room for a connection to be made within the time of one call while a dozen laws do so at once.
     fn lease(&self) -> Duration {
-        Duration::from_secs(2)
+        Duration::from_secs(3)
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {

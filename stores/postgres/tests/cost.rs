@@ -21,17 +21,22 @@ fn a_renewal_is_one_statement_and_a_follower_reads_once_a_lease() {
         let follower = stand(&server.url(), "jobs", &desk);
         // Both have settled down.
         tokio::time::sleep(common::LEASE * 2).await;
-        let before = (leader.counter.counts(), follower.counter.counts(), calls(&server, "%"));
+        let before =
+            (leader.counter.counts(), follower.counter.counts(), calls(&server, SEATS), calls(&server, ATTENDING));
         let leases = 6;
         tokio::time::sleep(common::LEASE * leases).await;
         let renewed = || leader.counter.counts().renewals - before.0.renewals;
-        let all = calls(&server, "%") - before.2;
+        let (all, attended) = (calls(&server, SEATS) - before.2, calls(&server, ATTENDING) - before.3);
         let (renewals, reads) = (renewed(), follower.counter.counts().reads - before.1.reads);
-        println!("{renewals} renewals and {reads} looks in {leases} leases were {all} statements");
+        println!(
+            "{renewals} renewals and {reads} looks in {leases} leases were {all} statements, and {attended} to attend"
+        );
         assert!(renewals >= 12, "{renewals}");
         assert!(reads <= u64::from(leases) + 3, "a follower has read {reads} times in {leases} leases");
-        // One for the one that asks, and one on its way while it does.
+        // A few are on their way while this is asked.
         assert!(all <= renewals + reads + 3, "{all} statements for {renewals} renewals and {reads} reads");
+        // Two processes, each three times a lease.
+        assert!(attended <= u64::from(leases) * 6 + 3, "attended {attended} times in {leases} leases");
     });
 }
 
@@ -57,6 +62,10 @@ fn one_heartbeat_serves_all_seats_of_a_session() {
         assert!(seats.iter().all(|seat| seat.is_leader()));
     });
 }
+
+/// Statements about seats, and those that tell that a process is there.
+const SEATS: &str = "%\"tenure\".seats%";
+const ATTENDING: &str = "WITH gone %";
 
 fn counting_server() -> Postgres {
     let server = PostgresSetup::new().with("shared_preload_libraries=pg_stat_statements").start();

@@ -287,13 +287,11 @@ fn works(url: &str) {
 
 fn held(token: u64) -> Record {
     Record {
-        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        token: Token::new(token),
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
         nonce: rand::random(),
-        unknown: Arc::default(),
+        ..Record::new(
+            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+            Token::new(token),
+            Duration::from_secs(15),
+        )
     }
 }

@@ -428,6 +428,8 @@ fn held(token: u64, incarnation: u128) -> Record {
         lease: PATIENCE,
         since_ms: None,
         heir: None,
+        priority: 0,
+        ranked: false,
         metadata: Arc::default(),
         nonce: rand::random(),
         unknown: Arc::default(),

@@ -3,7 +3,6 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use support::{stand, told, within};
@@ -355,14 +354,12 @@ async fn works(url: &str) {
 
 fn record(token: u64) -> Record {
     Record {
-        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        token: Token::new(token),
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
         nonce: rand::random(),
-        unknown: Arc::default(),
+        ..Record::new(
+            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+            Token::new(token),
+            Duration::from_secs(15),
+        )
     }
 }
 

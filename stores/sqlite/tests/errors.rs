@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -258,16 +257,11 @@ fn works(path: &Path) {
 }
 
 fn blank() -> Record {
-    Record {
-        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        token: Token::ZERO,
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
-        nonce: 0,
-        unknown: Arc::default(),
-    }
+    Record::new(
+        Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+        Token::ZERO,
+        Duration::from_secs(15),
+    )
 }
 
 /// A folder for one test, removed with it.

@@ -10,14 +10,17 @@
 //! engine does not give up the seat before that. What the guard is told to enforce is the moment that
 //! the engine counts on, moved with every renewal, less a margin.
 
+mod health;
 mod leave;
 mod signals;
 mod tell;
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tenure::{Election, ElectionOptions, Ended, Event, Events, Fault, Moment, Term, Work};
+use tenure::{Election, ElectionOptions, Elections, Ended, Event, Events, Fault, Moment, Term, Work};
 
+use self::health::{HealthCommand, Verdict};
 use self::leave::{Leave, exec_failure};
 use self::signals::Signals;
 use self::tell::Teller;
@@ -32,7 +35,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     // First of all, so that no signal is lost.
     let signals = Signals::listen()?;
     let elections = setup.elections()?;
-    let options = setup.options(&args.election).overlaid(args.options.overrides());
+    let options = setup.options(&args.election).overlaid(args.overrides());
     let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
     let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
     let timing = options.durations()?.check().map_err(tenure::Error::from)?;
@@ -44,16 +47,28 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
             tenure::span::show(margin)
         )));
     }
-    let election = elections.election(&args.election).options(options).start()?;
+    let health = HealthCommand::new(&args, &options)?;
+    let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
+    let mut builder = elections.election(&args.election).options(options);
+    let mut tell_candidate = None;
+    if let Some(health) = health {
+        tell_candidate = Some(health.candidate());
+        builder = builder.health_timeout(health.latest()).health(async move || health.ask().await);
+    }
+    let election = builder.start()?;
+    if let Some(tell) = tell_candidate {
+        let _ = tell.set(election.candidate().id.clone());
+    }
     let mut runner = Runner {
         events: election.events(),
+        verdict,
         keeper: start_guard(&election, &args)?,
         margin,
         teller: Teller::new(global, &args.election),
         works: false,
         guards: 1,
         asked: None,
-        lifeline: Box::new(move || elections.lifeline()),
+        elections,
         election,
         signals,
         args,
@@ -66,12 +81,13 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
 
 struct Runner {
     args: Run,
+    elections: Elections,
     election: Election,
     events: Events,
-    lifeline: Box<dyn Fn() -> Option<std::fs::File>>,
     keeper: Keeper,
     signals: Signals,
     teller: Teller,
+    verdict: Verdict,
     /// How long before the end of the hold nothing may be left.
     margin: Duration,
     /// The store has answered.
@@ -140,44 +156,43 @@ impl Runner {
     async fn lead(&mut self, term: &Term, work: Work) -> Result<Outcome, Failure> {
         let mut deadline = term.deadline();
         let mut moved_at = now();
-        let lifeline = (self.lifeline)();
-        self.keeper.start(term.token().get(), self.kill_at(deadline), lifeline.as_ref());
-        drop(lifeline);
         let mut course = Course::default();
-        let reliable = loop {
-            let overdue = self.overdue(deadline, moved_at);
-            tokio::select! {
-                biased;
-                signal = self.signals.next() => {
-                    let again = self.asked.is_some();
-                    self.on_signal(signal);
-                    if again && !self.keeper.kill_at(0) {
-                        break false;
+        let started = self.start(term.token().get(), deadline);
+        let reliable = started
+            && loop {
+                let overdue = self.overdue(deadline, moved_at);
+                tokio::select! {
+                    biased;
+                    signal = self.signals.next() => {
+                        let again = self.asked.is_some();
+                        self.on_signal(signal);
+                        if again && !self.keeper.kill_at(0) {
+                            break false;
+                        }
                     }
-                }
-                moved = term.deadline_moved(deadline) => {
-                    (deadline, moved_at) = (moved, now());
-                    if !self.keeper.kill_at(self.kill_at(deadline)) {
-                        break false;
+                    moved = term.deadline_moved(deadline) => {
+                        (deadline, moved_at) = (moved, now());
+                        if !self.keeper.kill_at(self.kill_at(deadline)) {
+                            break false;
+                        }
                     }
-                }
-                () = term.ending(), if !course.stopping => {
-                    course.stopping = true;
-                    self.keeper.stop();
-                }
-                news = self.keeper.news() => match news {
-                    None => break false,
-                    Some(News::Gone) => break true,
-                    Some(news) => if course.ends_by_itself(news) {
-                        // What it has left behind ends with the term.
-                        self.election.stop();
+                    () = term.ending(), if !course.stopping => {
+                        course.stopping = true;
+                        self.keeper.stop();
                     }
-                },
-                // The guard should have done it by then.
-                () = tokio::time::sleep(overdue) => break false,
-                event = next(&mut self.events) => self.on_event(&event)?,
-            }
-        };
+                    news = self.keeper.news() => match news {
+                        None => break false,
+                        Some(News::Gone) => break true,
+                        Some(news) => if course.ends_by_itself(news) {
+                            // What it has left behind ends with the term.
+                            self.election.stop();
+                        }
+                    },
+                    // The guard should have done it by then.
+                    () = tokio::time::sleep(overdue) => break false,
+                    event = next(&mut self.events) => self.on_event(&event)?,
+                }
+            };
         if !reliable {
             self.replace_guard().await?;
         }
@@ -188,6 +203,14 @@ impl Runner {
         // Only now may the seat be released.
         drop(work);
         Ok(course.outcome())
+    }
+
+    /// Has the command run, with the streams of this process. Returns whether the guard can be counted on.
+    fn start(&mut self, token: u64, deadline: Moment) -> bool {
+        let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let lifeline = self.elections.lifeline();
+        self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd))
     }
 
     async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {
@@ -207,7 +230,7 @@ impl Runner {
         loop {
             tokio::select! {
                 biased;
-                _ = self.election.stopped() => return,
+                () = self.elections.stopped() => return,
                 signal = self.signals.next() => {
                     if self.asked.replace(signal).is_some() {
                         return;
@@ -233,7 +256,7 @@ impl Runner {
             Event::LeaderChanged { .. } | Event::BecameLeader { .. } | Event::Recovered => self.works = true,
             _ => {}
         }
-        self.teller.event(event, self.election.candidate());
+        self.teller.event(event, self.election.candidate(), &self.verdict);
         Ok(())
     }
 

@@ -1,65 +1,121 @@
-//! `tenure step-down`: asks the leader to hand over.
+//! `tenure step-down`: asks the leader to hand over, to anybody or to one candidate.
+
+use std::time::Duration;
 
 use serde_json::json;
-use tenure::{Event, Leader};
+use tenure::{Error, Event, Events, Leader};
 
-use super::{leader_json, leader_words, print};
+use super::{leader_json, leader_words, print, printable};
 use crate::args::{Global, StepDown};
 use crate::failure::Failure;
 use crate::setup::Setup;
 
+/// How long a hand-over to a candidate is waited for, unless said otherwise: it takes as long as the
+/// leader's work needs to wrap up.
+const WAIT_FOR_HEIR: Duration = Duration::from_secs(30);
+
+/// How long to wait for the first sight of a leader that is known to be there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &StepDown) -> Result<u8, Failure> {
     let elections = setup.elections()?;
     if elections.look(&args.election).await?.leader.is_none() {
-        return tell(global, args, None, false).map(|()| 1);
+        return tell(global, args, None, None).map(|()| 1);
     }
     let observer = elections.observe(&args.election)?;
     let mut events = observer.events();
     // The observer must have seen the leader before it can ask it.
-    let seen = async {
-        while let Some(event) = events.next().await {
-            if matches!(event, Event::LeaderChanged { leader: Some(_) }) {
-                return;
-            }
-        }
-    };
-    let patience = std::time::Duration::from_secs(10);
-    if tokio::time::timeout(patience, seen).await.is_err() {
+    let seen = leader_that(&mut events, Option::is_some);
+    let Ok(Some(leader)) = tokio::time::timeout(PATIENCE, seen).await else {
         return Err(Failure::new("the leader is gone or the store does not answer: look again with `tenure status`"));
+    };
+    let asked = match &args.to {
+        None => observer.request_step_down().await?,
+        Some(to) => match observer.transfer_to(to).await {
+            // It has left in between.
+            Err(Error::NoLeader { .. }) => None,
+            asked => asked.map(|()| Some(leader))?,
+        },
+    };
+    let Some(leader) = asked else {
+        return tell(global, args, None, None).map(|()| 1);
+    };
+    let wait = args.wait.unwrap_or(if args.to.is_some() { WAIT_FOR_HEIR } else { Duration::ZERO });
+    if wait.is_zero() {
+        return tell(global, args, Some(&leader), None).map(|()| 0);
     }
-    let Some(leader) = observer.request_step_down().await? else {
-        return tell(global, args, None, false).map(|()| 1);
-    };
-    let Some(wait) = args.wait else {
-        return tell(global, args, Some(&leader), false).map(|()| 0);
-    };
-    let handed_over = async {
-        while let Some(event) = events.next().await {
-            if let Event::LeaderChanged { leader: now } = event
-                && now.is_none_or(|now| now.token != leader.token)
-            {
-                return;
-            }
+    let mut last = leader.token;
+    if let Some(to) = &args.to {
+        // Whoever was asked is the one that led then, which may be another than was seen before.
+        let look = elections.look(&args.election).await?;
+        if look.leader.as_ref().is_some_and(|now| is_named(now, to)) {
+            return tell(global, args, Some(&leader), Some(look.leader.as_ref())).map(|()| 0);
         }
-    };
-    if tokio::time::timeout(wait, handed_over).await.is_err() {
-        let who = leader_words(&leader);
-        return Err(Failure::new(format!("{who} was asked but still leads: look at its log, or wait longer")));
+        last = look.token;
     }
-    tell(global, args, Some(&leader), true).map(|()| 0)
+    let is_next = |now: &Option<Leader>| match now {
+        Some(now) => now.token > last,
+        // Vacant is handed over to nobody in particular.
+        None => args.to.is_none(),
+    };
+    let who = leader_words(&leader);
+    let Ok(next) = tokio::time::timeout(wait, leader_that(&mut events, is_next)).await else {
+        let wait = tenure::span::show(wait);
+        return Err(Failure::new(match &args.to {
+            None => format!("{who} was asked but still leads after {wait}: look at its log, or wait longer"),
+            Some(to) => {
+                format!("{who} was asked, but {to} does not lead after {wait}: look at their logs, or wait longer")
+            }
+        }));
+    };
+    match (&args.to, &next) {
+        (Some(to), Some(next)) if !is_named(next, to) => {
+            Err(Failure::new(format!("{who} has handed over, but {} leads instead of {to}", leader_words(next))))
+        }
+        _ => tell(global, args, Some(&leader), Some(next.as_ref())).map(|()| 0),
+    }
 }
 
-fn tell(global: &Global, args: &StepDown, asked: Option<&Leader>, handed_over: bool) -> Result<(), Failure> {
+fn is_named(leader: &Leader, name: &str) -> bool {
+    &*leader.candidate.id == name || leader.candidate.incarnation.to_string() == name
+}
+
+/// The next leader, or vacancy, of which this is true.
+async fn leader_that(events: &mut Events, is: impl Fn(&Option<Leader>) -> bool) -> Option<Leader> {
+    while let Some(event) = events.next().await {
+        if let Event::LeaderChanged { leader } = event
+            && is(&leader)
+        {
+            return leader;
+        }
+    }
+    None
+}
+
+/// Tells who was asked, and what is known of the next leader, if one was waited for.
+fn tell(
+    global: &Global,
+    args: &StepDown,
+    asked: Option<&Leader>,
+    next: Option<Option<&Leader>>,
+) -> Result<(), Failure> {
     if global.json {
-        let asked = asked.map(leader_json);
-        return print(json!({ "election": args.election, "asked": asked, "handed_over": handed_over }));
+        return print(json!({
+            "election": args.election,
+            "asked": asked.map(leader_json),
+            "to": args.to,
+            "handed_over": next.is_some(),
+            "leader": next.flatten().map(leader_json),
+        }));
     }
     if global.quiet {
         return Ok(());
     }
-    match asked {
-        None => print("nobody leads"),
-        Some(leader) if handed_over => print(format!("{} has handed over", leader_words(leader))),
-        Some(leader) => print(format!("asked {} to hand over", leader_words(leader))),
+    let Some(asked) = asked.map(leader_words) else { return print("nobody leads") };
+    match (&args.to, next) {
+        (Some(_), Some(Some(next))) => print(format!("{asked} has handed over: {} leads", leader_words(next))),
+        (_, Some(_)) => print(format!("{asked} has handed over")),
+        (Some(to), None) => print(format!("asked {asked} to hand over to {}", printable(to))),
+        (None, None) => print(format!("asked {asked} to hand over")),
     }
 }

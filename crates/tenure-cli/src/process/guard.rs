@@ -20,7 +20,10 @@ use std::sync::atomic::AtomicBool;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, setsid, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    setsid, wait,
+};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -29,11 +32,12 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use super::cgroup::Cgroup;
 use super::shim::Shim;
 use super::wire::{Exit, Heard, News, Order};
-use super::{family, now, wire};
+use super::{family, ignored_signals, now, wire};
 
-/// Guards the command `CMD ARGS…`. Standard input is the line to tenure.
-pub(crate) fn main(command: impl Iterator<Item = OsString>) -> ! {
-    let code = match Guard::new(command.collect()) {
+/// Guards the command: `PARENT_PID CMD ARGS…`. Standard input is the line to tenure.
+pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
+    let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
+    let code = match Guard::new(parent, args.collect()) {
         Ok(mut guard) => {
             guard.run();
             0
@@ -90,11 +94,21 @@ struct Job {
 }
 
 impl Guard {
-    fn new(command: Vec<OsString>) -> std::io::Result<Self> {
+    fn new(parent: Option<Pid>, command: Vec<OsString>) -> std::io::Result<Self> {
         // First of all: what asks a whole service or terminal to end is tenure's to hear. Handlers
-        // that do nothing, unlike ignored signals, are not passed on to the command.
+        // that do nothing, unlike ignored signals, are not passed on to the command. What was ignored
+        // from the start (`nohup`) stays so, for the command too.
+        let ignored = ignored_signals();
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            if !ignored.contains(signal) {
+                signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            }
+        }
+        // A guard that somebody has stopped wakes up when tenure is gone, and finds the line closed.
+        set_parent_process_death_signal(Some(Signal::CONT))?;
+        if getppid() != parent {
+            // It died before it was asked for. Nothing runs yet.
+            std::process::exit(0);
         }
         let (ended, wake) = UnixStream::pair()?;
         ended.set_nonblocking(true)?;
@@ -187,13 +201,13 @@ impl Guard {
         }
     }
 
-    fn start(&mut self, token: u64, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
+    fn start(&mut self, token: Option<u64>, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
         let mut cue: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         let mut understudy = self.understudy.take().map_or_else(|| Understudy::start(&self.command), Ok)?;
-        if understudy.shim.go(Some(token), &cue).is_err() {
+        if understudy.shim.go(token, &cue).is_err() {
             // Somebody has killed it while it waited.
             understudy = Understudy::start(&self.command)?;
-            understudy.shim.go(Some(token), &cue)?;
+            understudy.shim.go(token, &cue)?;
         }
         cue.clear();
         Ok(Job {

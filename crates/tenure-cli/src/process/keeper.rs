@@ -1,16 +1,20 @@
-//! Tenure's side of the guard: starts it, asks it, and stands in for it should it fail.
+//! Tenure's side of a guard: starts it, asks it, and stands in for it should it fail.
+//!
+//! There is one for the command, and one for the health command, if there is such a thing. Each kills
+//! only what was its own guard's: what a living guard guards is below that guard, so whatever else has
+//! come to this process was left by one that is dead.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -41,21 +45,35 @@ const PATIENCE: (u32, u64) = (2, 1_000_000_000);
 /// Above all that a store opens.
 const HIGH: i32 = 500;
 
+/// The guards of this process. Held while one is started, and while the children of this process are
+/// looked through for what to kill: nobody takes another's guard for something left behind.
+static GUARDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn guards() -> MutexGuard<'static, Vec<Pid>> {
+    GUARDS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 impl Keeper {
-    /// Starts a guard for this command. It waits, and costs next to nothing.
+    /// Starts a guard for this command. It waits, and costs next to nothing. To be called on a thread that
+    /// lives as long as the guard is needed.
     pub(crate) fn start_guard(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
         // Should the guard die, what it guarded comes to this process.
         family::adopt_orphans()?;
+        let mut guards = guards();
         let before = family::children();
         let (here, there) = wire::pair()?;
         let child = Command::new(MYSELF)
             .arg0("tenure")
             .arg(GUARD)
+            .arg(getpid().as_raw_nonzero().to_string())
             .args(command)
             .envs(variables.iter().copied())
             .stdin(Stdio::from(there))
             .stdout(Stdio::null())
             .spawn()?;
+        let guard = Pid::from_child(&child);
+        guards.push(guard);
+        drop(guards);
         // When this process is killed, the kernel lets go of its descriptors from the highest down, and for
         // some (inotify) it takes its time. The guard shall hear of it at once.
         let here = fcntl_dupfd_cloexec(&here, HIGH).unwrap_or(here);
@@ -64,16 +82,12 @@ impl Keeper {
             reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
         )]
         let line = AsyncFd::with_interest(here, Interest::READABLE)?;
-        Ok(Self {
-            guard: Pid::from_child(&child),
-            before,
-            line,
-            group: None,
-            inbox: VecDeque::new(),
-            over: false,
-            unheard: 0,
-            unheard_since: 0,
-        })
+        Ok(Self::new(guard, before, line))
+    }
+
+    fn new(guard: Pid, before: Vec<Pid>, line: AsyncFd<OwnedFd>) -> Self {
+        let inbox = VecDeque::new();
+        Self { guard, before, line, group: None, inbox, over: false, unheard: 0, unheard_since: 0 }
     }
 
     /// Has the guard get ready, so that the command can start at once.
@@ -81,13 +95,21 @@ impl Keeper {
         self.order(Order::Prepare);
     }
 
-    /// Has the command run, with the streams of this process.
-    pub(crate) fn start(&mut self, token: u64, kill_at: u64, lifeline: Option<&File>) {
-        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let mut descriptors = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        descriptors.extend(lifeline.map(AsFd::as_fd));
+    /// Has the command run: for a term, or for none; with these as its standard streams, and whatever tells
+    /// others that it lives. Returns whether the guard can be counted on.
+    #[must_use]
+    pub(crate) fn start(
+        &mut self,
+        token: Option<u64>,
+        kill_at: u64,
+        streams: [BorrowedFd<'_>; 3],
+        lifeline: Option<BorrowedFd<'_>>,
+    ) -> bool {
+        let descriptors: Vec<_> = streams.into_iter().chain(lifeline).collect();
         self.unheard = 0;
-        let _ = wire::send(self.line.get_ref(), &Order::Start { token, kill_at }.to_string(), &descriptors);
+        self.wake();
+        // A line that is full or closed leads nowhere: without this the term would go by, and nothing run.
+        wire::send(self.line.get_ref(), &Order::Start { token, kill_at }.to_string(), &descriptors).is_ok()
     }
 
     /// Tells by when nothing may be left. Returns whether the guard can be counted on.
@@ -100,8 +122,7 @@ impl Keeper {
         }
         self.unheard += 1;
         if self.unheard > 1 {
-            // Somebody may have stopped it.
-            let _ = kill_process(self.guard, Signal::CONT);
+            self.wake();
         }
         self.unheard <= PATIENCE.0 || now() - self.unheard_since < PATIENCE.1
     }
@@ -109,6 +130,11 @@ impl Keeper {
     /// Has the command asked to end.
     pub(crate) fn stop(&self) {
         self.order(Order::Stop);
+        self.wake();
+    }
+
+    /// Has a guard go on that somebody may have stopped.
+    pub(crate) fn wake(&self) {
         let _ = kill_process(self.guard, Signal::CONT);
     }
 
@@ -154,26 +180,69 @@ impl Keeper {
         let mut pause = Duration::from_millis(1);
         loop {
             family::reap(|_, _| {});
-            let family = self.family();
-            if family.is_empty() {
+            if !self.kill_family() {
                 break;
             }
-            family::kill(&family);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
         cgroup::clean_up_after(self.guard.as_raw_nonzero().get().unsigned_abs());
     }
 
-    /// The guard and, once that is gone, what it guarded: those children of this process that have not
-    /// been there before, as those of a shell that has become tenure were, and are of another session.
-    fn family(&self) -> Vec<Pid> {
-        let is_ours = |child: &Pid| !self.before.contains(child) && !family::is_in_my_session(*child);
-        family::children().into_iter().filter(|child| *child == self.guard || is_ours(child)).collect()
+    /// Kills the guard and, once that is gone, what it guarded: those children of this process that have
+    /// not been there before, as those of a shell that has become tenure were, are of another session, and
+    /// are no other guard. Returns whether there was any.
+    fn kill_family(&self) -> bool {
+        let mut guards = guards();
+        let is_ours =
+            |child: &Pid| !self.before.contains(child) && !guards.contains(child) && !family::is_in_my_session(*child);
+        let mut family = family::children();
+        family.retain(|child| *child == self.guard || is_ours(child));
+        family::kill(&family);
+        if family.is_empty() {
+            guards.retain(|guard| *guard != self.guard);
+        }
+        !family.is_empty()
     }
 
     fn order(&self, order: Order) {
         // A line that is full or closed shows in what is not answered.
         let _ = wire::send(self.line.get_ref(), &order.to_string(), &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// What tenure has of a guard whose end of the line is the other one.
+    fn keeper() -> (Keeper, OwnedFd) {
+        let (here, there) = wire::pair().unwrap();
+        #[allow(deprecated, reason = "as above")]
+        let line = AsyncFd::with_interest(here, Interest::READABLE).unwrap();
+        (Keeper::new(getpid(), Vec::new(), line), there)
+    }
+
+    fn start(keeper: &mut Keeper) -> bool {
+        let streams = [io::stdin(), io::stdin(), io::stdin()];
+        keeper.start(Some(7), 1, streams.each_ref().map(AsFd::as_fd), None)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_guard_that_is_gone_is_noticed_when_the_command_is_to_start() {
+        let (mut keeper, guard) = keeper();
+        assert!(start(&mut keeper));
+        assert!(matches!(wire::next_order(&guard), Heard::Said(Order::Start { token: Some(7), kill_at: 1 }, _)));
+        drop(guard);
+        assert!(!start(&mut keeper));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_guard_that_does_not_listen_is_noticed_when_the_command_is_to_start() {
+        let (mut keeper, _guard) = keeper();
+        while wire::send(keeper.line.get_ref(), &Order::Stop.to_string(), &[]).is_ok() {}
+        assert!(!start(&mut keeper));
     }
 }

@@ -17,9 +17,9 @@ use rustix::net::{
 pub(crate) enum Order {
     /// Get ready to run the command.
     Prepare,
-    /// Run the command for this term. Standard input, output and error come with it, and the
+    /// Run the command, for this term or for none. Standard input, output and error come with it, and the
     /// lifeline, if there is one.
-    Start { token: u64, kill_at: u64 },
+    Start { token: Option<u64>, kill_at: u64 },
     /// Everything must be gone by this moment.
     KillAt(u64),
     /// Ask the command to end.
@@ -66,7 +66,8 @@ impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prepare => f.write_str("prepare"),
-            Self::Start { token, kill_at } => write!(f, "start {token} {kill_at}"),
+            Self::Start { token: Some(token), kill_at } => write!(f, "start {token} {kill_at}"),
+            Self::Start { token: None, kill_at } => write!(f, "start - {kill_at}"),
             Self::KillAt(moment) => write!(f, "kill-at {moment}"),
             Self::Stop => f.write_str("stop"),
         }
@@ -78,7 +79,10 @@ impl Order {
         let words: Vec<&str> = text.split(' ').collect();
         Some(match words[..] {
             ["prepare"] => Self::Prepare,
-            ["start", token, kill_at] => Self::Start { token: token.parse().ok()?, kill_at: kill_at.parse().ok()? },
+            ["start", "-", kill_at] => Self::Start { token: None, kill_at: kill_at.parse().ok()? },
+            ["start", token, kill_at] => {
+                Self::Start { token: Some(token.parse().ok()?), kill_at: kill_at.parse().ok()? }
+            }
             ["kill-at", moment] => Self::KillAt(moment.parse().ok()?),
             ["stop"] => Self::Stop,
             _ => return None,
@@ -197,7 +201,8 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        for order in [Order::Prepare, Order::Start { token: 7, kill_at: u64::MAX }, Order::KillAt(0), Order::Stop] {
+        let starts = [Some(7), None].map(|token| Order::Start { token, kill_at: u64::MAX });
+        for order in [Order::Prepare, starts[0], starts[1], Order::KillAt(0), Order::Stop] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
         for news in [

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
@@ -178,6 +179,22 @@ impl World {
     }
 }
 
+/// Starts a candidate of this name with a probe for its command.
+pub(crate) fn stand(world: &World, id: &str, options: &[&str]) -> Running {
+    world.run(&[options, &["--candidate", id]].concat(), PROBE)
+}
+
+/// Who stands, the leader first.
+pub(crate) fn candidates(world: &World) -> Vec<Value> {
+    let listed = world.output(&["candidates", "--json", "jobs"]);
+    json_of(&listed)["candidates"].as_array().cloned().unwrap_or_default()
+}
+
+/// The candidate of this name, if it stands.
+pub(crate) fn candidate(world: &World, id: &str) -> Option<Value> {
+    candidates(world).into_iter().find(|status| status["candidate"] == id)
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) token: i32,
@@ -304,6 +321,11 @@ pub(crate) fn number(line: &str, at: usize) -> i32 {
 
 pub(crate) fn pid(line: &str, at: usize) -> Pid {
     Pid::from_raw(number(line, at)).unwrap()
+}
+
+pub(crate) fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr)))
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

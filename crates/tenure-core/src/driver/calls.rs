@@ -1,22 +1,20 @@
 //! Calls to the store, on behalf of one election each.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
-use serde::{Deserialize, Serialize};
-use tenure_protocol::{Change, Input, Leader, Moment, Reading, Record, Request, Seat, Swap, Token, Version};
+use tenure_protocol::{Candidate, Change, Moment, Reading, Record, Request, Seat, Standing, Swap, Token, Version};
 use tokio::sync::oneshot;
 
 use super::lanes::{Lane, Waiting};
 use super::{Driver, Due, ElectionId, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
-use crate::{Error, Note, NoteKind, SeatName, Seen, StoreError};
+use crate::{Attended, Error, SeatName, Seen, StoreError};
 
 /// How long somebody who asks once waits for the store.
 const ONE_OFF: Duration = Duration::from_secs(10);
@@ -27,7 +25,13 @@ pub(super) enum Answer {
     Written(Result<Swap, StoreError>),
     Changed(Change),
     Requests(Vec<Request>),
+    Roster(Vec<Standing>),
+    /// Whom to hand over to, and the term that is to end.
+    Heir(Result<(Candidate, Token), Error>, oneshot::Sender<Result<(), Error>>),
     StopAsked,
+    /// Of the process, and not of one election: it has attended, or told of itself.
+    Attended(Result<Attended, StoreError>),
+    Noticed(SeatName, Result<(), StoreError>),
 }
 
 pub(super) type Pending = Abortable<BoxFuture<'static, (ElectionId, u64, Answer)>>;
@@ -91,65 +95,6 @@ impl Driver {
         self.entries.get_mut(&election).expect("it is being stepped").watch = Some(watch);
     }
 
-    /// Reads the requests on the board and takes them off it: they were meant for us.
-    pub(super) fn read_board(&mut self, election: ElectionId, inputs: &mut VecDeque<Input>) {
-        if self.store.board().is_none() {
-            return inputs.push_back(Input::Requests(Vec::new()));
-        }
-        let (store, seat) = (self.store.clone(), self.seat(election));
-        let read = self.in_time(election, async move {
-            let Some(board) = store.board() else { return Ok(Vec::new()) };
-            let notes = board.list(&seat, NoteKind::Request).await?;
-            let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
-            for note in notes {
-                // What stays is read again, and does no harm: a request is for one term alone.
-                if let Err(error) = board.remove(&seat, NoteKind::Request, &note.key).await {
-                    tracing::debug!(%seat, %error, "a request could not be taken off the board");
-                }
-            }
-            Ok(requests)
-        });
-        let name = self.seat(election);
-        let board = self.call(election, async move {
-            Answer::Requests(read.await.unwrap_or_else(|error| {
-                tracing::debug!(election = %name, %error, "the board could not be read");
-                Vec::new()
-            }))
-        });
-        self.entries.get_mut(&election).expect("it is being stepped").board = Some(board);
-    }
-
-    pub(super) fn request_step_down(
-        &mut self,
-        election: ElectionId,
-        reply: oneshot::Sender<Result<Option<Leader>, Error>>,
-    ) {
-        let Some(entry) = self.entries.get(&election) else { return };
-        if self.store.board().is_none() {
-            let problem = "has no board: ask the leader in another way".to_owned();
-            return drop(reply.send(Err(Error::Unsupported { store: self.store.promises().store, problem })));
-        }
-        let Some(leader) = entry.shared.state().leader.clone() else { return drop(reply.send(Ok(None))) };
-        let form = RequestForm::StepDown { token: leader.token.get(), by: entry.shared.candidate.id.to_string() };
-        let note = Note {
-            kind: NoteKind::Request,
-            key: format!("{:016x}", rand::random::<u64>()),
-            value: serde_json::to_string(&form).expect("strings and numbers always have a JSON form"),
-            lifetime: entry.rules.timing.lease(),
-        };
-        let (store, seat) = (self.store.clone(), self.seat(election));
-        let put = self.in_time(election, async move {
-            match store.board() {
-                Some(board) => board.put(&seat, &note).await,
-                None => Ok(()),
-            }
-        });
-        tokio::spawn(async move {
-            let answer = put.await.map(|()| Some(leader)).map_err(|error| Error::Store(error.into()));
-            let _ = reply.send(answer);
-        });
-    }
-
     pub(super) fn look(&self, seat: SeatName, reply: oneshot::Sender<Result<Reading, Error>>) {
         let store = self.store.clone();
         self.one_off(reply, async move { store.read(&seat).await });
@@ -161,7 +106,7 @@ impl Driver {
     }
 
     /// A call that belongs to no election, under a time-out for people who wait.
-    fn one_off<T: Send + 'static>(
+    pub(super) fn one_off<T: Send + 'static>(
         &self,
         reply: oneshot::Sender<Result<T, Error>>,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -220,7 +165,7 @@ impl Driver {
     }
 
     /// A call beside the election's one, under a time-out of its own.
-    fn in_time<T: Send + 'static>(
+    pub(super) fn in_time<T: Send + 'static>(
         &self,
         election: ElectionId,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -229,7 +174,7 @@ impl Driver {
         self.before(until, "the board did not answer in time", call)
     }
 
-    fn before<T: Send + 'static>(
+    pub(super) fn before<T: Send + 'static>(
         &self,
         until: Moment,
         late: &'static str,
@@ -245,12 +190,12 @@ impl Driver {
         }
     }
 
-    fn next_number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    fn seat(&self, election: ElectionId) -> SeatName {
+    pub(super) fn seat(&self, election: ElectionId) -> SeatName {
         self.entries[&election].shared.name.clone()
     }
 }
@@ -289,21 +234,6 @@ pub(super) fn spawn_signal_listener(reply: oneshot::Sender<()>) {
     });
 }
 
-/// A request as it stands on the board.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "snake_case")]
-enum RequestForm {
-    StepDown { token: u64, by: String },
-}
-
-impl RequestForm {
-    /// `None` if it is not known to this version.
-    fn parse(text: &str) -> Option<Request> {
-        let Self::StepDown { token, .. } = serde_json::from_str(text).ok()?;
-        Some(Request::StepDown { token: Token::new(token) })
-    }
-}
-
-fn wall_ms() -> Option<u64> {
+pub(super) fn wall_ms() -> Option<u64> {
     SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_millis().try_into().ok()
 }

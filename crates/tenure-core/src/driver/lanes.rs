@@ -16,7 +16,8 @@ use super::calls::Answer;
 use crate::store::BoxFuture;
 
 /// How many calls may be under way: enough to keep a store busy that is far away, few enough for a store
-/// nearby to answer within the shortest time-out.
+/// nearby to answer within the shortest time-out. Calls that keep a term have as many places again, so that
+/// others which hang cannot hold them up.
 const MOST: usize = 512;
 
 /// Calls that wait for others to be answered.
@@ -47,10 +48,9 @@ impl Lanes {
     /// The next call to make, if there is a place for it.
     pub(super) fn next(&mut self) -> Option<(Waiting, Lane)> {
         // Only the engine's thread counts.
-        if self.underway.load(Ordering::Relaxed) >= MOST {
-            return None;
-        }
-        let call = self.first.pop_front().or_else(|| self.then.pop_front())?;
+        let underway = self.underway.load(Ordering::Relaxed);
+        let first = if underway < 2 * MOST { self.first.pop_front() } else { None };
+        let call = first.or_else(|| if underway < MOST { self.then.pop_front() } else { None })?;
         self.underway.fetch_add(1, Ordering::Relaxed);
         Some((call, Lane(self.underway.clone())))
     }
@@ -75,9 +75,14 @@ mod tests {
         let mut taken: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
         assert_eq!(taken.len(), MOST);
         assert_eq!((taken[0].0.number, taken[1].0.number), (9999, 0));
-        taken.pop();
+        // However many others are under way, a renewal finds a place.
+        lanes.wait(true, call(8888));
+        taken.extend(lanes.next());
+        assert_eq!(taken.last().map(|(call, _)| call.number), Some(8888));
+        taken.truncate(MOST - 1);
         assert_eq!(lanes.next().map(|(call, _lane)| call.number), Some(MOST as u64 - 1));
-        taken.clear();
-        assert!(lanes.next().is_some() && lanes.next().is_none());
+        (0..3 * MOST as u64).for_each(|number| lanes.wait(true, call(number)));
+        taken.extend(std::iter::from_fn(|| lanes.next()));
+        assert_eq!(taken.len(), 2 * MOST);
     }
 }

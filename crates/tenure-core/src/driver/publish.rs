@@ -26,6 +26,7 @@ impl Entry {
             }
             Action::Ended { token, why } => self.on_ended(token, why),
             Action::Overran { token } => self.on_overran(token),
+            Action::Fit(fit) => self.on_fit(fit),
             Action::Leader(leader) => self.on_leader(leader),
             Action::BidSettled(bid) => self.on_bid_settled(bid),
             Action::Failing(fault) => self.on_failing(fault),
@@ -38,6 +39,8 @@ impl Entry {
             | Action::Renew { .. }
             | Action::Watch { .. }
             | Action::ReadBoard
+            | Action::ReadRoster
+            | Action::Ask(_)
             | Action::WakeAt(_)
             | Action::Stopped(_) => unreachable!("done by the driver"),
         }
@@ -110,7 +113,7 @@ impl Entry {
     fn on_overran(&self, token: Token) {
         let shared = &self.shared;
         error!(election = %shared.name, candidate = %shared.candidate, %token, "work is still running though its term is over");
-        self.tell(Event::Overran { token });
+        self.tell_and(Event::Overran { token }, |state| state.overran = Some(token));
         if self.on_overrun == OnOverrun::Abort {
             eprintln!(
                 "tenure: work of term {token} of {:?} overran: ending the process, as asked",
@@ -118,6 +121,16 @@ impl Entry {
             );
             std::process::abort();
         }
+    }
+
+    fn on_fit(&self, healthy: bool) {
+        let shared = &self.shared;
+        if healthy {
+            info!(election = %shared.name, candidate = %shared.candidate, "is well again");
+        } else {
+            warn!(election = %shared.name, candidate = %shared.candidate, "is not well enough to lead");
+        }
+        self.tell_and(Event::HealthChanged { healthy }, |state| state.unfit = !healthy);
     }
 
     fn on_leader(&self, mut leader: Option<Leader>) {
@@ -161,7 +174,12 @@ impl Entry {
         } else {
             warn!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store fails");
         }
-        self.tell_and(Event::Error { error: error.clone() }, |state| state.failing = Some(error));
+        self.tell_and(Event::Error { error: error.clone() }, |state| {
+            if state.failing.is_none() {
+                state.failing_since = shared.clock.now();
+            }
+            state.failing = Some(error);
+        });
     }
 
     pub(super) fn publish_stopped(mut self, why: Ended) {
@@ -181,10 +199,6 @@ impl Entry {
             // The machine itself refuses: there is no higher token.
             Arc::new(StoreError::denied("the seat has the highest token there is: remove it, or use another name"))
         })
-    }
-
-    fn tell(&self, event: Event) {
-        self.tell_and(event, |_| {});
     }
 
     fn tell_and(&self, event: Event, change: impl FnOnce(&mut crate::election::State)) {

@@ -127,6 +127,7 @@ fn label(why: Why) -> &'static str {
         Why::SeatLost => "seat_lost",
         Why::SessionOver => "session_over",
         Why::SteppedDown => "stepped_down",
+        Why::Unhealthy => "unhealthy",
         Why::Released => "released",
         Why::Stopped => "stopped",
         Why::EngineGone => "engine_gone",

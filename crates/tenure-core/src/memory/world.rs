@@ -258,14 +258,5 @@ impl Slot {
 }
 
 fn blank() -> Record {
-    Record {
-        holder: None,
-        token: Token::ZERO,
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
-        nonce: 0,
-        unknown: Arc::default(),
-    }
+    Record::new(None, Token::ZERO, Duration::from_secs(15))
 }

@@ -18,7 +18,7 @@ impl Machine {
                 return false;
             }
         };
-        self.on_answer(out);
+        self.on_answer(now, out);
         self.doubt = false;
         self.look_at = None;
         if self.sight.read(sent, now, reading, &self.rules.timing) {
@@ -64,14 +64,17 @@ impl Machine {
         };
         match answer {
             Ok(Swap::Done { version, since, granted }) => {
-                self.on_answer(out);
+                self.on_answer(now, out);
                 self.setbacks = 0;
+                if matches!(kind, Kind::Bid(_) | Kind::Renew(_, true)) {
+                    self.turn.rewrite = false;
+                }
                 let lease = granted.map_or(self.rules.timing.lease(), |granted| granted.min(self.rules.timing.lease()));
                 // Counted from the send, or from the send of the heartbeat that the seat stands on.
                 let since = since.map_or(sent, |since| since.min(sent));
                 let deadline = since + self.rules.timing.hold_of(lease);
                 match kind {
-                    Kind::Bid(record) | Kind::Renew(record) => {
+                    Kind::Bid(record) | Kind::Renew(record, _) => {
                         self.on_kept(now, record, version, since, deadline, out);
                     }
                     Kind::Vacate(record) => {
@@ -83,7 +86,7 @@ impl Machine {
                 }
             }
             Ok(Swap::Lost) => {
-                self.on_answer(out);
+                self.on_answer(now, out);
                 self.on_setback(now);
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);
@@ -172,9 +175,10 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_answer(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn on_answer(&mut self, now: Moment, out: &mut Vec<Action>) {
         self.faults = 0;
         if self.failing.take().is_some() {
+            self.turn.unsettle(now);
             out.push(Action::Recovered);
         }
     }

@@ -46,11 +46,13 @@ impl Machine {
             && self.wants_to_stand()
             && now >= self.sight.waited_out_at()
             && self.sight.free(&self.rules) == Free::Now
+            && self.is_my_turn(now, out)
         {
             return self.bid(now, out);
         }
         if looked {
             self.settle_bid(Bid::Taken, out);
+            self.ask_leader(now, out);
         }
         let look_at = match self.look_at {
             Some(at) => at,
@@ -72,8 +74,9 @@ impl Machine {
         if let Free::At(free) = self.sight.free(&self.rules) {
             at = at.min(free);
         }
-        for obstacle in [Some(self.sight.waited_out_at()), self.held_back.map(|held| held.until)].into_iter().flatten()
-        {
+        let obstacles =
+            [Some(self.sight.waited_out_at()), self.held_back.map(|held| held.until), self.free_for_all_at()];
+        for obstacle in obstacles.into_iter().flatten() {
             if obstacle > now {
                 at = at.min(obstacle);
             }
@@ -83,10 +86,12 @@ impl Machine {
 
     /// Whether it would take the seat if it could.
     pub(super) fn wants_to_stand(&self) -> bool {
-        (self.rules.stands || self.bidding)
-            && self.stopping.is_none()
-            && self.undrained.is_none()
-            && self.held_back.is_none()
+        (self.rules.stands || self.bidding) && self.may_stand()
+    }
+
+    /// Whether nothing keeps it from leading.
+    pub(super) fn may_stand(&self) -> bool {
+        self.stopping.is_none() && self.undrained.is_none() && self.held_back.is_none() && self.is_fit()
     }
 
     /// Whether nothing of ours is left, or nothing can be done about it any more.
@@ -135,7 +140,8 @@ impl Machine {
 
     pub(super) fn renewal_due(&self, hold: &Hold) -> Moment {
         let timing = &self.rules.timing;
-        (hold.since + timing.renew_every()).max(hold.kept_at + timing.retry_every()).max(self.paused_until)
+        let due = (hold.since + timing.renew_every()).max(hold.kept_at + timing.retry_every());
+        if self.turn.rewrite { self.paused_until } else { due.max(self.paused_until) }
     }
 
     pub(super) fn read(&mut self, now: Moment, out: &mut Vec<Action>) {
@@ -161,8 +167,9 @@ impl Machine {
     pub(super) fn renew(&mut self, now: Moment, token: Token, held: Version, out: &mut Vec<Action>) {
         let record = self.record(token, true);
         self.wrote_at = now;
-        self.call = Some(Call { kind: Kind::Renew(record.clone()), sent: now });
-        out.push(Action::Renew { held, record });
+        let rewrite = self.turn.rewrite;
+        self.call = Some(Call { kind: Kind::Renew(record.clone(), rewrite), sent: now });
+        out.push(if rewrite { Action::Swap { expected: Some(held), record } } else { Action::Renew { held, record } });
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
@@ -172,12 +179,16 @@ impl Machine {
     }
 
     pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
+        // A later term's seat, or an earlier one's that came back, has no heir.
+        let heir = self.turn.heir.as_ref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
         Record {
             holder: held.then(|| self.me.clone()),
             token,
             lease: self.rules.timing.lease(),
             since_ms: None,
-            heir: None,
+            heir,
+            priority: if held { self.rules.priority } else { 0 },
+            ranked: self.says_ranked(),
             metadata: if held { self.rules.metadata.clone() } else { Default::default() },
             nonce: self.dice.roll(),
             unknown: self.sight.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),

@@ -93,7 +93,7 @@ impl Machine {
     }
 
     pub(super) fn next_wake(&self, now: Moment) -> Option<Moment> {
-        let mut wakes = [None; 5];
+        let mut wakes = [None; 6];
         let may_call = self.call.is_none();
         match &self.stage {
             Stage::Leading(hold) => {
@@ -123,6 +123,7 @@ impl Machine {
             .filter(|undrained| !undrained.told)
             .map(|undrained| undrained.since + self.rules.timing.overrun_slack());
         wakes[4] = (self.watched.is_none() && self.watch_at > now).then_some(self.watch_at);
+        wakes[5] = self.fit_again_at();
         wakes.into_iter().flatten().min()
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Sort {
     Bid,
     /// A renewal, a release or a heartbeat.
     Keep,
+    /// Something on the board.
+    Side,
 }
 
 /// At most this many writes, and as many reads, fail in gentle weather until one succeeds: two renewals
@@ -47,7 +49,12 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let cut_off = world.now < world.nodes[node].cut_off_until;
     let more = if plan.weather == Weather::Focused { 2 } else { 1 };
     let failed = &mut world.nodes[node].failed;
-    let failed = if sort == Sort::Read { &mut failed.1 } else { &mut failed.0 };
+    let mut uncounted = 0;
+    let failed = match sort {
+        Sort::Read => &mut failed.1,
+        Sort::Bid | Sort::Keep => &mut failed.0,
+        Sort::Side => &mut uncounted,
+    };
     let dice = &mut world.dice;
     let mut fate = Fate { there: one_way(dice, latency), back: one_way(dice, latency), ..Fate::default() };
     let mut struck = Vec::new();
@@ -56,6 +63,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     }
     if cut_off {
         fate.request_lost = true;
+        world.trouble(node);
         return fate;
     }
     if faults.has(FaultKind::Loss) && dice.chance(150 * more) && (!gentle || *failed < FAILURES) {
@@ -77,7 +85,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
         fate.back += dice.below(lease / 12);
         struck.push(FaultKind::Delay);
     }
-    if faults.has(FaultKind::LateEffects) && sort != Sort::Read && dice.chance(100 * more) {
+    if faults.has(FaultKind::LateEffects) && matches!(sort, Sort::Bid | Sort::Keep) && dice.chance(100 * more) {
         // What is under way when quiet falls lands soon after.
         fate.there += dice.below(lease * 3).min(until_quiet);
         struck.push(FaultKind::LateEffects);
@@ -85,6 +93,9 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     if faults.has(FaultKind::Refusals) && dice.chance(80 * more) {
         fate.refused = Some(if dice.chance(200) { Fault::Denied } else { Fault::Refused });
         struck.push(FaultKind::Refusals);
+    }
+    if !struck.is_empty() && sort != Sort::Side {
+        world.trouble(node);
     }
     for fault in struck {
         world.count(fault);

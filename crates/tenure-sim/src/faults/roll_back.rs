@@ -1,7 +1,6 @@
 //! The seat is set back to what it was some writes ago.
 //!
-//! Guard: as for deletion. And with `takeover=instant`, no bid from before it lands after it (see
-//! `World::is_held_back`).
+//! Guard: as for deletion.
 
 use crate::world::World;
 

@@ -13,6 +13,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
         return false;
     }
     world.say(Some(node), || format!("its session {session} is ended by the store"));
+    world.trouble(node);
     world.session_is_over(session);
     true
 }

@@ -11,6 +11,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
     let loses = world.dice.chance(600) && (world.everyone_knows_the_seat() || gives_itself_away(world));
     world.store.shelf_mut().identity += 1;
     world.say(None, || "the store restarts under another identity".into());
+    world.trouble_all();
     if loses {
         roll_back::roll_back(world);
     }

@@ -1,5 +1,5 @@
 //! A term that begins has a higher token than every term that began before it; and every bid is above
-//! whatever its candidate has seen.
+//! whatever its candidate has seen. (Writing anew what it was seen to hold is not a bid.)
 //!
 //! Not promised: with `takeover=instant`, a term that begins on a session that the store has just
 //! ended before its time, which its node cannot know yet.
@@ -25,6 +25,7 @@ impl Invariant for TokensRise {
         if let Action::Swap { record, .. } = action
             && !record.is_vacant()
             && record.token <= node.highest_seen
+            && node.seen != Some(Some((Some(node.me.incarnation), record.token)))
         {
             return Err(format!("{} bid for term {} having seen {}", node.me, record.token, node.highest_seen));
         }

@@ -6,6 +6,7 @@
 
 use tenure_protocol::{Action, Input, Stopped, Token};
 
+use super::board::Errand;
 use super::{Event, World};
 use crate::clock::{Time, nanos};
 use crate::faults::FaultKind;
@@ -19,7 +20,10 @@ impl World {
         match action {
             Action::Read | Action::Swap { .. } | Action::Renew { .. } => self.send(nr, action),
             Action::Watch { seat, requests } => self.watch(nr, seat.clone(), *requests),
-            Action::ReadBoard => self.read_board(nr),
+            Action::ReadBoard => self.call_board(nr, Errand::Requests),
+            Action::ReadRoster => self.call_board(nr, Errand::Roster),
+            Action::Ask(request) => self.call_board(nr, Errand::Ask(request.clone())),
+            Action::Fit(fit) => self.announce(nr, *fit),
             Action::WakeAt(moment) => {
                 self.nodes[nr].wake = Some(*moment);
                 let lag = self.dice.below(nanos(self.plan.latency) / 4);
@@ -35,6 +39,7 @@ impl World {
             Action::Extended { token, until } => {
                 if let Some(term) = self.nodes[nr].term.as_mut().filter(|term| term.token == *token) {
                     term.until = *until;
+                    term.session = won_on.or(term.session);
                 }
             }
             Action::Ending { token, why, by } => {
@@ -46,6 +51,7 @@ impl World {
             }
             Action::Ended { token, .. } => {
                 self.nodes[nr].term = None;
+                self.stand_back(nr);
                 // What can be cut is dropped here, and returns a moment later.
                 if self.nodes[nr].work.iter().any(|work| work.token == *token && work.cuttable) {
                     self.after(1000, Event::Arrive(nr, life, Arrival::Returned(*token)));
@@ -79,6 +85,7 @@ impl World {
 
     /// A stopped election leaves its process, which starts another one later.
     pub(super) fn gone(&mut self, nr: NodeNr) {
+        self.leave_roster(nr);
         self.kill(nr);
         let delay = self.dice.below(nanos(self.plan.longest_lease()) * 2);
         self.start_in(nr, delay);

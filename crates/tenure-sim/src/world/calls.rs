@@ -96,12 +96,15 @@ impl World {
         }
     }
 
-    /// Not promised: with `takeover=instant`, a bid from before a loss that lands after it. To a third it
-    /// looks like a rightful successor, and the end of *its* session like the end of the only leader.
+    /// Not promised: where a holder's end is taken for granted at once, a bid from before a loss that lands
+    /// after it. To a third it looks like a rightful successor, and *its* end like the end of the only leader.
+    ///
+    /// And on one machine, a process that is gone writes nothing any more.
     fn is_held_back(&self, call: &Call) -> bool {
-        self.plan.kind == Kind::SessionInstant
+        let stale = self.plan.kind.takes_over_at_once()
             && matches!(call.op, Op::Swap(_))
-            && self.lost_at.is_some_and(|lost| call.sent < lost)
+            && self.lost_at.is_some_and(|lost| call.sent < lost);
+        stale || (self.plan.kind == Kind::Lock && self.nodes[call.node].life != call.life)
     }
 
     pub(super) fn take_effect(&mut self, id: u64) {

@@ -6,9 +6,10 @@ use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, Readin
 
 use super::{Event, World};
 use crate::clock::{LocalClock, Time, nanos};
+use crate::health::Health;
 use crate::invariants::What;
 use crate::node::{Arrival, Node, NodeNr};
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan};
 use crate::store::session_in;
 
 /// A process that has not started yet.
@@ -35,6 +36,8 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         identity: 0,
         failed: (0, 0),
         cut_off_until: 0,
+        health: Health::default(),
+        untroubled_at: 0,
     }
 }
 
@@ -60,6 +63,8 @@ impl World {
         fresh.machine = Some((self.make)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
         self.nodes[nr] = fresh;
         self.say(Some(nr), || format!("starts (life {life})"));
+        self.trouble(nr);
+        self.announce(nr, true);
         if self.plan.kind.has_sessions() {
             self.send_beat(nr, life);
         }
@@ -69,6 +74,7 @@ impl World {
     /// The process is gone, with its work, without a word.
     pub(crate) fn kill(&mut self, nr: NodeNr) {
         self.check(&What::Gone(nr));
+        self.fade_from_roster(nr);
         let node = &mut self.nodes[nr];
         node.machine = None;
         node.term = None;
@@ -78,10 +84,16 @@ impl World {
         node.session = None;
         node.inbox.clear();
         node.life += 1;
+        let who = node.me.incarnation;
+        self.store.process_gone(who);
+        if self.plan.kind == Kind::Lock {
+            self.holder_changed();
+        }
     }
 
     pub(crate) fn pause(&mut self, nr: NodeNr, lasts: Time) {
         self.nodes[nr].paused = true;
+        self.fade_from_roster(nr);
         self.say(Some(nr), || format!("stands still for {:.1} s", lasts as f64 / 1e9));
         self.after(lasts, Event::Resume(nr, self.nodes[nr].life));
     }
@@ -92,6 +104,8 @@ impl World {
         }
         self.nodes[nr].paused = false;
         self.say(Some(nr), || "goes on".into());
+        self.trouble(nr);
+        self.announce_again(nr);
         // What it believes before it has taken anything in.
         self.check(&What::Resumed);
         let mut waiting: Vec<Arrival> = self.nodes[nr].inbox.drain(..).collect();
@@ -193,6 +207,11 @@ impl World {
             Input::Written(Ok(Swap::Done { version, .. })) => session_in(version),
             _ => None,
         };
+        self.check(&What::TakesIn(nr, &input));
+        if let Input::Health(score) = input {
+            let Node { health, rules, .. } = &mut self.nodes[nr];
+            health.report(now, score, rules);
+        }
         let mut out = Vec::new();
         machine.step(now, input, &mut out);
         self.nodes[nr].machine = Some(machine);

@@ -1,6 +1,6 @@
-//! The store's push, which may be lost where it is only a hint, and its board.
+//! The store's push, which may be lost where it is only a hint and something goes wrong.
 
-use tenure_protocol::{Change, Input, Life, Push, Request, Seat};
+use tenure_protocol::{Change, Input, Life, Push, Seat};
 
 use super::{Event, World};
 use crate::clock::nanos;
@@ -30,16 +30,11 @@ impl World {
         self.push_to(nr);
     }
 
-    /// The seat may name another holder: whoever watches is told.
+    /// The seat may name another holder, or a request lies on the board: whoever watches is told.
     pub(crate) fn holder_changed(&mut self) {
         for nr in 0..self.nodes.len() {
             self.push_to(nr);
         }
-    }
-
-    /// A request lies on the board: whoever watches for it is told.
-    pub(crate) fn request_is_there(&mut self) {
-        self.holder_changed();
     }
 
     fn push_to(&mut self, nr: NodeNr) {
@@ -57,20 +52,12 @@ impl World {
             return;
         }
         self.nodes[nr].watch = None;
-        if self.plan.push == Push::Hint && self.now < self.plan.quiet_at && self.dice.chance(300) {
+        let all_is_well = self.now >= self.plan.quiet_at || self.plan.weather.is_orderly();
+        if self.plan.push == Push::Hint && !all_is_well && self.dice.chance(300) {
             return;
         }
         let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
         let delay = 1 + self.dice.below(latency);
         self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Changed(Change::Look))));
-    }
-
-    /// The requests on the board go to whoever reads them, and are gone then.
-    pub(super) fn read_board(&mut self, nr: NodeNr) {
-        let requests =
-            self.store.shelf_mut().board.drain(..).map(|token| Request::StepDown { token }).collect::<Vec<_>>();
-        let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
-        let delay = 1 + self.dice.below(latency);
-        self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Requests(requests))));
     }
 }

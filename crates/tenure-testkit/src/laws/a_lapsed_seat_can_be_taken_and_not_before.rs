@@ -51,7 +51,13 @@ async fn stays_unchanged(bench: &Bench, store: &Connection, seat: &SeatName, wri
     ensure!(first.version == written.version, "read with another version than the write gave");
     while now().since(written.sent) < bench.lease() {
         let seen = bench.read(store, seat).await?;
-        ensure!(seen.life == Life::Observe, "the store promises to say nothing about life, but says {:?}", seen.life);
+        match seen.life {
+            Life::Observe => {}
+            Life::Received { at } => {
+                ensure!(at >= written.sent && at <= now(), "a version was received at {at:?}, but not when it was under way");
+            }
+            life => return Err(Failure::new(format!("the store promises to say nothing about life, but says {life:?}"))),
+        }
         ensure!(seen.version == written.version, "the version changed without a write: a lapse would never be seen");
         tokio::time::sleep(bench.lease() / 20).await;
     }

@@ -18,10 +18,11 @@ pub(super) const NEEDS: &[Need] = &[Need::Push, Need::Board];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("minded");
     let (leader, asker) = (bench.connect(), bench.connect());
-    bench.write(&leader, &seat, None, &bench.held(&candidate("leader"), 1)).await?;
-    let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
+    // Before there is a session that is not kept.
     let board = asker.board().ok_or_else(|| Failure::new("the store has a board only at times"))?;
     let key = attend(board).await?.to_string();
+    bench.write(&leader, &seat, None, &bench.held(&candidate("leader"), 1)).await?;
+    let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
     let note = |kind| Note { kind, key: key.clone(), value: "{}".into(), lifetime: Duration::from_secs(60) };
 
     let (watcher, watched, minded) = (leader.clone(), seat.clone(), seen.clone());

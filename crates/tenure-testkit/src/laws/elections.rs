@@ -29,6 +29,14 @@ laws![
     work_that_panics_counts_as_returned,
     work_runs_again_in_every_term,
     a_starved_runtime_does_not_delay_renewals,
+    // Candidates.
+    candidates_are_listed_and_drop_out,
+    announcing_costs_no_more_than_renewing,
+    an_unhealthy_leader_hands_over_and_stands_again,
+    a_transfer_goes_to_the_heir,
+    an_heir_that_is_gone_does_not_keep_the_seat_empty,
+    a_free_seat_goes_to_the_highest_priority,
+    a_higher_priority_preempts_if_asked_to,
     // Handlers and listeners.
     slow_handlers_do_not_delay_renewals,
     a_panicking_handler_does_not_hurt_the_election,

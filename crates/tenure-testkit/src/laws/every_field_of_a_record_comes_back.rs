@@ -30,13 +30,13 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let plain = bench.held(&candidate("plain"), 1);
     let records = [
         plain.clone(),
-        Record { holder: Some(candidate(&long)), heir: Some(odd.into()), ..plain.clone() },
+        Record { holder: Some(candidate(&long)), heir: Some(candidate(odd)), ranked: true, priority: i32::MIN, ..plain.clone() },
         Record { holder: Some(candidate(odd)), metadata: Arc::new(metadata), ..plain.clone() },
         Record { since_ms: Some(4_102_444_800_000), nonce: u64::MAX, ..plain.clone() },
         Record { since_ms: None, nonce: 0, metadata: Arc::default(), ..plain.clone() },
         Record { lease: bench.lease() * 3, ..plain.clone() },
         Record { token: Token::new(2), ..bench.vacant(2) },
-        Record { token: Token::MAX, heir: Some("heir".into()), ..bench.vacant(3) },
+        Record { token: Token::MAX, heir: Some(candidate("heir")), ..bench.vacant(3) },
     ];
     let mut version = None;
     for record in records {

@@ -4,6 +4,8 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::process::ignored_signals;
+
 /// The signals that ask to leave, except those that this process was started to ignore (`nohup`, or in
 /// the background of a script).
 pub(crate) struct Signals([Option<Signal>; 3]);
@@ -12,10 +14,10 @@ const KINDS: [fn() -> SignalKind; 3] = [SignalKind::terminate, SignalKind::inter
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
+        let ignored = ignored_signals();
         let mut signals = [None, None, None];
         for (slot, kind) in signals.iter_mut().zip(KINDS) {
-            if ignored & (1 << (kind().as_raw_value() - 1)) == 0 {
+            if !ignored.contains(kind().as_raw_value()) {
                 *slot = Some(signal(kind())?);
             }
         }
@@ -41,23 +43,5 @@ async fn next(signal: &mut Option<Signal>) {
     };
     if heard.is_none() {
         std::future::pending::<()>().await;
-    }
-}
-
-/// The set of ignored signals, from the text of `/proc/self/status`.
-fn ignored(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ignored_signals_are_found() {
-        // What `nohup` leaves: SIGHUP, number 1.
-        assert_eq!(ignored("Name:\ttenure\nSigIgn:\t0000000000000001\nSigCgt:\tf\n"), 1);
-        assert_eq!(ignored(""), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use tenure::{Candidate, Event, Why};
 
+use super::health::Verdict;
 use crate::args::{Global, LogFormat};
 use crate::commands::leader_words;
 use crate::failure::store_error;
@@ -20,7 +21,7 @@ impl Teller {
         Self { election: election.to_owned(), on, paint: Paint::for_stream(&std::io::stderr()) }
     }
 
-    pub(crate) fn event(&self, event: &Event, me: &Candidate) {
+    pub(crate) fn event(&self, event: &Event, me: &Candidate, verdict: &Verdict) {
         let (name, paint) = (&self.election, self.paint);
         match event {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
@@ -36,6 +37,12 @@ impl Teller {
                 self.say(paint.red(format!("the store fails: {}: still trying", store_error(error))));
             }
             Event::Recovered => self.say(paint.green("the store works again")),
+            Event::HealthChanged { healthy: true } => self.say(paint.green("is well again")),
+            Event::HealthChanged { healthy: false } => {
+                let why = Some(verdict.words()).filter(|words| !words.is_empty());
+                let why = why.unwrap_or_else(|| "the health check does not answer".to_owned());
+                self.say(paint.yellow(format!("is not well enough to lead {name}: {why}")));
+            }
             Event::Overran { token } => {
                 self.say(paint.red(format!(
                     "something of term {token} of {name} cannot be killed: it stands no more until then"

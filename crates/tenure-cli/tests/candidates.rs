@@ -1,0 +1,189 @@
+//! Who stands: listed, handed over to by name, and by priority.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{PROBE, Running, World, candidate, candidates, json_of, stand, text};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Starts candidates, the first of which leads, and waits until all are listed.
+fn standing(world: &World, ids: &[&str]) -> Vec<Running> {
+    let mut running = Vec::new();
+    for id in ids {
+        running.push(stand(world, id, &[]));
+        if running.len() == 1 {
+            world.start_number(1);
+        }
+    }
+    world.eventually("all to be listed", || candidates(world).len() == ids.len());
+    running
+}
+
+#[test]
+fn nobody_stands_for_an_election_without_candidates() {
+    let world = World::shared();
+    let listed = world.output(&["candidates", "jobs"]);
+    assert_eq!((listed.status.code(), text(&listed.stdout).as_str()), (Some(1), "nobody stands for jobs\n"));
+    let listed = world.output(&["candidates", "--json", "jobs"]);
+    assert_eq!(listed.status.code(), Some(1));
+    assert_eq!(json_of(&listed)["candidates"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn candidates_are_listed_the_leader_first_and_gone_after_their_end() {
+    let world = World::shared();
+    let alice = stand(&world, "alice", &["--lease", "1s", "--metadata", "zone=a"]);
+    world.start_number(1);
+    let mut bob = stand(&world, "bob", &["--lease", "1s", "--priority", "-3"]);
+    world.eventually("both to be listed", || candidates(&world).len() == 2);
+
+    let listed = world.output(&["candidates", "--json", "jobs"]);
+    assert_eq!(listed.status.code(), Some(0));
+    let told = json_of(&listed);
+    assert_eq!(told["election"], "jobs");
+    let (first, second) = (&told["candidates"][0], &told["candidates"][1]);
+    assert_eq!((&first["candidate"], &first["leader"]), (&"alice".into(), &true.into()));
+    assert_eq!(first["metadata"]["zone"], "a");
+    assert_eq!((&second["candidate"], &second["leader"]), (&"bob".into(), &false.into()));
+    assert_eq!((&second["priority"], &second["score"], &second["healthy"]), (&(-3).into(), &1.0.into(), &true.into()));
+    assert!(second["since"].as_str().unwrap().ends_with('Z') && second["updated"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(second["incarnation"].as_str().unwrap().len(), 32);
+
+    let listed = world.output(&["candidates", "jobs"]);
+    let table = text(&listed.stdout);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(listed.status.code(), Some(0));
+    assert!(lines.len() == 3 && !table.contains('\x1b'), "{table}");
+    assert!(lines[1].starts_with("alice      yes     1.00  yes             0  "), "{table}");
+    assert!(lines[1].ends_with("zone=a") && lines[2].starts_with("bob        no "), "{table}");
+
+    // One that leaves is gone at once, one that is killed by itself.
+    bob.signal(Signal::TERM);
+    bob.wait(&world);
+    assert_eq!(candidates(&world).len(), 1);
+    alice.signal(Signal::KILL);
+    world.eventually("the killed one to be gone", || candidates(&world).is_empty());
+    assert_eq!(world.output(&["candidates", "--quiet", "jobs"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_seat_is_handed_over_to_whom_it_was_asked_for_and_never_to_a_third() {
+    let world = World::shared();
+    let _running = standing(&world, &["a", "b", "c", "d"]);
+    let mut expected = vec!["a"];
+    for heir in ["c", "b", "a", "d", "c", "a"] {
+        let asked = world.output(&["step-down", "jobs", "--to", heir]);
+        let (from, term) = (expected[expected.len() - 1], expected.len());
+        assert_eq!(asked.status.code(), Some(0), "{}", text(&asked.stderr));
+        let says = format!("{from} (term {term}) has handed over: {heir} (term {}) leads\n", term + 1);
+        assert_eq!(text(&asked.stdout), says);
+        expected.push(heir);
+        world.start_number(expected.len());
+    }
+    let starts = world.starts();
+    assert_eq!(starts.iter().map(|start| start.candidate.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_hand_over_is_told_in_json_and_by_incarnation() {
+    let world = World::shared();
+    let _running = standing(&world, &["a", "b"]);
+    let b = candidate(&world, "b").unwrap()["incarnation"].as_str().unwrap().to_owned();
+    let asked = json_of(&world.output(&["step-down", "--json", "jobs", "--to", &b]));
+    assert_eq!((&asked["asked"]["candidate"], &asked["leader"]["candidate"]), (&"a".into(), &"b".into()));
+    assert_eq!((&asked["handed_over"], &asked["to"]), (&true.into(), &b.into()));
+    world.start_number(2);
+    // Without waiting, it returns when the leader was asked.
+    let asked = world.output(&["step-down", "jobs", "--to", "a", "--wait", "0s"]);
+    assert_eq!(text(&asked.stdout), "asked b (term 2) to hand over to a\n");
+    assert_eq!(world.start_number(3).candidate, "a");
+}
+
+#[test]
+fn a_hand_over_that_cannot_be_is_refused_in_plain_words() {
+    let world = World::shared();
+    let asked = world.output(&["step-down", "jobs", "--to", "a"]);
+    assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "nobody leads\n"));
+
+    let mut running = standing(&world, &["a", "b"]);
+    running.push(stand(&world, "ill", &["--health-cmd", "false"]));
+    world.eventually("the ill one to be listed", || {
+        candidate(&world, "ill").is_some_and(|status| status["healthy"] == false)
+    });
+    for (to, says) in [
+        ("nobody", "the candidate \"nobody\" does not stand for \"jobs\"; these do: a, b, ill"),
+        ("a", "the candidate \"a\" leads already"),
+        ("ill", "the candidate \"ill\" is not well enough to lead (score 0)"),
+        ("", "the candidate \"\" does not stand"),
+    ] {
+        let asked = world.output(&["step-down", "jobs", "--to", to]);
+        let said = text(&asked.stderr);
+        assert_eq!(asked.status.code(), Some(2), "{said}");
+        assert!(said.starts_with(&format!("tenure: {says}")) && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(world.starts().len(), 1);
+}
+
+#[test]
+fn who_waits_for_an_heir_in_vain_is_told_so() {
+    let world = World::shared();
+    // It takes its time to wrap up, so that its heir can be gone by then.
+    let slow = "trap 'echo asked >> asked; until [ -e go ]; do sleep 0.01; done; exit' TERM
+        exec 9>> probe; flock -n 9 || echo overlap >> log
+        echo start $TENURE_TERM $$ a >> log; while :; do sleep 0.01; done";
+    let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], slow);
+    world.start_number(1);
+    let heir = stand(&world, "b", &["--lease", "3s"]);
+    let _third = stand(&world, "c", &["--lease", "3s"]);
+    world.eventually("all to be listed", || candidates(&world).len() == 3);
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b", "--wait", "60s"]));
+        world.eventually("the leader to be asked", || !world.lines("asked").is_empty());
+        let again = world.output(&["step-down", "jobs", "--to", "b", "--wait", "100ms"]);
+        let said = text(&again.stderr);
+        assert_eq!(again.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("tenure: a (term 1) was asked, but b does not lead after 100ms: "), "{said}");
+        heir.signal(Signal::KILL);
+        world.eventually("the heir to be gone", || candidate(&world, "b").is_none());
+        std::fs::write(world.path("go"), "").unwrap();
+        asked.join().unwrap()
+    });
+    let said = text(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{said}");
+    assert_eq!(said, "tenure: a (term 1) has handed over, but c (term 2) leads instead of b\n");
+    assert_eq!(world.start_number(2).candidate, "c");
+}
+
+#[test]
+fn a_free_seat_goes_to_the_highest_priority() {
+    let world = World::shared();
+    // With a priority of its own, so that everybody knows from the start that there are any.
+    let mut leader = stand(&world, "leader", &["--priority", "9"]);
+    world.start_number(1);
+    let [_low, mut high, _mid] =
+        [("low", "1"), ("high", "7"), ("mid", "3")].map(|(id, priority)| stand(&world, id, &["--priority", priority]));
+    world.eventually("all to be listed", || candidates(&world).len() == 4);
+    leader.signal(Signal::TERM);
+    leader.wait(&world);
+    assert_eq!(world.start_number(2).candidate, "high");
+    let order: Vec<_> = candidates(&world).iter().map(|status| status["candidate"].clone()).collect();
+    assert_eq!(order, ["high", "mid", "low"]);
+    // One that is killed is followed by the next in rank, too, once it is known to be gone.
+    high.signal(Signal::KILL);
+    high.wait(&world);
+    assert_eq!(world.start_number(3).candidate, "mid");
+}
+
+#[test]
+fn a_higher_priority_preempts_if_asked_to() {
+    let world = World::shared();
+    let _leader = stand(&world, "leader", &["--lease", "1s"]);
+    world.start_number(1);
+    let mut command = world.tenure(&["run", "--preempt", "--lease", "1s", "jobs", "--", "sh", "-c", PROBE]);
+    // Options come from variables as well.
+    command.env("TENURE_PRIORITY", "7").env("TENURE_CANDIDATE", "eager");
+    let _eager = Running { child: command.spawn().unwrap() };
+    assert_eq!(world.start_number(2).candidate, "eager");
+}

@@ -1,0 +1,260 @@
+//! The board, as elections use it: requests to the leader, and who stands.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use serde::{Deserialize, Serialize};
+use tenure_protocol::{Candidate, Input, Leader, Request, Token};
+use tokio::sync::oneshot;
+
+use super::calls::Answer;
+use super::{Driver, ElectionId};
+use crate::record::HolderForm;
+use crate::roster::{self, Announcement};
+use crate::{CandidateStatus, DynBoard, DynStore, Error, Look, Note, NoteKind, SeatName, StoreError};
+
+impl Driver {
+    /// Reads the requests on the board and takes them off it: they were meant for us.
+    pub(super) fn read_board(&mut self, election: ElectionId, inputs: &mut VecDeque<Input>) {
+        if self.store.board().is_none() {
+            return inputs.push_back(Input::Requests(Vec::new()));
+        }
+        let (store, seat) = (self.store.clone(), self.seat(election));
+        let list = self.in_time(election, async move { board_of(&*store)?.list(&seat, NoteKind::Request).await });
+        let (store, seat) = (self.store.clone(), self.seat(election));
+        let board = self.call(election, async move {
+            let notes = list.await.unwrap_or_else(|error| {
+                tracing::debug!(election = %seat, %error, "the board could not be read");
+                Vec::new()
+            });
+            let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
+            if !notes.is_empty() {
+                // Nobody waits for it: what was read is obeyed, also if it cannot be taken off in time.
+                tokio::spawn(clear(store, seat, notes));
+            }
+            Answer::Requests(requests)
+        });
+        self.entries.get_mut(&election).expect("it is being stepped").board = Some(board);
+    }
+
+    /// Reads who stands, to find out whose turn it is.
+    pub(super) fn read_roster(&mut self, election: ElectionId, inputs: &mut VecDeque<Input>) {
+        if self.store.board().is_none() {
+            return inputs.push_back(Input::Roster(Vec::new()));
+        }
+        let (store, seat) = (self.store.clone(), self.seat(election));
+        let list = self.in_time(election, async move { list(&*store, &seat).await });
+        let name = self.seat(election);
+        let roster = self.call(election, async move {
+            let roster = list.await.unwrap_or_else(|error| {
+                tracing::debug!(election = %name, %error, "who stands could not be read");
+                Vec::new()
+            });
+            Answer::Roster(roster.into_iter().map(CandidateStatus::standing).collect())
+        });
+        self.entries.get_mut(&election).expect("it is being stepped").roster = Some(roster);
+    }
+
+    /// Asks something of the leader, by way of the board. Should it get lost, it is asked again.
+    pub(super) fn ask(&mut self, election: ElectionId, request: &Request) {
+        if self.store.board().is_none() {
+            return;
+        }
+        let name = self.seat(election);
+        let put = self.put_request(election, RequestForm::of(request, &self.entries[&election].shared.candidate));
+        tokio::spawn(async move {
+            if let Err(error) = put.await {
+                tracing::debug!(election = %name, %error, "a request could not be put on the board");
+            }
+        });
+    }
+
+    pub(super) fn request_step_down(
+        &mut self,
+        election: ElectionId,
+        reply: oneshot::Sender<Result<Option<Leader>, Error>>,
+    ) {
+        let Some(entry) = self.entries.get(&election) else { return };
+        if let Some(error) = self.no_board() {
+            return drop(reply.send(Err(error)));
+        }
+        let Some(leader) = entry.shared.state().leader.clone() else { return drop(reply.send(Ok(None))) };
+        let request = Request::StepDown { token: leader.token, to: None };
+        let put = self.put_request(election, RequestForm::of(&request, &entry.shared.candidate));
+        tokio::spawn(async move {
+            let answer = put.await.map(|()| Some(leader)).map_err(|error| Error::Store(error.into()));
+            let _ = reply.send(answer);
+        });
+    }
+
+    /// Finds out who leads and whom to hand over to; goes on when both are known.
+    pub(super) fn transfer(&mut self, election: ElectionId, to: String, reply: oneshot::Sender<Result<(), Error>>) {
+        if !self.entries.contains_key(&election) {
+            return;
+        }
+        if let Some(error) = self.no_board() {
+            return drop(reply.send(Err(error)));
+        }
+        let (store, seat) = (self.store.clone(), self.seat(election));
+        let name = seat.clone();
+        let look = self.in_time(election, async move { look(&*store, &seat).await });
+        let heir = self.call(election, async move {
+            let heir = match look.await {
+                Err(error) => Err(Error::Store(error.into())),
+                Ok((None, _)) => Err(Error::NoLeader { election: name.to_string(), reason: "the seat is vacant" }),
+                Ok((Some(leader), roster)) => {
+                    roster::heir(&roster, &to, name.as_str()).map(|heir| (heir, leader.token))
+                }
+            };
+            Answer::Heir(heir, reply)
+        });
+        self.entries.get_mut(&election).expect("it was there").heirs.push(heir);
+    }
+
+    pub(super) fn on_heir(
+        &mut self,
+        election: ElectionId,
+        heir: Result<(Candidate, Token), Error>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    ) {
+        let (heir, token) = match heir {
+            Ok(found) => found,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let Some(entry) = self.entries.get(&election) else { return };
+        if entry.machine.term(self.clock.now()) == Some(token) {
+            self.step(election, Input::Transfer(heir));
+            return drop(reply.send(Ok(())));
+        }
+        if entry.shared.state().term.as_ref().is_some_and(|term| term.token() == token) {
+            let (election, reason) = (entry.shared.name.to_string(), "its term is ending already");
+            return drop(reply.send(Err(Error::NoLeader { election, reason })));
+        }
+        let request = Request::StepDown { token, to: Some(heir) };
+        let put = self.put_request(election, RequestForm::of(&request, &entry.shared.candidate));
+        tokio::spawn(async move {
+            let _ = reply.send(put.await.map_err(|error| Error::Store(error.into())));
+        });
+    }
+
+    pub(super) fn candidates(&self, seat: SeatName, reply: oneshot::Sender<Result<Vec<CandidateStatus>, Error>>) {
+        if let Some(error) = self.no_board() {
+            return drop(reply.send(Err(error)));
+        }
+        let store = self.store.clone();
+        self.one_off(reply, async move { look(&*store, &seat).await.map(|(_, roster)| roster) });
+    }
+
+    fn no_board(&self) -> Option<Error> {
+        let problem = || "has no board: ask the leader in another way".to_owned();
+        self.store
+            .board()
+            .is_none()
+            .then(|| Error::Unsupported { store: self.store.promises().store, problem: problem() })
+    }
+
+    fn put_request(
+        &self,
+        election: ElectionId,
+        form: RequestForm,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + 'static {
+        let note = Note {
+            kind: NoteKind::Request,
+            key: format!("{:016x}", rand::random::<u64>()),
+            value: serde_json::to_string(&form).expect("strings and numbers always have a JSON form"),
+            lifetime: self.entries[&election].rules.timing.lease(),
+        };
+        let (store, seat) = (self.store.clone(), self.seat(election));
+        self.in_time(election, async move { board_of(&*store)?.put(&seat, &note).await })
+    }
+}
+
+/// Takes requests off the board that were read.
+async fn clear(store: Arc<dyn DynStore>, seat: SeatName, notes: Vec<Note>) {
+    let removed = async {
+        for note in notes {
+            // What stays is read again, and does no harm: a request is for one term alone.
+            if let Err(error) = board_of(&*store)?.remove(&seat, NoteKind::Request, &note.key).await {
+                tracing::debug!(%seat, %error, "a request could not be taken off the board");
+            }
+        }
+        Ok::<_, StoreError>(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(10), removed).await;
+}
+
+fn board_of(store: &dyn DynStore) -> Result<&dyn DynBoard, StoreError> {
+    store.board().ok_or_else(|| StoreError::denied("the store has a board only at times, which is a bug in it"))
+}
+
+async fn list(store: &dyn DynStore, seat: &SeatName) -> Result<Vec<CandidateStatus>, StoreError> {
+    let notes = board_of(store)?.list(seat, NoteKind::Announcement).await?;
+    Ok(notes.iter().filter_map(Announcement::read).collect())
+}
+
+/// Who leads, and who stands.
+async fn look(store: &dyn DynStore, seat: &SeatName) -> Result<(Option<Leader>, Vec<CandidateStatus>), StoreError> {
+    let (reading, roster) = join(store.read(seat), list(store, seat)).await;
+    let leader = Look::of(reading?, &store.promises()).leader;
+    let mut roster = roster?;
+    for status in &mut roster {
+        let leads = |leader: &Leader| leader.candidate.incarnation == status.candidate.incarnation;
+        status.is_leader = leader.as_ref().is_some_and(leads);
+    }
+    roster::sort(&mut roster);
+    Ok((leader, roster))
+}
+
+/// A request as it stands on the board.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+enum RequestForm {
+    StepDown {
+        token: u64,
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<HolderForm>,
+    },
+    Preempt {
+        token: u64,
+        by: HolderForm,
+        priority: i32,
+    },
+    Rank {
+        token: u64,
+    },
+}
+
+impl RequestForm {
+    fn of(request: &Request, by: &Candidate) -> Self {
+        let token = request.token().get();
+        match request {
+            Request::StepDown { to, .. } => {
+                Self::StepDown { token, by: by.id.to_string(), to: to.as_ref().map(HolderForm::of) }
+            }
+            Request::Preempt { by, priority, .. } => {
+                Self::Preempt { token, by: HolderForm::of(by), priority: *priority }
+            }
+            Request::Rank { .. } => Self::Rank { token },
+        }
+    }
+
+    /// `None` if it is not known to this version.
+    fn parse(text: &str) -> Option<Request> {
+        Some(match serde_json::from_str(text).ok()? {
+            Self::StepDown { token, to, .. } => {
+                let to = match to {
+                    None => None,
+                    Some(heir) => Some(heir.candidate()?),
+                };
+                Request::StepDown { token: Token::new(token), to }
+            }
+            Self::Preempt { token, by, priority } => {
+                Request::Preempt { token: Token::new(token), by: by.candidate()?, priority }
+            }
+            Self::Rank { token } => Request::Rank { token: Token::new(token) },
+        })
+    }
+}

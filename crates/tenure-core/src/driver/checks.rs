@@ -1,0 +1,208 @@
+//! Health checks: user code that is asked how well a candidate is.
+//!
+//! Checks run on a thread of their own, one for all elections of an `Elections`, within a tokio runtime
+//! of its own. When they are asked, and how long they may take, is the engine's business: a check that
+//! hangs costs its candidate the seat, and nobody else anything.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use tenure_protocol::{Input, Score};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::{Command, Driver, Due, ElectionId, Line, Timer};
+use crate::clock::Busy;
+use crate::handlers::panic_message;
+use crate::{Metadata, Report, span};
+
+type LocalCheck = Rc<dyn Fn() -> LocalBoxFuture<'static, Report>>;
+
+/// A user's health check, on its way to the thread that it runs on.
+pub(crate) struct Check(Box<dyn FnOnce() -> LocalCheck + Send>);
+
+impl Check {
+    pub(crate) fn new<R: Into<Report>>(check: impl AsyncFn() -> R + Send + 'static) -> Self {
+        Self(Box::new(move || {
+            let check = Rc::new(check);
+            Rc::new(move || {
+                let check = check.clone();
+                async move { check().await.into() }.boxed_local()
+            })
+        }))
+    }
+}
+
+enum Job {
+    Add(ElectionId, Check),
+    Run(ElectionId, Option<Busy>),
+    Remove(ElectionId),
+}
+
+/// The thread that checks run on. It ends with the engine.
+pub(super) struct CheckThread(mpsc::UnboundedSender<Job>);
+
+impl CheckThread {
+    fn start(line: Line) -> std::io::Result<Self> {
+        let (jobs, mut inbox) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("tenure-checks".to_owned()).spawn(move || {
+            LocalSet::new().block_on(&runtime, async move {
+                let mut checks: BTreeMap<ElectionId, LocalCheck> = BTreeMap::new();
+                while let Some(job) = inbox.recv().await {
+                    match job {
+                        Job::Add(election, check) => drop(checks.insert(election, check.0())),
+                        Job::Remove(election) => drop(checks.remove(&election)),
+                        Job::Run(election, busy) => {
+                            if let Some(check) = checks.get(&election).cloned() {
+                                run(election, check, &line, busy).await;
+                            }
+                        }
+                    }
+                }
+            });
+        })?;
+        Ok(Self(jobs))
+    }
+}
+
+/// Runs a check as far as it goes at once; the rest of it beside others. A clock moved by hand waits
+/// for the first part alone, as the rest may wait for that very clock.
+async fn run(election: ElectionId, check: LocalCheck, line: &Line, busy: Option<Busy>) {
+    let mut report = Box::pin(
+        // The call, too: a check may panic before it has returned a future.
+        AssertUnwindSafe(async move { check().await }).catch_unwind(),
+    );
+    let told = |outcome: Result<Report, Box<dyn std::any::Any + Send>>| {
+        outcome.unwrap_or_else(|panic| {
+            let message = panic_message(&*panic);
+            tracing::error!(message, "a health check panicked, which counts as a score of 0");
+            Report { score: 0.0, metadata: [("error", "the health check panicked")].into() }
+        })
+    };
+    let line = line.clone();
+    match futures_util::poll!(&mut report) {
+        std::task::Poll::Ready(outcome) => drop(line.send(Command::Checked { election, report: told(outcome) })),
+        std::task::Poll::Pending => drop(tokio::task::spawn_local(async move {
+            let report = told(report.await);
+            line.send(Command::Checked { election, report });
+        })),
+    }
+    drop(busy);
+}
+
+/// When the check of one election is asked.
+pub(super) struct Checking {
+    every: Duration,
+    timeout: Duration,
+    /// It has been asked, and has not answered; and whether that was too late.
+    asked: bool,
+    late: bool,
+    timer: Option<Timer>,
+    /// The election waits for the first answer.
+    first: bool,
+}
+
+impl Driver {
+    /// Has a candidate checked for the first time; its election begins with the answer.
+    pub(super) fn start_checks(&mut self, election: ElectionId, check: (Check, Duration, Duration)) {
+        let (check, every, timeout) = check;
+        if self.checks.is_none() {
+            match CheckThread::start(self.line.clone()) {
+                Ok(thread) => self.checks = Some(thread),
+                Err(error) => tracing::error!(%error, "no thread for health checks: candidates count as not well"),
+            }
+        }
+        let Some(entry) = self.entries.get_mut(&election) else { return };
+        entry.checking = Some(Checking { every, timeout, asked: false, late: false, timer: None, first: true });
+        if let Some(thread) = &self.checks {
+            let _ = thread.0.send(Job::Add(election, check));
+        }
+        self.check(election);
+    }
+
+    /// Asks the check of an election, unless it has not answered yet.
+    pub(super) fn check(&mut self, election: ElectionId) {
+        let busy = self.clock.busy();
+        let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        let until = self.clock.now() + checking.timeout;
+        if !checking.asked {
+            (checking.asked, checking.late) = (true, false);
+            if let Some(thread) = &self.checks {
+                let _ = thread.0.send(Job::Run(election, busy));
+            }
+        }
+        self.set_check_timer(election, until, Due::CheckLate(election));
+    }
+
+    fn set_check_timer(&mut self, election: ElectionId, at: tenure_protocol::Moment, due: Due) {
+        let timer = self.at(at, due);
+        let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        if let Some(before) = checking.timer.replace(timer) {
+            self.due.remove(&before);
+        }
+    }
+
+    pub(super) fn on_checked(&mut self, election: ElectionId, report: Report) {
+        let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        checking.asked = false;
+        if std::mem::take(&mut checking.late) {
+            // It was counted as 0 long ago, and is asked again soon.
+            return;
+        }
+        self.on_check_settled(election, report);
+    }
+
+    pub(super) fn on_check_late(&mut self, election: ElectionId) {
+        let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        checking.late = true;
+        let error = format!("the health check did not answer within {}", span::show(checking.timeout));
+        self.on_check_settled(election, Report { score: 0.0, metadata: [("error", error)].into() });
+    }
+
+    fn on_check_settled(&mut self, election: ElectionId, report: Report) {
+        let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        let next = self.clock.now() + checking.every;
+        let first = std::mem::take(&mut checking.first);
+        self.set_check_timer(election, next, Due::Check(election));
+        let Report { score, metadata } = report;
+        let wrong = |error: String| (Score::ZERO, Metadata::from([("error", error)]));
+        let (score, metadata) = match (Score::new(score), Metadata::check(&metadata.0)) {
+            (Some(score), Ok(())) => (score, metadata),
+            (None, _) => wrong(format!("the health check has answered {score}, which is not from 0 to 1")),
+            (_, Err(error)) => wrong(format!("the health check: {error}")),
+        };
+        self.on_report(election, score, metadata);
+        if first {
+            self.step(election, Input::Start);
+        }
+    }
+
+    /// A candidate has told how well it is.
+    pub(super) fn on_report(&mut self, election: ElectionId, score: Score, metadata: Metadata) {
+        let Some(entry) = self.entries.get(&election) else { return };
+        if entry.announces {
+            let seat = entry.shared.name.clone();
+            self.change_notice(&seat, |standing| {
+                standing.score = score;
+                if standing.reported.0 != metadata.0 {
+                    standing.reported = metadata.into();
+                }
+            });
+        }
+        self.step(election, Input::Health(score));
+    }
+
+    pub(super) fn end_checks(&mut self, election: ElectionId, checking: &Checking) {
+        if let Some(timer) = checking.timer {
+            self.due.remove(&timer);
+        }
+        if let Some(thread) = &self.checks {
+            let _ = thread.0.send(Job::Remove(election));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Reading options from whatever serde reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::names::{FIELDS, unknown};
+use super::{ElectionOptions, JudgeOption, OnOverrun, TakeoverOption};
+use crate::span;
+
+/// The same fields, and whatever else there is.
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default, with = "span::option")]
+    lease: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    renew_every: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    attempt: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    retry_every: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    retry_max: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    drain: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    stop_grace: Option<Duration>,
+    drift: Option<f64>,
+    judge: Option<JudgeOption>,
+    takeover: Option<TakeoverOption>,
+    candidate: Option<String>,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    release_on_stop: Option<bool>,
+    give_up_after: Option<u32>,
+    priority: Option<i32>,
+    preempt: Option<bool>,
+    min_health: Option<f64>,
+    step_down_when_unhealthy: Option<bool>,
+    #[serde(default, with = "span::option")]
+    health_every: Option<Duration>,
+    #[serde(default, with = "span::option")]
+    health_timeout: Option<Duration>,
+    on_overrun: Option<OnOverrun>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, IgnoredAny>,
+}
+
+impl<'de> Deserialize<'de> for ElectionOptions {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = Raw::deserialize(from)?;
+        if let Some(name) = raw.unknown.keys().next() {
+            return Err(serde::de::Error::custom(unknown("", name, FIELDS)));
+        }
+        Ok(Self {
+            lease: raw.lease,
+            renew_every: raw.renew_every,
+            attempt: raw.attempt,
+            retry_every: raw.retry_every,
+            retry_max: raw.retry_max,
+            drain: raw.drain,
+            stop_grace: raw.stop_grace,
+            drift: raw.drift,
+            judge: raw.judge,
+            takeover: raw.takeover,
+            candidate: raw.candidate,
+            metadata: raw.metadata,
+            release_on_stop: raw.release_on_stop,
+            give_up_after: raw.give_up_after,
+            priority: raw.priority,
+            preempt: raw.preempt,
+            min_health: raw.min_health,
+            step_down_when_unhealthy: raw.step_down_when_unhealthy,
+            health_every: raw.health_every,
+            health_timeout: raw.health_timeout,
+            on_overrun: raw.on_overrun,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! Where options come from: a file, and the variables of the process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::ElectionOptions;
+use super::names::{FIELDS, FILE_FIELDS, OTHER_VARIABLES, nearest, unknown};
+use crate::{Error, SeatName};
+
+impl ElectionOptions {
+    /// Options from variables such as `TENURE_LEASE=15s` or `TENURE_METADATA=zone=a,rack=7`.
+    /// Pass `std::env::vars()`. Variables that do not begin with `TENURE_` are passed over, and so
+    /// are those that mean something else to Tenure; any other unknown one is an error.
+    pub fn from_vars<K: AsRef<str>, V: AsRef<str>>(vars: impl IntoIterator<Item = (K, V)>) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for (name, value) in vars {
+            let (name, value) = (name.as_ref(), value.as_ref());
+            let Some(key) = name.strip_prefix("TENURE_").map(str::to_ascii_lowercase) else { continue };
+            if OTHER_VARIABLES.iter().any(|other| key == *other || (other.ends_with('_') && key.starts_with(other))) {
+                continue;
+            }
+            if !FIELDS.contains(&key.as_str()) {
+                let near = nearest(&key, FILE_FIELDS).filter(|near| *near != "elections");
+                let nearest = near.map(|near| format!(": did you mean TENURE_{}?", near.to_uppercase()));
+                return Err(Error::Option(format!(
+                    "unknown variable {name}{}",
+                    nearest.unwrap_or_else(|| ": remove it".to_owned())
+                )));
+            }
+            let wrong = |problem: String| Error::Option(format!("{name}: {problem}"));
+            let one = toml::Table::from_iter([(key.clone(), variable(&key, value).map_err(wrong)?)]);
+            let options: Self = one.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+            all = all.overlaid(options);
+        }
+        Ok(all)
+    }
+}
+
+/// The options of all elections of a program, as `tenure.toml` and the environment have them.
+///
+/// ```toml
+/// store = "sqlite"
+/// lease = "15s"              # for every election
+///
+/// [elections.nightly-jobs]   # and for this one
+/// lease = "60s"
+/// metadata = { team = "billing" }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The URL of the store.
+    pub store: Option<String>,
+    /// For every election.
+    pub all: ElectionOptions,
+    /// For single elections, by name.
+    pub elections: BTreeMap<String, ElectionOptions>,
+    vars: ElectionOptions,
+}
+
+impl Settings {
+    /// Reads `tenure.toml` in the current folder, if there is one, or the file named by
+    /// `TENURE_CONFIG`, and the variables of this process.
+    pub fn load() -> Result<Self, Error> {
+        let named = std::env::var_os("TENURE_CONFIG");
+        let path = named.as_ref().map_or(Path::new("tenure.toml"), Path::new);
+        let settings = if named.is_some() || path.exists() { Self::from_file(path)? } else { Self::default() };
+        let vars =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        settings.with_vars(vars)
+    }
+
+    /// Reads a file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::Option(format!("cannot read {}: {error}", path.display())))?;
+        Self::from_toml(&text).map_err(|error| Error::Option(format!("in {}: {error}", path.display())))
+    }
+
+    /// Reads the text of a `tenure.toml`.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        let bad = |error: toml::de::Error| {
+            let line = error.span().map(|span| format!("line {}: ", 1 + text[..span.start].matches('\n').count()));
+            Error::Option(line.unwrap_or_default() + error.message())
+        };
+        let mut table: toml::Table = toml::from_str(text).map_err(bad)?;
+        let store = match table.remove("store") {
+            None => None,
+            Some(toml::Value::String(url)) => Some(url),
+            Some(_) => return Err(Error::Option("store: write a URL, such as store = \"sqlite:\"".to_owned())),
+        };
+        let mut elections = BTreeMap::new();
+        match table.remove("elections") {
+            None => {}
+            Some(toml::Value::Table(named)) => {
+                for (name, options) in named {
+                    SeatName::new(&name)?;
+                    let path = format!("elections.{name}.");
+                    let toml::Value::Table(options) = options else {
+                        return Err(Error::Option(format!(
+                            "elections.{name}: write [elections.{name}], and its options below"
+                        )));
+                    };
+                    elections.insert(name, from_table(options, &path, FIELDS)?);
+                }
+            }
+            Some(_) => {
+                return Err(Error::Option("elections: write [elections.NAME], and its options below".to_owned()));
+            }
+        }
+        let all = from_table(table, "", FILE_FIELDS)?;
+        Ok(Self { store, all, elections, vars: ElectionOptions::default() })
+    }
+
+    /// These settings, with variables such as `TENURE_LEASE` over them.
+    pub fn with_vars<K: AsRef<str>, V: AsRef<str>>(
+        mut self,
+        vars: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, Error> {
+        let mut rest = Vec::new();
+        for (name, value) in vars {
+            match name.as_ref() {
+                "TENURE_STORE" => self.store = Some(value.as_ref().to_owned()),
+                _ => rest.push((name, value)),
+            }
+        }
+        self.vars = self.vars.overlaid(ElectionOptions::from_vars(rest)?);
+        Ok(self)
+    }
+
+    /// The options of one election: its own over everybody's, the variables over both.
+    pub fn election(&self, name: &str) -> ElectionOptions {
+        let own = self.elections.get(name).cloned().unwrap_or_default();
+        self.all.clone().overlaid(own).overlaid(self.vars.clone())
+    }
+}
+
+/// Reads options one by one, so that an error can name the one that is wrong.
+fn from_table(table: toml::Table, path: &str, known: &[&str]) -> Result<ElectionOptions, Error> {
+    let mut all = ElectionOptions::default();
+    for (name, value) in table {
+        if !FIELDS.contains(&name.as_str()) {
+            return Err(Error::Option(unknown(path, &name, known)));
+        }
+        let one = toml::Table::from_iter([(name.clone(), value)]);
+        let options: ElectionOptions = one
+            .try_into()
+            .map_err(|error: toml::de::Error| Error::Option(format!("{path}{name}: {}", error.message())))?;
+        all = all.overlaid(options);
+    }
+    Ok(all)
+}
+
+/// The text of a variable as the value that a file would have.
+fn variable(key: &str, text: &str) -> Result<toml::Value, String> {
+    Ok(match key {
+        "drift" | "min_health" => toml::Value::Float(text.parse().map_err(|_| format!("{text:?} is not a number"))?),
+        "give_up_after" | "priority" => {
+            toml::Value::Integer(text.parse().map_err(|_| format!("{text:?} is not a whole number"))?)
+        }
+        "release_on_stop" | "preempt" | "step_down_when_unhealthy" => toml::Value::Boolean(match text {
+            "1" | "true" | "yes" | "on" => true,
+            "0" | "false" | "no" | "off" => false,
+            _ => return Err(format!("{text:?} is neither true nor false")),
+        }),
+        "metadata" => {
+            let mut table = toml::Table::new();
+            for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+                let (name, value) =
+                    pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form key=value"))?;
+                table.insert(name.trim().to_owned(), toml::Value::String(value.trim().to_owned()));
+            }
+            toml::Value::Table(table)
+        }
+        _ => toml::Value::String(text.to_owned()),
+    })
+}

@@ -1,0 +1,325 @@
+//! Health, heirs and the roster, over a memory on a clock moved by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use tenure_core::memory::Memory;
+use tenure_core::{Builder, CandidateStatus, Election, Elections, Fault, Health, LifeKind, ManualClock, Report};
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// A stage for candidates, each in a process of its own.
+struct Stage {
+    clock: ManualClock,
+    memory: Memory,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        Self { memory: Memory::of_kind(LifeKind::Clock, clock.clone()), clock }
+    }
+
+    fn stand(&self, id: &str, configure: impl FnOnce(Builder) -> Builder) -> Election {
+        let elections = Elections::with_clock(self.memory.store(), self.clock.clone());
+        let election = configure(elections.election("jobs").candidate(id)).start().unwrap();
+        self.clock.settle();
+        election
+    }
+}
+
+fn plain(builder: Builder) -> Builder {
+    builder
+}
+
+fn roster(election: &Election) -> Vec<CandidateStatus> {
+    block_on(election.candidates()).unwrap()
+}
+
+fn ids(election: &Election) -> Vec<String> {
+    roster(election).iter().map(|status| status.candidate.id.to_string()).collect()
+}
+
+fn status(at: &Election, id: &str) -> CandidateStatus {
+    roster(at).into_iter().find(|status| &*status.candidate.id == id).unwrap()
+}
+
+#[test]
+fn reports_that_make_no_sense_are_refused_and_change_nothing() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    for score in [f64::NAN, f64::INFINITY, -0.01, 1.01] {
+        let error = one.report_health(score, ()).unwrap_err().to_string();
+        assert!(error.contains("from 0 to 1"), "{error}");
+    }
+    let long: BTreeMap<_, _> = [("x".to_owned(), "y".repeat(64 * 1024))].into();
+    let error = one.report_health(0.0, long.clone()).unwrap_err().to_string();
+    assert!(error.contains("use at most 65536"), "{error}");
+    stage.clock.settle();
+    assert!(one.is_leader());
+    let elections = Elections::new(tenure_core::memory::MemoryStore::new());
+    let too_much =
+        long.into_iter().fold(elections.election("j"), |builder, (name, value)| builder.metadata(name, value));
+    assert!(too_much.start().unwrap_err().to_string().contains("metadata is too long"));
+    for least in [f64::NAN, -1.0, 1.5] {
+        let error = elections.election("j").min_health(least).start().unwrap_err().to_string();
+        assert!(error.contains("min_health"), "{error}");
+    }
+    let error = elections.election("j").health_timeout(Duration::ZERO).start().unwrap_err().to_string();
+    assert!(error.contains("health_timeout"), "{error}");
+}
+
+#[test]
+fn the_roster_tells_health_and_drops_the_dead() {
+    let stage = Stage::new();
+    let one = stage.stand("one", |builder| builder.metadata("zone", "a").priority(-3));
+    let other = stage.stand("other", plain);
+    assert_eq!(ids(&other), ["one", "other"]);
+    let first = status(&other, "one");
+    assert!(first.is_leader && first.healthy && first.priority == -3 && first.metadata["zone"] == "a", "{first:?}");
+
+    other.report_health(0.5, [("queue", "17")]).unwrap();
+    stage.clock.settle();
+    let unwell = status(&one, "other");
+    assert!(!unwell.healthy && unwell.score == 0.5 && unwell.metadata["queue"] == "17", "{unwell:?}");
+    drop(other);
+    stage.clock.settle();
+    assert_eq!(ids(&one), ["one"], "whoever leaves is gone at once");
+}
+
+#[test]
+fn a_process_that_was_paused_for_long_is_listed_again() {
+    let stage = Stage::new();
+    let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
+    stage.clock.jump(LEASE * 3);
+    stage.clock.advance(LEASE);
+    let mut listed = ids(&one);
+    listed.sort();
+    assert_eq!(listed, ["one", "other"]);
+    drop(other);
+}
+
+#[test]
+fn with_nobody_well_nobody_leads_and_it_shows() {
+    let stage = Stage::new();
+    let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
+    assert_eq!(one.health().to_string(), "healthy: leads");
+    assert_eq!(other.health().to_string(), "healthy: one leads");
+    other.report_healthy(false, ()).unwrap();
+    one.report_healthy(false, ()).unwrap();
+    stage.clock.advance(LEASE * 4);
+    for election in [&one, &other] {
+        assert!(!election.is_leader());
+        assert_eq!(election.health().to_string(), "degraded: no leader is seen; not well enough to lead itself");
+    }
+    one.report_healthy(true, ()).unwrap();
+    stage.clock.advance(LEASE - Duration::from_millis(1));
+    assert!(!one.is_leader(), "it has not been well for a lease");
+    stage.clock.advance(Duration::from_millis(1));
+    assert!(one.is_leader());
+    assert!(other.health().is_healthy());
+}
+
+#[test]
+fn health_that_flaps_does_not_make_the_seat_flap() {
+    let stage = Stage::new();
+    let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
+    one.report_healthy(false, ()).unwrap();
+    stage.clock.settle();
+    let token = other.term().unwrap().token();
+    for _ in 0..50 {
+        for healthy in [true, false] {
+            one.report_healthy(healthy, ()).unwrap();
+            stage.clock.advance(LEASE / 2);
+        }
+    }
+    assert_eq!(other.term().unwrap().token(), token);
+}
+
+#[test]
+fn the_health_of_an_election_tells_of_the_store_and_of_overruns() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    stage.memory.fail_next(Fault::Unknown);
+    stage.clock.advance(LEASE / 3 + Duration::from_millis(1));
+    assert!(one.health().is_healthy(), "one failed call is nothing to worry about: {}", one.health());
+    for _ in 0..200 {
+        stage.memory.fail_next(Fault::Refused);
+    }
+    stage.clock.advance(LEASE);
+    let health = one.health();
+    assert!(matches!(&health, Health::Unhealthy { reason } if reason.contains("cannot be reached")), "{health}");
+    one.stop();
+    stage.clock.advance(LEASE * 2);
+    assert!(matches!(one.health(), Health::Unhealthy { reason } if reason.contains("stopped")));
+
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    let work = one.term().unwrap().begin_work().unwrap();
+    stage.clock.jump(LEASE * 2);
+    stage.clock.advance(LEASE);
+    assert!(one.health().reason().contains("still running"), "{}", one.health());
+    drop(work);
+    stage.clock.advance(LEASE);
+    assert!(one.health().is_healthy(), "{}", one.health());
+}
+
+#[test]
+fn a_denied_store_is_unhealthy_at_once() {
+    let stage = Stage::new();
+    stage.memory.fail_next(Fault::Denied);
+    let one = stage.stand("one", plain);
+    assert!(matches!(one.health(), Health::Unhealthy { reason } if reason.contains("denies us")));
+}
+
+#[test]
+fn a_transfer_goes_to_its_heir_at_once() {
+    let stage = Stage::new();
+    let (one, _other, heir) = (stage.stand("one", plain), stage.stand("other", plain), stage.stand("heir", plain));
+    block_on(one.transfer_to("heir")).unwrap();
+    stage.clock.settle();
+    assert!(heir.is_leader());
+    // And from elsewhere, by the incarnation too.
+    let incarnation = one.candidate().incarnation.to_string();
+    block_on(_other.transfer_to(&incarnation)).unwrap();
+    stage.clock.settle();
+    assert!(one.is_leader());
+}
+
+#[test]
+fn transfers_that_cannot_be_are_refused() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    let unwell = stage.stand("unwell", plain);
+    unwell.report_healthy(false, ()).unwrap();
+    stage.clock.settle();
+    let refused = |to: &str| block_on(one.transfer_to(to)).unwrap_err().to_string();
+    assert_eq!(refused("nobody"), "the candidate \"nobody\" does not stand for \"jobs\"; these do: one, unwell");
+    assert_eq!(refused("unwell"), "the candidate \"unwell\" is not well enough to lead (score 0)");
+    assert_eq!(refused("one"), "the candidate \"one\" leads already");
+    assert!(one.is_leader());
+    one.report_healthy(false, ()).unwrap();
+    stage.clock.settle();
+    assert_eq!(refused("unwell"), "nobody leads \"jobs\" who could hand over: the seat is vacant");
+}
+
+#[test]
+fn of_two_transfers_at_once_the_first_counts() {
+    let stage = Stage::new();
+    let (one, first, second) = (stage.stand("one", plain), stage.stand("first", plain), stage.stand("second", plain));
+    let work = one.term().unwrap().begin_work().unwrap();
+    block_on(one.transfer_to("first")).unwrap();
+    let error = block_on(one.transfer_to("second")).unwrap_err().to_string();
+    assert_eq!(error, "nobody leads \"jobs\" who could hand over: its term is ending already");
+    drop(work);
+    stage.clock.settle();
+    assert!(first.is_leader() && !second.is_leader());
+}
+
+/// A check that answers what it is told to, or hangs.
+#[derive(Clone, Default)]
+struct Probe {
+    score: Arc<AtomicU32>,
+    hangs: Arc<AtomicBool>,
+    asked: Arc<AtomicU32>,
+}
+
+impl Probe {
+    fn well(self) -> Self {
+        self.score.store(100, Ordering::SeqCst);
+        self
+    }
+
+    async fn report(&self) -> f64 {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        f64::from(self.score.load(Ordering::SeqCst)) / 100.0
+    }
+}
+
+#[test]
+fn a_check_is_asked_before_the_candidate_stands_and_every_so_often() {
+    let stage = Stage::new();
+    let probe = Probe::default();
+    let one = stage.stand("one", |builder| {
+        let probe = probe.clone();
+        builder.health(async move || probe.report().await)
+    });
+    assert!(!one.is_leader(), "its first answer was 0");
+    assert_eq!(probe.asked.load(Ordering::SeqCst), 1);
+    stage.clock.advance(LEASE);
+    assert_eq!(probe.asked.load(Ordering::SeqCst), 4, "once every third of a lease");
+    probe.score.store(100, Ordering::SeqCst);
+    stage.clock.advance(LEASE * 2);
+    assert!(one.is_leader());
+    assert_eq!(status(&one, "one").score, 1.0);
+}
+
+#[test]
+fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
+    let stage = Stage::new();
+    let probe = Probe::default().well();
+    let one = stage.stand("one", |builder| {
+        let probe = probe.clone();
+        builder.health(async move || probe.report().await)
+    });
+    assert!(one.is_leader());
+    probe.hangs.store(true, Ordering::SeqCst);
+    stage.clock.advance(LEASE / 3);
+    assert!(one.is_leader(), "it has just been asked");
+    stage.clock.advance(LEASE * 2 / 15);
+    assert!(!one.is_leader());
+    let asked = probe.asked.load(Ordering::SeqCst);
+    stage.clock.advance(LEASE * 5);
+    assert_eq!(probe.asked.load(Ordering::SeqCst), asked, "while one hangs, no other is begun");
+    let error = status(&one, "one").metadata["error"].clone();
+    assert_eq!(error, "the health check did not answer within 2s");
+}
+
+#[test]
+fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
+    let answers: [fn() -> Report; 4] =
+        [|| panic!("on purpose"), || 1.5.into(), || f64::NAN.into(), || Err::<bool, _>("the disk is full").into()];
+    for (answer, words) in answers.into_iter().zip(["panicked", "answered 1.5", "answered NaN", "the disk is full"]) {
+        let stage = Stage::new();
+        let one = stage.stand("one", |builder| builder.health(async move || answer()));
+        assert!(!one.is_leader());
+        let error = status(&one, "one").metadata["error"].clone();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn an_election_with_a_check_can_be_stopped_before_its_first_answer() {
+    let stage = Stage::new();
+    let one = stage.stand("one", |builder| builder.health(async || std::future::pending::<bool>().await));
+    one.stop();
+    stage.clock.settle();
+    block_on(one.stopped());
+}
+
+#[test]
+fn once_everything_has_stopped_nothing_is_left_on_the_roster() {
+    for _ in 0..50 {
+        let memory = Memory::new();
+        let (staying, leaving) = (Elections::new(memory.store()), Elections::new(memory.store()));
+        let one = staying.election("jobs").candidate("one").start().unwrap();
+        let other = leaving.election("jobs").candidate("other").start().unwrap();
+        while ids(&one).len() < 2 {
+            std::thread::yield_now();
+        }
+        other.stop();
+        block_on(leaving.stopped());
+        assert_eq!(ids(&one), ["one"]);
+    }
+    // Also where nothing was ever started.
+    block_on(Elections::new(Memory::new().store()).stopped());
+}

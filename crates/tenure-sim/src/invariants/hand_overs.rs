@@ -1,0 +1,57 @@
+//! What hand-over an input asks of a leader: used by several invariants.
+
+use tenure_protocol::{Action, Candidate, Input, Request, Token, Why};
+
+use super::What;
+use crate::node::Node;
+use crate::world::World;
+
+/// A hand-over that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct HandOver {
+    pub(super) heir: Option<Candidate>,
+    /// The heir asked for it, because of its priority.
+    pub(super) preempts: bool,
+}
+
+/// Follows what each leader was asked to do, and did.
+pub(super) struct HandOvers {
+    asked: Vec<Option<HandOver>>,
+}
+
+impl HandOvers {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { asked: vec![None; nodes] }
+    }
+
+    /// The hand-over that begins with this action, and of which term.
+    pub(super) fn begun(&mut self, world: &World, what: &What<'_>) -> Option<(Token, HandOver)> {
+        match *what {
+            What::TakesIn(nr, input) => self.asked[nr] = asked_for(&world.nodes[nr], input),
+            What::Acted(nr, Action::Ending { token, why: Why::SteppedDown, .. }) => {
+                return self.asked[nr].take().map(|hand_over| (*token, hand_over));
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// The first that counts: a leader hands over to another, and yields only to a higher priority.
+fn asked_for(node: &Node, input: &Input) -> Option<HandOver> {
+    let token = node.term.as_ref()?.token;
+    let other = |heir: &Candidate| heir.incarnation != node.me.incarnation;
+    match input {
+        Input::StepDown => Some(HandOver { heir: None, preempts: false }),
+        Input::Transfer(heir) => other(heir).then(|| HandOver { heir: Some(heir.clone()), preempts: false }),
+        Input::Requests(requests) => requests.iter().filter(|request| request.token() == token).find_map(|request| {
+            let (heir, preempts) = match request {
+                Request::StepDown { to, .. } => (to.clone(), false),
+                Request::Preempt { by, priority, .. } if *priority > node.rules.priority => (Some(by.clone()), true),
+                _ => return None,
+            };
+            heir.as_ref().is_none_or(other).then_some(HandOver { heir, preempts })
+        }),
+        _ => None,
+    }
+}

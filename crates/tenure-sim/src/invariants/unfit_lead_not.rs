@@ -1,0 +1,51 @@
+//! Who is not well enough does not lead: it bids for nothing and begins no term; and if it leads and is to
+//! step down then (`step_down_when_unhealthy`), its term is over when its work has had its grace
+//! (`stop_grace`), counted from when its report was taken in, on its own clock.
+//!
+//! It is well enough until a report falls below its `min_health`, and again once it has been well for a
+//! lease, without a word to the contrary: counted here from its reports alone.
+
+use tenure_protocol::Action;
+
+use super::{Invariant, What};
+use crate::world::World;
+
+pub(super) struct UnfitLeadNot;
+
+impl Invariant for UnfitLeadNot {
+    fn name(&self) -> &'static str {
+        "the unfit do not lead"
+    }
+
+    fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
+        match *what {
+            What::Acted(nr, action) => {
+                let node = &world.nodes[nr];
+                let stands = match action {
+                    Action::Began { .. } => true,
+                    Action::Swap { record, .. } | Action::Renew { record, .. } => {
+                        !record.is_vacant() && node.term.is_none()
+                    }
+                    _ => false,
+                };
+                if stands && !node.health.is_fit(node.clock.read(world.now), &node.rules) {
+                    return Err(format!("{} stands though it is not well enough: {action:?}", node.me));
+                }
+            }
+            What::Moved | What::Resumed => {
+                for node in world.nodes.iter().filter(|node| node.rules.step_down_when_unhealthy) {
+                    let now = node.clock.read(world.now);
+                    let Some(term) = node.current(world.now).filter(|_| !node.health.is_fit(now, &node.rules)) else {
+                        continue;
+                    };
+                    let grace = node.rules.timing.stop_grace();
+                    if node.health.unfit_since().is_some_and(|since| now > since + grace) {
+                        return Err(format!("{} is not well enough and still counts on term {}", node.me, term.token));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! When the seat becomes free, the candidate of the highest priority gets it, though others have seen
+//! the vacancy, too; and if that one is not well, the next one does.
+//!
+//! Protects from: priorities that are a matter of luck.
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Desk, Standing, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::Board];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("priority");
+    let desk = Desk::new();
+    // A long lease, so that others leave the seat alone for longer than any machine is busy.
+    let lease = bench.lease() * 6;
+    let stand = |id: &str, priority| bench.stand_with(&seat, id, |election| election.lease(lease).priority(priority));
+    let first = stand("first", 1)?;
+    first.works_at(&desk);
+    bench.elected(&first).await?;
+    let others = [stand("low", -1)?, stand("none", 0)?, stand("high", 7)?, stand("middle", 3)?];
+    for other in &others {
+        other.works_at(&desk);
+        bench.knows_a_leader(other).await?;
+    }
+    bench.until("that five are listed", || async { Ok(first.election.candidates().await?.len() == 5) }).await?;
+    let high = &others[2];
+    hand_over_to(&bench, &first, high).await?;
+    high.election.report_healthy(false, ())?;
+    let middle = &others[3];
+    bench.elected(middle).await?;
+    ensure!(!high.election.is_leader(), "an unhealthy candidate leads as it has the highest priority");
+    desk.shifts_do_not_overlap()
+}
+
+async fn hand_over_to(bench: &Bench, from: &Standing, to: &Standing) -> Verdict {
+    let token = bench.elected(from).await?.token();
+    from.election.step_down();
+    let next = bench.elected(to).await?.token();
+    ensure!(next > token, "the next term has token {next}, which is not above {token}");
+    Ok(())
+}

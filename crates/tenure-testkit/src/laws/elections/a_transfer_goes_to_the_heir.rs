@@ -1,0 +1,91 @@
+//! A leader that hands over to a named candidate is followed by that one, and by no third; be it asked
+//! by its own user or from another process.
+//!
+//! Protects from: a planned move that ends up anywhere.
+
+use futures_util::FutureExt;
+use tenure_core::Event;
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Desk, Standing, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::Board];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let seat = bench.seat("transfer");
+    let desk = Desk::new();
+    // A long lease, so that others leave the seat alone for longer than any machine is busy.
+    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
+    let all = [stand("one")?, stand("other")?, stand("third")?];
+    for standing in &all {
+        standing.works_at(&desk);
+        bench.knows_a_leader(standing).await?;
+    }
+    bench.until("that three are listed", || async { Ok(all[0].election.candidates().await?.len() == 3) }).await?;
+    hand_over(&bench, &all, 0).await?;
+    // From elsewhere, by way of the board.
+    hand_over(&bench, &all, 2).await?;
+    desk.shifts_do_not_overlap()?;
+
+    let leader = leader(&bench, &all).await?;
+    let (one, third) = (&all[leader], &all[(leader + 2) % 3]);
+    let refused = async |candidate: &str| match one.election.transfer_to(candidate).await {
+        Ok(()) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    let words = refused("nobody").await;
+    ensure!(words.contains("does not stand") && words.contains("third"), "handing over to nobody is answered: {words}");
+    let words = refused(&one.election.candidate().id).await;
+    ensure!(words.contains("leads already"), "handing over to the leader itself is answered: {words}");
+    third.election.report_healthy(false, ())?;
+    bench
+        .until("that an unhealthy candidate shows on the roster", || async {
+            Ok(one.election.candidates().await?.iter().any(|status| !status.healthy))
+        })
+        .await?;
+    let words = refused(&third.election.candidate().id).await;
+    ensure!(words.contains("not well"), "handing over to an unhealthy candidate is answered: {words}");
+    Ok(())
+}
+
+/// Which of them leads.
+async fn leader(bench: &Bench, all: &[Standing; 3]) -> Result<usize, crate::Failure> {
+    let leads = || all.iter().position(|standing| standing.election.is_leader());
+    bench.until("that somebody leads", || async { Ok(leads().is_some()) }).await?;
+    Ok(leads().unwrap_or(0))
+}
+
+/// Hands over from whoever leads to the next, asked for by the one so many places further.
+async fn hand_over(bench: &Bench, all: &[Standing; 3], asker: usize) -> Verdict {
+    loop {
+        let leader = leader(bench, all).await?;
+        let (from, to, third) = (&all[leader], &all[(leader + 1) % 3], &all[(leader + 2) % 3]);
+        let (mut events, mut third_events) = (from.election.events(), third.election.events());
+        let Some(token) = from.election.term().map(|term| term.token()) else { continue };
+        let ask = &all[(leader + asker) % 3].election;
+        let asked = bench.within("an answer to a transfer", ask.transfer_to(&to.election.candidate().id)).await?;
+        // On a machine so busy that the term is lost before it could be handed over: once more.
+        if let Err(error) = asked {
+            ensure!(from.election.term().is_none_or(|term| term.token() != token), "a transfer was refused: {error}");
+            continue;
+        }
+        let ended = bench
+            .event("the end of the term that is handed over", &mut events, |event| {
+                matches!(event, Event::LostLeadership { token: ended, .. } if *ended == token)
+            })
+            .await?;
+        if !matches!(ended, Event::LostLeadership { why, .. } if why.is_voluntary()) {
+            continue;
+        }
+        let next = bench.elected(to).await?.token();
+        ensure!(next > token, "the next term has token {next}, which is not above {token}");
+        while let Some(Some(event)) = third_events.next().now_or_never() {
+            if let Event::BecameLeader { term } = event {
+                let between = term.token();
+                ensure!(between < token || between > next, "a third led in between, with token {between}");
+            }
+        }
+        return Ok(());
+    }
+}

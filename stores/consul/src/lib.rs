@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+
+mod bells;
+mod board;
+mod client;
+mod environment;
+mod faults;
+mod keys;
+mod kv;
+mod options;
+mod seats;
+mod session;
+mod sessions;
+mod store;
+mod tls;
+mod tree;
+mod url;
+mod watch;
+
+pub use options::{ConsulOptions, SCHEMES, Secret, TakeoverMode};
+pub use store::ConsulStore;

@@ -1,0 +1,73 @@
+//! Every law, on real servers: one, and three.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_consul::ConsulStore;
+use tenure_core::{BoxFuture, DynStore, SeatName};
+use tenure_testkit::servers::{Consul, ConsulCluster};
+use tenure_testkit::{Kit, Subject};
+
+/// A newer one, for laws that only need its URL: `consul://host:8500/prefix?min_lease=2s`.
+const ELSEWHERE: &str = "TENURE_TEST_CONSUL";
+
+fn main() {
+    let server = Consul::start();
+    let cluster = ConsulCluster::start();
+    let mut kit = Kit::new()
+        .subject("single", Servers { url: server.url(), servers: Arc::new(vec![server]) })
+        .subject("three", Servers { url: cluster.url(), servers: Arc::new(cluster.servers) });
+    if let Ok(url) = std::env::var(ELSEWHERE) {
+        kit = kit.subject("elsewhere", Servers { url, servers: Arc::default() });
+    }
+    kit.run();
+}
+
+struct Servers {
+    url: String,
+    /// Ours, if they are.
+    servers: Arc<Vec<Consul>>,
+}
+
+impl Servers {
+    /// Asks a server itself, out of the way of the runtime.
+    fn act(&self, act: impl FnOnce(&Consul) + Send + 'static) -> Option<BoxFuture<'_, ()>> {
+        let servers = self.servers.clone();
+        (!servers.is_empty()).then(|| -> BoxFuture<'_, ()> {
+            Box::pin(async move {
+                tokio::task::spawn_blocking(move || act(&servers[0])).await.expect("it answers");
+            })
+        })
+    }
+}
+
+/// The key of a seat, as in a URL. Those that are asked for here have simple names.
+fn key(seat: &SeatName) -> String {
+    format!("tenure/seats/{}/seat", seat.as_str().replace(' ', "%2520"))
+}
+
+impl Subject for Servers {
+    fn open(&self) -> Box<dyn DynStore> {
+        Box::new(ConsulStore::from_url(&self.url).expect("a URL that can be read"))
+    }
+
+    /// Room for a call to be answered within a fifteenth of it while a dozen laws ask at once. Sessions end
+    /// after twice as long.
+    fn lease(&self) -> Duration {
+        (*self.open()).promises().min_lease.max(Duration::from_secs(4))
+    }
+
+    fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        let key = key(seat);
+        self.act(move |server| drop(server.ask("DELETE", &format!("/v1/kv/{key}"), "")))
+    }
+
+    fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        let key = key(seat);
+        self.act(move |server| server.destroy_session_of(&key))
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        Some(Box::new(ConsulStore::from_url("consul://127.0.0.1:1").expect("a URL that can be read")))
+    }
+}

@@ -1,0 +1,70 @@
+//! What elections cost, by the server's own count of what it is asked.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{LEASE, stand, within};
+use tenure_consul::ConsulStore;
+use tenure_core::{Elections, Token};
+use tenure_testkit::Desk;
+use tenure_testkit::servers::Consul;
+use tenure_testkit::wrap::Counting;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_session_and_its_renewals_serve_one_election_or_a_thousand() {
+    tokio::join!(counted(1), counted(1000));
+}
+
+async fn counted(elections: u64) {
+    let consul = Consul::start();
+    let (store, counter) = Counting::new(ConsulStore::from_url(&consul.url()).unwrap());
+    let process = Elections::new(store);
+    let lease = Duration::from_secs(15);
+    let seats: Vec<_> =
+        (0..elections).map(|number| process.election(format!("seat-{number}")).lease(lease).start().unwrap()).collect();
+    for seat in &seats {
+        within("it leads", seat.elected()).await.unwrap();
+    }
+    // All have settled on one heartbeat.
+    tokio::time::sleep(lease / 2).await;
+    let asked = || {
+        let paths = [("PUT", "/v1/session/renew/_"), ("GET", "/v1/kv/_"), ("PUT", "/v1/txn")];
+        paths.map(|(method, path)| consul.count(method, path))
+    };
+    let (before, renewed) = (asked(), counter.counts().renewals);
+    tokio::time::sleep(lease).await;
+    let (after, renewals) = (asked(), counter.counts().renewals - renewed);
+    let [beats, reads, asks] = [0, 1, 2].map(|which| after[which] - before[which]);
+    println!(
+        "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {asks} transactions"
+    );
+    assert_eq!(consul.sessions(), 1, "one session for {elections} elections");
+    assert!(renewals >= 2 * elections, "{renewals}");
+    assert!((2..=5).contains(&beats), "{renewals} renewals were {beats} of the session");
+    // A look at the seats for each, and a query that waits.
+    assert!(reads <= beats + 6, "{reads} reads for {beats} heartbeats");
+    // Nothing is written. That the process is still listed as a candidate is asked, for all elections in one.
+    assert!(asks <= beats + 2, "there were {asks} transactions");
+    assert!(seats.iter().all(|seat| seat.is_leader()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_looks_once_a_lease_and_keeps_one_session_ready() {
+    let consul = Consul::start();
+    let desk = Desk::new();
+    let leader = stand(&consul.url(), "leader", &desk);
+    support::acted_above(&desk, Token::ZERO).await;
+    let follower = stand(&consul.url(), "follower", &desk);
+    tokio::time::sleep(LEASE * 2).await;
+    let before = follower.counter.counts();
+    let leases = 6;
+    tokio::time::sleep(LEASE * leases).await;
+    let after = follower.counter.counts();
+    let reads = after.reads - before.reads;
+    println!("{reads} looks of a follower in {leases} leases");
+    assert!(reads <= u64::from(leases) + 3, "a follower has read {reads} times in {leases} leases");
+    assert_eq!(after.swaps, before.swaps, "it has written");
+    assert_eq!(consul.sessions(), 2);
+    assert!(leader.election.is_leader());
+}

@@ -1,0 +1,386 @@
+//! What can be wrong with an agent, a token or a key: each is one clear error, and nothing is harmed.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{LEASE, SEAT, stand, told, within};
+use tenure_consul::{ConsulOptions, ConsulStore};
+use tenure_core::{
+    Attended, Board, Candidate, Clock, Elections, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store,
+    Swap, Token, Why,
+};
+use tenure_testkit::Desk;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{Certificates, Consul, ConsulSetup, Folder, free_port};
+
+#[tokio::test]
+async fn no_token_and_a_wrong_one_are_told_and_never_shown() {
+    let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
+    let error = fails(&consul.url(), Fault::Denied).await;
+    assert!(error.contains("does not permit this") && error.contains("key_prefix \"tenure/\""), "{error}");
+    let error = fails(&with_token(&consul, "hunter2"), Fault::Denied).await;
+    assert!(error.contains("knows no such token (ACL not found)") && !error.contains("hunter2"), "{error}");
+    works(&with_token(&consul, "b1gs33cr3t")).await;
+    let file = consul.folder().join("token");
+    std::fs::write(&file, "b1gs33cr3t\n").unwrap();
+    works(&format!("{}&token_file={}", consul.url(), file.display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
+    let rules: Vec<_> = include_str!("../README.md").lines().skip_while(|line| *line != "```hcl").skip(1).collect();
+    let rules = rules.split(|line| *line == "```").next().unwrap().join("\n");
+    let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
+    let url = with_token(&consul, &token_for(&consul, "jobs", &rules));
+    let desk = Desk::new();
+    let mut one = stand(&url, "one", &desk);
+    let first = one.leads().await;
+    let mut other = stand(&url, "other", &desk);
+    other.knows_a_leader().await;
+    within("it may ask", other.election.request_step_down()).await.unwrap();
+    assert!(other.leads().await > first);
+    let store = store(&url);
+    let process = Incarnation::from_bits(7);
+    assert_eq!(Board::attend(&store, process, LEASE).await.unwrap(), Attended::Anew);
+    let note =
+        Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: Duration::ZERO };
+    Board::put(&store, &seat(), &note).await.unwrap();
+    let listed = Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap();
+    assert!(listed.iter().any(|listed| listed.key == note.key), "{listed:?}");
+    store.forget(&seat()).await.unwrap();
+
+    // Without sessions, and with the keys to be read alone.
+    for less in [rules.replace("session_prefix", "agent_prefix"), rules.replacen("\"write\"", "\"read\"", 1)] {
+        assert_ne!(less, rules);
+        let store = self::store(&with_token(&consul, &token_for(&consul, "less", &less)));
+        store.read(&seat()).await.unwrap();
+        let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+        assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+        assert!(error.to_string().contains("does not permit this"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
+    let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
+    let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
+    let secret = token_for(&consul, "jobs", rules);
+    let mut one = stand(&with_token(&consul, &secret), "one", &Desk::new());
+    let first = one.leads().await;
+    let (_, own) = consul.ask("GET", "/v1/acl/tokens", "");
+    let accessor = own
+        .split("\"AccessorID\"")
+        .skip(1)
+        .find(|part| part.contains("\"jobs\""))
+        .and_then(|part| part.split('"').nth(1))
+        .expect("its token is listed")
+        .to_owned();
+    consul.ask("DELETE", &format!("/v1/acl/token/{accessor}"), "");
+    let (fault, error) = one
+        .event("it is told", |event| match event {
+            Event::Error { error } if error.fault() == Fault::Denied => Some((error.fault(), told(error))),
+            _ => None,
+        })
+        .await;
+    assert!(error.contains("knows no such token") && !error.contains(&secret), "{fault:?} {error}");
+    assert_eq!(one.loses().await, (first, Why::NotRenewed));
+}
+
+#[tokio::test]
+async fn namespaces_and_datacenters_that_there_are_not_are_told() {
+    let consul = Consul::start();
+    let error = fails(&format!("{}&namespace=team", consul.url()), Fault::Denied).await;
+    assert!(error.contains("Consul Enterprise"), "{error}");
+    let error = fails(&format!("{}&datacenter=mars", consul.url()), Fault::Denied).await;
+    assert!(error.contains("knows no such datacenter"), "{error}");
+    works(&format!("{}&datacenter=dc1", consul.url())).await;
+}
+
+#[tokio::test]
+async fn leases_that_consul_cannot_keep_are_refused_with_the_reason() {
+    let start = |url: &str, lease: Duration| {
+        Elections::new(store(url)).election("jobs").lease(lease).start().map(drop).unwrap_err().to_string()
+    };
+    let error = start("consul:", Duration::from_secs(9));
+    assert!(error.contains("10"), "{error}");
+    let error = start("consul:", Duration::from_millis(12_500));
+    assert!(error.contains("1s") || error.contains("second"), "{error}");
+    // The server's own word, where it was told otherwise than we were.
+    let consul = ConsulSetup::new().with(r#""session_ttl_min": "10s""#).start();
+    let store = store(&consul.url());
+    let bid = |lease| Record { lease, ..record(1) };
+    let error = store.swap(&seat(), None, &bid(Duration::from_secs(3))).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+    assert!(error.to_string().contains("session_ttl_min"), "{error}");
+    for (lease, word) in [(Duration::from_millis(1500), "whole seconds"), (Duration::from_secs(90_000), "a day")] {
+        let error = store.swap(&seat(), None, &bid(lease)).await.unwrap_err();
+        assert!(error.fault() == Fault::Denied && error.to_string().contains(word), "{error}");
+    }
+    assert!(matches!(store.swap(&seat(), None, &bid(Duration::from_secs(10))).await, Ok(Swap::Done { .. })));
+}
+
+#[tokio::test]
+async fn where_nobody_listens_is_told_and_another_agent_is_asked() {
+    let nowhere = format!("127.0.0.1:{}", free_port());
+    let error = fails(&format!("consul://{nowhere}"), Fault::Refused).await;
+    assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
+    let error = fails("consul://no-such-host.invalid", Fault::Refused).await;
+    assert!(error.contains("no-such-host.invalid:8500 cannot be reached"), "{error}");
+    let consul = Consul::start();
+    let store = store(&format!("consul://{nowhere},{}", consul.address()));
+    assert_eq!(store.read(&seat()).await.unwrap_err().fault(), Fault::Refused);
+    assert!(store.read(&seat()).await.is_ok(), "the other one was not asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
+    let consul = Consul::start();
+    let proxy = Proxy::start(consul.address());
+    proxy.black_hole(Way::Up);
+    let began = Clock::system().now();
+    let mut one = stand(&format!("consul://{}/tenure?min_lease=1s", proxy.address()), "one", &Desk::new());
+    let (fault, error) = one.fails().await;
+    assert_eq!(fault, Fault::Unknown, "{error}");
+    assert!(Clock::system().now().since(began) < Duration::from_secs(30));
+    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    proxy.pass();
+    // The next thing told is that it works: not every attempt is.
+    one.event("it works", |event| match event {
+        Event::Error { error } => panic!("told twice: {error}"),
+        Event::Recovered => Some(()),
+        _ => None,
+    })
+    .await;
+    one.leads().await;
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_another_protocol_is_told() {
+    for answer in
+        ["HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut stream = stream;
+                let _ = stream.read(&mut [0; 4000]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        let error = fails(&format!("consul://{address}"), Fault::Denied).await;
+        assert!(error.contains("does not speak Consul's HTTP interface"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+    let folder = Folder::new("certificates");
+    let made = Certificates::make(folder.path());
+    let [ca, cert, key] = [&made.ca, &made.cert, &made.key].map(|path| path.display().to_string());
+    let port = free_port();
+    let consul = ConsulSetup::new()
+        .with(format!(
+            r#""ca_file": "{ca}", "cert_file": "{cert}", "key_file": "{key}", "verify_incoming_https": true"#
+        ))
+        .with(format!(r#""addresses": {{"https": "127.0.0.1 127.0.0.2"}}, "ports": {{"https": {port}}}"#))
+        .start();
+    let query = format!("ca={ca}&cert={cert}&key={key}&min_lease=1s");
+    works(&format!("consuls://localhost:{port}/tenure?{query}")).await;
+    let error = fails(&format!("consuls://localhost:{port}"), Fault::Denied).await;
+    assert!(error.contains("no TLS with localhost") && error.contains("?ca=FILE"), "{error}");
+    let error = fails(&format!("consuls://{}?{query}", consul.address()), Fault::Denied).await;
+    assert!(error.contains("consul://"), "{error}");
+    let error = fails(&format!("consul://localhost:{port}"), Fault::Denied).await;
+    assert!(error.contains("serves HTTPS: name it as consuls://"), "{error}");
+    // Its certificate is not for this address, but for a name that can be said.
+    let elsewhere = format!("consuls://127.0.0.2:{port}/tenure?{query}");
+    assert!(fails(&elsewhere, Fault::Denied).await.contains("?tls_server_name=NAME"));
+    works(&format!("{elsewhere}&tls_server_name=localhost")).await;
+    works(&format!("{elsewhere}&verify=false")).await;
+    let missing = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca=/no/such/file")).unwrap_err();
+    assert!(missing.contains("/no/such/file"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
+    let consul = Consul::start();
+    works(&consul.url()).await;
+    let (_, ours) = consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "");
+    let newer = ours.replace("\"v\":1", "\"v\":99");
+    for (text, expected) in [("\"mine\"", "did not write"), ("\u{0}\u{1}", "did not write"), (newer.as_str(), "newer")]
+    {
+        consul.ask("PUT", &format!("/v1/kv/{SEAT}"), text);
+        let error = fails(&consul.url(), Fault::Denied).await;
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "").1, text);
+    }
+    // Somebody else's lock in the place of a seat is neither read nor taken.
+    works(&format!("consul://{}/other?min_lease=1s", consul.address())).await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_lost_once_its_seat_is_deleted_or_unlocked_though_the_session_lives() {
+    let consul = Consul::start();
+    let store = store(&consul.url());
+    store.attach(&Clock::system());
+    for deletes in [true, false] {
+        let seen = store.read(&seat()).await.unwrap().seat;
+        let bid = Record { lease: LEASE, ..record(1) };
+        let swap = store.swap(&seat(), seen.as_ref().map(|seat| &seat.version), &bid).await.unwrap();
+        let Swap::Done { version, .. } = swap else { panic!("lost") };
+        let renewed = store.renew(&seat(), &version, &bid).await.unwrap();
+        assert!(matches!(&renewed, Swap::Done { version: same, .. } if *same == version), "{renewed:?}");
+        let before = Clock::system().now();
+        let session = consul.entry(SEAT, "Session");
+        match deletes {
+            true => consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), ""),
+            false => consul.ask("PUT", &format!("/v1/kv/{SEAT}?release={session}"), "{}"),
+        };
+        // The last heartbeat may still be counted on, from when it was sent.
+        within("a renewal is lost", async {
+            while let Swap::Done { since, .. } = store.renew(&seat(), &version, &bid).await.unwrap() {
+                assert!(since.is_some_and(|since| since < before), "a seat was kept that is gone");
+                tokio::time::sleep(LEASE / 20).await;
+            }
+        })
+        .await;
+        assert!(consul.ask("GET", "/v1/session/list", "").1.contains(&session), "its session was to live on");
+        consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
+    }
+}
+
+#[tokio::test]
+async fn a_version_of_another_life_of_the_data_is_lost() {
+    let mut consul = Consul::start();
+    let store = store(&consul.url());
+    let Swap::Done { version, .. } = store.swap(&seat(), None, &record(1)).await.unwrap() else { panic!("lost") };
+    let before = store.read(&seat()).await.unwrap().identity;
+    consul.restart();
+    let other = self::store(&consul.url());
+    let after = other.read(&seat()).await.unwrap();
+    assert!(after.seat.is_none() && after.identity != before);
+    assert_eq!(store.swap(&seat(), Some(&version), &record(2)).await.unwrap(), Swap::Lost);
+    assert_eq!(store.swap(&seat(), None, &record(2)).await.unwrap(), Swap::Lost, "it was absent from another");
+    assert!(!matches!(store.renew(&seat(), &version, &record(1)).await, Ok(Swap::Done { .. })));
+}
+
+#[tokio::test]
+async fn a_forgotten_seat_keeps_its_floor_however_high() {
+    let consul = Consul::start();
+    let store = store(&consul.url());
+    let high = Token::MAX.get() - 5;
+    assert!(matches!(store.swap(&seat(), None, &record(high)).await, Ok(Swap::Done { .. })));
+    // Also if somebody has deleted it by hand.
+    consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
+    for _ in 0..2 {
+        let reading = store.read(&seat()).await.unwrap();
+        assert_eq!((reading.seat, reading.floor), (None, Token::new(high)));
+        store.forget(&seat()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sessions_have_no_checks_unless_told_and_what_dead_processes_leave_is_cleared_away() {
+    let consul = Consul::start();
+    works(&consul.url()).await;
+    let (_, sessions) = consul.ask("GET", "/v1/session/list", "");
+    assert!(!sessions.contains("serfHealth"), "{sessions}");
+    let with_check = store(&format!("{}&check=serfHealth", consul.url()));
+    with_check.swap(&SeatName::new("checked").unwrap(), None, &record(1)).await.unwrap();
+    assert!(consul.ask("GET", "/v1/session/list", "").1.contains("serfHealth"));
+
+    let (gone, next) = (store(&consul.url()), store(&consul.url()));
+    let process = Incarnation::from_bits(1);
+    Board::attend(&gone, process, Duration::from_secs(60)).await.unwrap();
+    let note =
+        Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: Duration::ZERO };
+    Board::put(&gone, &seat(), &note).await.unwrap();
+    let keys = || consul.ask("GET", "/v1/kv/tenure/?keys", "").1;
+    assert!(keys().contains(&format!("candidates/{process}/jobs/note")));
+    consul.destroy_session_of(&format!("tenure/processes/{process}"));
+    let put = Board::put(&gone, &seat(), &note).await.unwrap_err();
+    assert_eq!(put.fault(), Fault::Refused, "{put}");
+    Board::attend(&next, Incarnation::from_bits(2), Duration::from_secs(60)).await.unwrap();
+    assert!(!keys().contains(&process.to_string()), "{}", keys());
+}
+
+#[tokio::test]
+async fn a_socket_a_client_and_options_lead_there_too() {
+    let socket = std::env::temp_dir().join(format!("tenure-{}-consul.sock", std::process::id()));
+    let path = socket.display().to_string();
+    let consul = ConsulSetup::new().with(format!(r#""addresses": {{"http": "127.0.0.1 unix://{path}"}}"#)).start();
+    works(&format!("consul+unix://{path}?min_lease=1s")).await;
+    let options = ConsulOptions { addresses: vec![consul.address()], ..ConsulOptions::default() };
+    assert!(ConsulStore::new(options.clone()).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    let client = reqwest::Client::builder().retry(reqwest::retry::never()).build().unwrap();
+    assert!(ConsulStore::with_client(client, options).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    let _ = std::fs::remove_file(socket);
+}
+
+// -------------------------------------------------------------------------------------------------
+
+fn store(url: &str) -> ConsulStore {
+    ConsulStore::from_url(url).unwrap()
+}
+
+fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}
+
+fn with_token(consul: &Consul, token: &str) -> String {
+    consul.url().replace("consul://", &format!("consul://:{token}@"))
+}
+
+/// A token that may do this much.
+fn token_for(consul: &Consul, name: &str, rules: &str) -> String {
+    let name = format!("{name}-{:08x}", rand::random::<u32>());
+    let rules = rules.replace('"', "\\\"").replace('\n', "\\n");
+    let policy = format!(r#"{{"Name": "{name}", "Rules": "{rules}"}}"#);
+    let (status, said) = consul.ask("PUT", "/v1/acl/policy", &policy);
+    assert_eq!(status, 200, "{said}");
+    let (status, said) = consul.ask(
+        "PUT",
+        "/v1/acl/token",
+        &format!(r#"{{"Description": "jobs", "Policies": [{{"Name": "{name}"}}]}}"#),
+    );
+    assert_eq!(status, 200, "{said}");
+    said.split("\"SecretID\"").nth(1).and_then(|rest| rest.split('"').nth(1)).expect("a token").to_owned()
+}
+
+/// Reads, and returns what it says is wrong.
+async fn fails(url: &str, fault: Fault) -> String {
+    let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
+    assert_eq!(error.fault(), fault, "{}", told(&error));
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    error.to_string()
+}
+
+/// Takes the seat, which may be its first time, or is that of a session that has ended since.
+async fn works(url: &str) {
+    let store = store(url);
+    let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
+    let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
+    let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await;
+    let Swap::Done { version, .. } = swap.unwrap_or_else(|error| panic!("{}", told(&error))) else { panic!("lost") };
+    let vacant = Record { holder: None, ..record(token) };
+    assert!(matches!(store.swap(&seat(), Some(&version), &vacant).await, Ok(Swap::Done { .. })));
+}
+
+fn record(token: u64) -> Record {
+    Record {
+        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+        token: Token::new(token),
+        lease: Duration::from_secs(15),
+        since_ms: None,
+        heir: None,
+        priority: 0,
+        ranked: false,
+        metadata: Arc::default(),
+        nonce: rand::random(),
+        unknown: Arc::default(),
+    }
+}

@@ -1,0 +1,181 @@
+//! What is asked of the API server: five verbs on one kind of object.
+
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode};
+use jiff::Timestamp;
+use kube::client::Body;
+use serde::Deserialize;
+use tenure_core::StoreError;
+
+use crate::faults::{self, Verb};
+use crate::lease::{self, Lease};
+use crate::link::{Answer, Link, Links};
+
+/// Asks the API server for Leases of one namespace.
+pub(crate) struct Api {
+    pub(crate) links: Links,
+}
+
+/// What was there at one revision.
+pub(crate) struct List {
+    pub(crate) items: Vec<Lease>,
+    pub(crate) revision: u64,
+    /// What time the server says it is, in whole seconds.
+    pub(crate) date: Option<Timestamp>,
+}
+
+/// Which objects are meant.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    /// The one with this name.
+    Name(String),
+    /// Those with labels like these.
+    Labels(String),
+}
+
+impl Which {
+    fn query(&self) -> String {
+        match self {
+            Self::Name(name) => format!("fieldSelector={}", encoded(&format!("metadata.name={name}"))),
+            Self::Labels(labels) => format!("labelSelector={}", encoded(labels)),
+        }
+    }
+}
+
+impl Api {
+    /// What is there now: not from a cache, as no revision is asked for.
+    pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
+        let link = self.links.link().await?;
+        let answer = self.ask(&link, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
+        if !answer.status.is_success() {
+            return Err(self.no(&link, Verb::List, &answer));
+        }
+        let form: ListForm =
+            serde_json::from_slice(&answer.body).map_err(|error| faults::of_nonsense(&link, Verb::List, &error))?;
+        Ok(List {
+            revision: lease::revision(&form.metadata.resource_version)?,
+            items: form.items.unwrap_or_default(),
+            date: date(&answer),
+        })
+    }
+
+    /// Makes an object, unless there is one of that name: then `None`.
+    pub(crate) async fn create(&self, lease: &Lease) -> Result<Option<Lease>, StoreError> {
+        self.write(Verb::Create, Method::POST, "", lease).await
+    }
+
+    /// Replaces an object, unless it is another or gone since it was read: then `None`.
+    ///
+    /// # Correctness
+    /// The object carries the resourceVersion and the uid that were read. The server compares both with
+    /// what it has in the transaction that writes, so nothing can come in between; and an object that was
+    /// deleted is not made anew by this, as none has that uid.
+    pub(crate) async fn replace(&self, lease: &Lease) -> Result<Option<Lease>, StoreError> {
+        self.write(Verb::Update, Method::PUT, &format!("/{}", lease.metadata.name), lease).await
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        let link = self.links.link().await?;
+        let answer = self.ask(&link, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
+        match answer.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            status if status.is_success() => Ok(()),
+            _ => Err(self.no(&link, Verb::Delete, &answer)),
+        }
+    }
+
+    /// Begins to listen to what changes after a revision.
+    pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<Link>, Body), StoreError> {
+        let link = self.links.link().await?;
+        // Ended by the server after a while, so that connections move on to servers that are new.
+        let query =
+            format!("{}&watch=1&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion={after}", which.query());
+        let request = request(&link, Method::GET, "", &query, Vec::new())?;
+        let response =
+            self.links.listen(&link, request).await.map_err(|error| faults::of_asking(&link, Verb::Watch, error))?;
+        if response.status().is_success() {
+            return Ok((link, response.into_body()));
+        }
+        let answer = Answer { status: response.status(), headers: response.headers().clone(), body: Vec::new() };
+        Err(self.no(&link, Verb::Watch, &answer))
+    }
+
+    async fn write(&self, verb: Verb, method: Method, path: &str, lease: &Lease) -> Result<Option<Lease>, StoreError> {
+        let link = self.links.link().await?;
+        let answer = self.ask(&link, verb, method, path, "", lease.to_json()).await?;
+        match answer.status {
+            StatusCode::CONFLICT => Ok(None),
+            StatusCode::NOT_FOUND if verb == Verb::Update => Ok(None),
+            status if status.is_success() => {
+                serde_json::from_slice(&answer.body).map(Some).map_err(|error| faults::of_nonsense(&link, verb, &error))
+            }
+            _ => Err(self.no(&link, verb, &answer)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        link: &Arc<Link>,
+        verb: Verb,
+        method: Method,
+        path: &str,
+        query: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer, StoreError> {
+        let request = request(link, method, path, query, body)?;
+        self.links.ask(link, request).await.map_err(|error| faults::of_asking(link, verb, error))
+    }
+
+    /// The server said no. If it does not know us, what we know of ourselves is read anew the next time.
+    fn no(&self, link: &Arc<Link>, verb: Verb, answer: &Answer) -> StoreError {
+        if answer.status == StatusCode::UNAUTHORIZED {
+            self.links.give_up(link);
+        }
+        faults::of_status(link, verb, answer)
+    }
+}
+
+fn request(link: &Link, method: Method, path: &str, query: &str, body: Vec<u8>) -> Result<Request<Body>, StoreError> {
+    let mark = if query.is_empty() { "" } else { "?" };
+    let url = format!("/apis/{}/namespaces/{}/leases{path}{mark}{query}", lease::API_VERSION, encoded(&link.namespace));
+    Request::builder()
+        .method(method)
+        .uri(url)
+        // Who it was stands in the object, and an old server falls over one that does not say.
+        .header(http::header::USER_AGENT, concat!("tenure/", env!("CARGO_PKG_VERSION")))
+        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .map_err(|error| StoreError::denied("this cannot be asked of an API server").because(error))
+}
+
+fn date(answer: &Answer) -> Option<Timestamp> {
+    let text = answer.headers.get(http::header::DATE)?.to_str().ok()?;
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
+}
+
+/// Text as a part of a URL.
+fn encoded(text: &str) -> String {
+    let mut url = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => url.push(byte.into()),
+            byte => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    url
+}
+
+#[derive(Deserialize)]
+struct ListForm {
+    metadata: ListMeta,
+    items: Option<Vec<Lease>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+}

@@ -1,0 +1,254 @@
+//! A Lease object: what other clients read and write of it, and what is ours.
+//!
+//! ```yaml
+//! metadata:
+//!   name: jobs
+//!   resourceVersion: "4711"                            # which write this is
+//!   annotations:
+//!     tenure.election/record: '{"v":1,"holder":…}'     # the whole record
+//!     tenure.election/written-with: 2026-…Z/3          # counts only beside this spec
+//! spec:                                                # as client-go writes and reads it
+//!   holderIdentity: web-1-4711_5f0c…                   # id, incarnation; empty once given up
+//!   leaseDurationSeconds: 15
+//!   acquireTime: 2026-11-15T13:00:00.000000Z           # written for others, never read for a decision
+//!   renewTime: 2026-11-15T13:00:05.000000Z
+//!   leaseTransitions: 3
+//! ```
+//!
+//! Another client that takes the Lease writes the spec and leaves our annotations alone. So the record
+//! counts only if it names the holder and the `acquireTime` that the spec has; otherwise the spec is
+//! right, and the record tells no more than a token that was reached before.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tenure_core::{Candidate, Incarnation, Record, SeatName, StoreError, Token, record};
+
+use crate::names;
+
+/// What an object is, for those that read it.
+pub(crate) const API_VERSION: &str = "coordination.k8s.io/v1";
+
+/// A Lease object. Fields that are not known here are kept.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    #[serde(default)]
+    pub(crate) metadata: Meta,
+    #[serde(default)]
+    pub(crate) spec: Spec,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Meta {
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) uid: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) resource_version: String,
+    #[serde(default, deserialize_with = "or_null", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "or_null", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) annotations: BTreeMap<String, String>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Spec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) holder_identity: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_duration_seconds: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) acquire_time: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) renew_time: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_transitions: Option<i32>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Lease {
+    /// An object that is not in the cluster yet.
+    pub(crate) fn new(name: String) -> Self {
+        Self { metadata: Meta { name, ..Meta::default() }, ..Self::default() }
+    }
+
+    /// Which write this is, as a number: the cluster's revision.
+    pub(crate) fn revision(&self) -> Result<u64, StoreError> {
+        revision(&self.metadata.resource_version)
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.get(key).map(String::as_str)
+    }
+
+    /// When the server last wrote this object, by its own clock and in whole seconds.
+    pub(crate) fn touched(&self) -> Option<Timestamp> {
+        let rest = &self.metadata.rest;
+        let fields = rest.get("managedFields").and_then(Value::as_array);
+        let times = fields.into_iter().flatten().filter_map(|field| field.get("time"));
+        times.chain(rest.get("creationTimestamp")).filter_map(|time| time.as_str()?.parse().ok()).max()
+    }
+
+    /// What this object says as the seat of an election.
+    pub(crate) fn record(&self, seat: &SeatName) -> Result<Record, StoreError> {
+        if self.annotation(names::NAME).is_some_and(|name| name != seat.as_str()) {
+            return Err(StoreError::denied(format!(
+                "the Lease {} is the seat of another election: use another name",
+                self.metadata.name
+            )));
+        }
+        let ours = self.ours()?;
+        let duration = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        match ours {
+            Some(Ours { mut record, matches: true, .. }) => {
+                if !record.is_vacant() {
+                    // Whoever has made it longer meant it; that it was made shorter the holder may not know.
+                    record.lease = record.lease.max(Duration::from_secs(duration.unwrap_or(0)));
+                }
+                Ok(record)
+            }
+            ours => Ok(self.of_another(ours, duration)),
+        }
+    }
+
+    /// What another client has written: only the spec tells.
+    fn of_another(&self, ours: Option<Ours>, duration: Option<u64>) -> Record {
+        let spec = &self.spec;
+        let transitions = spec.lease_transitions.unwrap_or(0).max(0);
+        let acquired = spec.acquire_time.as_deref().unwrap_or("");
+        let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty()).map(|holder| Candidate {
+            id: holder.into(),
+            incarnation: Incarnation::from_bits(names::number(&[holder, acquired])),
+        });
+        // Each change of the holder since our record was written is a term of its own.
+        let mut token = u64::from(transitions.unsigned_abs());
+        if let Some(ours) = &ours {
+            let since = u64::from(transitions.saturating_sub(ours.transitions).max(0).unsigned_abs());
+            let since = if holder.is_some() { since.max(1) } else { since };
+            token = token.max(ours.record.token.get().saturating_add(since));
+        }
+        Record {
+            // What others call a Lease without a duration lasts for as long as theirs do by default.
+            lease: Duration::from_secs(duration.filter(|seconds| *seconds > 0).unwrap_or(15)),
+            since_ms: holder
+                .as_ref()
+                .and_then(|_| acquired.parse::<Timestamp>().ok()?.as_millisecond().try_into().ok()),
+            holder,
+            token: Token::new(token),
+            ranked: ours.as_ref().is_some_and(|ours| ours.record.ranked),
+            unknown: ours.map(|ours| ours.record.unknown).unwrap_or_default(),
+            ..Record::new(None, Token::ZERO, Duration::ZERO)
+        }
+    }
+
+    /// The record in the annotations, if there is one, and whether the spec is what was written with it.
+    fn ours(&self) -> Result<Option<Ours>, StoreError> {
+        let Some(text) = self.annotation(names::RECORD) else { return Ok(None) };
+        let record = record::from_json(text)?;
+        let (acquired, transitions) =
+            self.annotation(names::WRITTEN).and_then(|with| with.rsplit_once('/')).unwrap_or_default();
+        let holder = record.holder.as_ref().map(identity).unwrap_or_default();
+        let matches = holder == self.spec.holder_identity.as_deref().unwrap_or("")
+            && Some(acquired) == self.spec.acquire_time.as_deref();
+        Ok(Some(Ours { record, matches, transitions: transitions.parse().unwrap_or(0) }))
+    }
+
+    /// Makes this object the seat with this record, as client-go would write it.
+    ///
+    /// # Errors
+    /// If the lease is not a whole number of seconds.
+    pub(crate) fn put(&mut self, seat: &SeatName, next: &Record, now: Timestamp) -> Result<(), StoreError> {
+        let seconds = i32::try_from(next.lease.as_secs()).unwrap_or(i32::MAX);
+        if next.lease != Duration::from_secs(seconds.unsigned_abs().into()) || seconds == 0 {
+            return Err(StoreError::denied(format!(
+                "a Lease of Kubernetes lasts for whole seconds, and {:?} is none: use 1s, 2s, …",
+                next.lease
+            )));
+        }
+        let goes_on = self.ours()?.is_some_and(|ours| {
+            ours.matches
+                && next.holder.is_some()
+                && ours.record.holder == next.holder
+                && ours.record.token == next.token
+        });
+        let now = micro_time(now);
+        let spec = &mut self.spec;
+        let transitions = spec.lease_transitions.unwrap_or(-1).max(-1);
+        if !goes_on {
+            spec.acquire_time = Some(now.clone());
+        }
+        spec.renew_time = Some(now);
+        spec.lease_transitions = Some(match &next.holder {
+            Some(_) if !goes_on => transitions.saturating_add(1),
+            _ => transitions.max(0),
+        });
+        spec.holder_identity = Some(next.holder.as_ref().map(identity).unwrap_or_default());
+        // A released Lease is free at once for those who only read this, too.
+        spec.lease_duration_seconds = Some(if next.is_vacant() { 1 } else { seconds });
+        let with = format!(
+            "{}/{}",
+            spec.acquire_time.as_deref().unwrap_or_default(),
+            spec.lease_transitions.unwrap_or_default()
+        );
+        let annotations = &mut self.metadata.annotations;
+        annotations.insert(names::RECORD.to_owned(), record::to_json(next));
+        annotations.insert(names::WRITTEN.to_owned(), with);
+        annotations.insert(names::NAME.to_owned(), seat.as_str().to_owned());
+        self.metadata.labels.insert(names::SEAT.to_owned(), names::mark_of(seat));
+        Ok(())
+    }
+
+    /// The object as it is sent.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut object = self.clone();
+        object.rest.insert("apiVersion".to_owned(), API_VERSION.into());
+        object.rest.insert("kind".to_owned(), "Lease".into());
+        // The server keeps account of these by itself.
+        object.metadata.rest.remove("managedFields");
+        serde_json::to_vec(&object).expect("strings and numbers always have a JSON form")
+    }
+}
+
+/// What stands in the annotations.
+struct Ours {
+    record: Record,
+    matches: bool,
+    transitions: i32,
+}
+
+/// Takes `null` for nothing, as the server sometimes says it.
+fn or_null<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// How a candidate is called in a Lease.
+pub(crate) fn identity(candidate: &Candidate) -> String {
+    format!("{}_{}", candidate.id, candidate.incarnation)
+}
+
+/// A resourceVersion as a number. The server says that it is opaque, and compares it as one.
+pub(crate) fn revision(text: &str) -> Result<u64, StoreError> {
+    text.parse().map_err(|_| {
+        StoreError::denied("this API server counts its revisions in a way that is not known here (not in numbers)")
+    })
+}
+
+/// A time as Kubernetes writes it where it counts in microseconds: always with six digits.
+pub(crate) fn micro_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod api;
+mod board;
+mod ears;
+mod faults;
+mod lease;
+mod link;
+mod names;
+mod options;
+mod post;
+mod store;
+
+pub use options::{KubernetesOptions, SCHEMES};
+pub use store::KubernetesStore;

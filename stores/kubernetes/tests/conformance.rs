@@ -1,0 +1,79 @@
+//! Every law, on a real API server. `TENURE_TEST_KUBECONFIG=FILE` names another one, whose context has
+//! a namespace to use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, DynamicObject};
+use kube::discovery::ApiResource;
+use tenure_core::{BoxFuture, DynStore, SeatName};
+use tenure_kubernetes::KubernetesStore;
+use tenure_testkit::servers::{Kubernetes, free_port};
+use tenure_testkit::{Kit, Subject};
+
+fn main() {
+    Kit::new().subject("kubernetes", Cluster::find()).run();
+}
+
+struct Cluster {
+    kubeconfig: PathBuf,
+    _server: Option<Arc<Kubernetes>>,
+}
+
+impl Cluster {
+    fn find() -> Self {
+        if let Some(kubeconfig) = std::env::var_os("TENURE_TEST_KUBECONFIG") {
+            return Self { kubeconfig: kubeconfig.into(), _server: None };
+        }
+        let server = Kubernetes::shared();
+        let namespace = server.namespace();
+        Self { kubeconfig: server.kubeconfig(&namespace), _server: Some(server) }
+    }
+
+    fn url(&self) -> String {
+        format!("kubernetes:?kubeconfig={}", self.kubeconfig.display())
+    }
+}
+
+impl Subject for Cluster {
+    fn open(&self) -> Box<dyn DynStore> {
+        Box::new(KubernetesStore::from_url(&self.url()).expect("a URL that can be read"))
+    }
+
+    /// A Lease lasts for whole seconds, and a fifteenth of it must do for a call.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(6)
+    }
+
+    fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
+        Some(Box::pin(async move {
+            let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a config");
+            let client = kube::Client::try_from(config).expect("a client");
+            let resource = ApiResource {
+                group: "coordination.k8s.io".to_owned(),
+                version: "v1".to_owned(),
+                api_version: "coordination.k8s.io/v1".to_owned(),
+                kind: "Lease".to_owned(),
+                plural: "leases".to_owned(),
+            };
+            let leases: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
+            let all = leases.list(&Default::default()).await.expect("a list");
+            for lease in all {
+                // Goes by what is written on it: how objects are called is the store's business.
+                let name = lease.metadata.annotations.as_ref().and_then(|all| all.get("tenure.election/name"));
+                if name.is_some_and(|name| name == seat.as_str()) {
+                    let name = lease.metadata.name.unwrap_or_default();
+                    leases.delete(&name, &DeleteParams::default()).await.expect("it can be deleted");
+                }
+            }
+        }))
+    }
+
+    fn broken(&self) -> Option<Box<dyn DynStore>> {
+        let server = format!("https://127.0.0.1:{}", free_port());
+        let config = kube::Config::new(server.parse().expect("a URL"));
+        Some(Box::new(KubernetesStore::from_config(config, None)))
+    }
+}

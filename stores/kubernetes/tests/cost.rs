@@ -1,0 +1,118 @@
+//! What elections cost, by what goes to the API server.
+
+mod support;
+
+use std::time::Duration;
+
+use support::gate::Gate;
+use support::{stand, until, url, within};
+use tenure_core::{Attended, Board, Elections, Incarnation, Note, NoteKind, SeatName};
+use tenure_kubernetes::KubernetesStore;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::Kubernetes;
+
+/// A server, a gate before it, and the URL of a store that goes through the gate.
+async fn through_a_gate(server: &Kubernetes, namespace: &str) -> (Gate, String) {
+    let gate = Gate::before(server).await;
+    let kubeconfig = server.kubeconfig_by(namespace, &format!("http://{}", gate.address()));
+    (gate, url(kubeconfig))
+}
+
+/// How many writes of the seat went through, of what tells that the process is there, and what else was asked.
+fn asked(gate: &Gate) -> (usize, usize, usize) {
+    let (seat, process) = (gate.count("PUT", "/leases/jobs"), gate.count("PUT", "/leases/tenure-process-"));
+    (seat, process, gate.asked().len() - seat - process)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_one_write_and_nothing_else_is_asked() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let (gate, url) = through_a_gate(&server, &namespace).await;
+    let mut one = stand(&url, "one", Duration::from_secs(6), &Desk::new());
+    one.leads().await;
+    until("it watches", || gate.count("GET", "watch=1") == 1).await;
+    within("it renews", one.counter.wait_for(|counts| counts.renewals > 1)).await;
+    let (renewals, (seat, process, else_)) = (one.counter.counts().renewals, asked(&gate));
+    within("it renews", one.counter.wait_for(|counts| counts.renewals >= renewals + 4)).await;
+    let renewals = (one.counter.counts().renewals - renewals) as usize;
+    let now = asked(&gate);
+    // One may still be under way at either end.
+    let (seat, process, else_) = (now.0 - seat, now.1 - process, now.2 - else_);
+    assert!(seat <= renewals + 1 && seat + 1 >= renewals, "{seat} writes for {renewals} renewals");
+    assert!(process <= renewals + 1, "{process} times that it is there, for {renewals} renewals");
+    assert_eq!(else_, 0, "something else was asked: {:?}", gate.asked());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_never_writes_the_seat_and_looks_once_a_lease() {
+    let lease = Duration::from_secs(6);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let desk = Desk::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let token = one.leads().await;
+    let (gate, through) = through_a_gate(&server, &namespace).await;
+    let mut other = stand(&through, "other", lease, &desk);
+    other.knows(token).await;
+    until("it watches", || gate.count("GET", "watch=1") == 1).await;
+    let (reads, renewals) = (other.counter.counts().reads, one.counter.counts().renewals);
+    let leases = 3;
+    tokio::time::sleep(lease * leases).await;
+    let (looked, renewed) = (other.counter.counts().reads - reads, one.counter.counts().renewals - renewals);
+    assert!(renewed >= 2, "the leader does not renew");
+    // A look is due a lease after what it has seen was heard of, which is up to a third of one earlier.
+    assert!(looked <= u64::from(leases) * 3 / 2 + 2, "{looked} reads in {leases} leases");
+    assert_eq!(asked(&gate).0, 0, "a follower has written the seat: {:?}", gate.asked());
+    assert!(asked(&gate).1 <= leases as usize * 3 + 2, "it tells too often that it is there: {:?}", gate.asked());
+    assert_eq!(gate.count("GET", "watch=1"), 1, "one watch is enough: {:?}", gate.asked());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_elections_of_a_process_share_one_watch() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let (gate, url) = through_a_gate(&server, &namespace).await;
+    let elections = Elections::new(KubernetesStore::from_url(&url).unwrap());
+    let all: Vec<_> = (0..60)
+        .map(|number| elections.election(format!("e{number}")).lease(Duration::from_secs(60)).start().unwrap())
+        .collect();
+    for election in &all {
+        within("it leads", election.elected()).await.unwrap();
+    }
+    let open = || {
+        let asked = gate.asked();
+        asked
+            .iter()
+            .rposition(|line| line.contains("watch=1"))
+            .is_some_and(|at| asked[..at].iter().filter(|line| line.contains("labelSelector")).count() < 60)
+    };
+    until("they are watched together", open).await;
+    all.iter().for_each(|election| election.stop());
+    for election in &all {
+        within("it stops", election.stopped()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_attends_by_one_write_whatever_it_has_announced() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let (gate, url) = through_a_gate(&server, &namespace).await;
+    let store = KubernetesStore::from_url(&url).unwrap();
+    let process = Incarnation::from_bits(0xabc);
+    let lifetime = Duration::from_secs(300);
+    assert_eq!(store.attend(process, lifetime).await.unwrap(), Attended::Anew);
+    for number in 0..10 {
+        let seat = SeatName::new(format!("e{number}")).unwrap();
+        let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime };
+        store.put(&seat, &note).await.unwrap();
+    }
+    until("it has tidied up", || gate.count("GET", "labelSelector=tenure.election%2Fboard") >= 1).await;
+    let asked = gate.asked().len();
+    for _ in 0..5 {
+        assert_eq!(store.attend(process, lifetime).await.unwrap(), Attended::Still);
+    }
+    assert_eq!(gate.asked().len() - asked, 5, "{:?}", gate.asked());
+    assert_eq!(gate.count("PUT", "tenure-process-"), 5);
+}

@@ -1,0 +1,76 @@
+//! What becomes of announcements in the database.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{PATIENCE, runtime};
+use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName, Store};
+use tenure_postgres::PostgresStore;
+use tenure_testkit::servers::Postgres;
+
+fn announcement(process: Incarnation) -> Note {
+    Note {
+        kind: NoteKind::Announcement,
+        key: process.to_string(),
+        value: "{}".into(),
+        lifetime: Duration::from_secs(1),
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn what_a_dead_process_has_announced_is_cleared_away_by_those_who_live() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let store = PostgresStore::at(&server.url()).unwrap();
+        let [dead, alive] = [1, 2].map(Incarnation::from_bits);
+        assert_eq!(store.attend(dead, LONG).await.unwrap(), Attended::Anew);
+        assert_eq!(store.attend(alive, LONG).await.unwrap(), Attended::Anew);
+        for number in 0..20 {
+            let seat = SeatName::new(format!("seat-{number}")).unwrap();
+            store.put(&seat, &announcement(dead)).await.unwrap();
+            store.put(&seat, &announcement(alive)).await.unwrap();
+        }
+        assert_eq!(store.attend(dead, Duration::from_millis(1)).await.unwrap(), Attended::Still);
+        let began = std::time::Instant::now();
+        while server.sql("SELECT count(*) FROM tenure.attending") != "1" {
+            assert!(began.elapsed() < PATIENCE, "a dead process still stands in the table");
+            assert_eq!(store.attend(alive, LONG).await.unwrap(), Attended::Still);
+        }
+        let left = server.sql("SELECT count(*), count(DISTINCT key), min(key) FROM tenure.notes");
+        assert_eq!(left, format!("20|1|{alive}"));
+    });
+}
+
+#[test]
+fn what_is_announced_by_who_never_came_and_what_was_asked_too_long_ago_is_cleared_away() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let store = PostgresStore::at(&server.url()).unwrap();
+        let [never, alive] = [1, 2].map(Incarnation::from_bits);
+        let seat = SeatName::new("seat").unwrap();
+        store.put(&seat, &announcement(never)).await.unwrap();
+        let request = Note { kind: NoteKind::Request, lifetime: Duration::from_millis(1), ..announcement(never) };
+        store.put(&seat, &request).await.unwrap();
+        assert_eq!(store.list(&seat, NoteKind::Announcement).await.unwrap(), []);
+        let began = std::time::Instant::now();
+        while server.sql("SELECT count(*) FROM tenure.notes") != "0" {
+            assert!(began.elapsed() < PATIENCE, "notes that mean nothing stay for ever");
+            store.attend(alive, LONG).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn tables_from_before_there_were_announcements_are_completed() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let seat = SeatName::new("seat").unwrap();
+        PostgresStore::at(&server.url()).unwrap().read(&seat).await.unwrap();
+        server.sql("DROP TABLE tenure.attending");
+        let store = PostgresStore::at(&server.url()).unwrap();
+        assert_eq!(store.attend(Incarnation::from_bits(1), LONG).await.unwrap(), Attended::Anew);
+    });
+}

@@ -149,7 +149,10 @@ impl Driver {
                         self.guarded(|driver| driver.on_answer(answer));
                     }
                 }
-                Some(answer) = self.pending.next() => self.guarded(|driver| driver.on_answer(answer)),
+                Some(answer) = self.pending.next() => {
+                    self.guarded(|driver| driver.on_answer(answer));
+                    self.on_answers(64);
+                }
                 () = alarm.wait(next, generation) => {}
             }
         }
@@ -309,6 +312,14 @@ impl Driver {
         self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
     }
 
+    /// Takes in what has been answered already, so much at most.
+    fn on_answers(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(Some(answer)) = self.pending.next().now_or_never() else { return };
+            self.guarded(|driver| driver.on_answer(answer));
+        }
+    }
+
     fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
         let Ok((election, number, answer)) = answer else { return };
         let answer = match answer {
@@ -364,10 +375,7 @@ impl Driver {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
-        for _ in 0..self.pending.len() {
-            let Some(Some(answer)) = self.pending.next().now_or_never() else { break };
-            self.guarded(|driver| driver.on_answer(answer));
-        }
+        self.on_answers(self.pending.len());
         for (election, number) in std::mem::take(&mut self.late) {
             self.guarded(|driver| driver.on_time_out(election, number));
         }

@@ -19,6 +19,7 @@ use tonic_prost::ProstCodec;
 use crate::bells::Bells;
 use crate::faults;
 use crate::login::Login;
+use crate::reads::Reads;
 use crate::wire::{
     Answer, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest,
     LeaseRevokeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
@@ -41,6 +42,7 @@ pub(crate) struct Link {
     sounds: Arc<AtomicU64>,
     over: Arc<watch::Sender<bool>>,
     watching: OnceCell<Ending>,
+    pub(crate) reads: Reads,
     pulse: Mutex<Option<(Duration, Ending)>>,
 }
 
@@ -82,6 +84,7 @@ impl Link {
             sounds: Arc::default(),
             over: Arc::new(watch::Sender::new(false)),
             watching: OnceCell::new(),
+            reads: Reads::default(),
             pulse: Mutex::default(),
         })
     }

@@ -1,4 +1,4 @@
-//! The store itself: each call is one statement.
+//! The store itself: what is asked of it becomes calls on one connection, or on a session.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

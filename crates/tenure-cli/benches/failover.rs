@@ -1,8 +1,10 @@
 //! How long it takes from the end of a leader to the start of the next one's command, measured from
 //! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
 //!
-//! `TENURE_BENCH_STORE` names another store than a file, and `TENURE_BENCH_LEASE` another lease than
-//! 15 s: on a store that goes by leases, a killed leader is followed when that has lapsed.
+//! `TENURE_BENCH_STORE` says `redis` or `postgres` for a server started here, in each of its modes: then
+//! a leader that leaves is followed from the moment of its release, by the store's own word, and one that
+//! is killed from when its lease lapses, by the store's own clock, if it goes by leases.
+//! `TENURE_BENCH_ROUNDS` is how often (40).
 //!
 //! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
 
@@ -24,28 +26,124 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
+    use tenure::{Life, SeatName, Seen};
+    use tenure_testkit::figures::{FileGround, Ground, PostgresGround, RedisGround, number};
 
     const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-    const ROUNDS: usize = 40;
+
+    fn rounds() -> u64 {
+        number("TENURE_BENCH_ROUNDS", 40)
+    }
 
     pub(crate) fn main() {
-        println!("from the end of a leader to the start of the next one's command, {ROUNDS} rounds each");
-        let flock = measure(&mut Scene::new("flock"), Signal::KILL);
+        println!("from the end of a leader to the start of the next one's command, {} rounds each", rounds());
+        match std::env::var("TENURE_BENCH_STORE").as_deref() {
+            Ok("redis") => on(&RedisGround::start(), "2s"),
+            Ok("postgres") => {
+                on(&PostgresGround::start("lease"), "2s");
+                on(&PostgresGround::start("session"), "15s");
+            }
+            Ok(other) => panic!("TENURE_BENCH_STORE is redis or postgres, not {other:?}"),
+            Err(_) => beside_flock(),
+        }
+    }
+
+    fn beside_flock() {
+        let flock = measure(&mut Scene::new("flock", "", ""), Signal::KILL, &Since::Signal);
         print("flock(1), its command killed", &flock, None);
-        let mut scene = Scene::new("tenure");
-        let killed = measure(&mut scene, Signal::KILL);
+        let ground = FileGround::new();
+        let mut scene = Scene::new("tenure", &ground.url(), "15s");
+        let killed = measure(&mut scene, Signal::KILL, &Since::Signal);
         print("tenure run, killed (-9)", &killed, Some(&flock));
-        let asked = measure(&mut scene, Signal::TERM);
+        let asked = measure(&mut scene, Signal::TERM, &Since::Signal);
         print("tenure run, asked to leave", &asked, Some(&flock));
-        println!("overlaps: {}", scene.overlaps);
-        assert_eq!(scene.overlaps, 0);
+        scene.nobody_overlapped();
         waiting(&mut scene);
+    }
+
+    /// Two that stand, and one that leads, over a server.
+    fn on(ground: &dyn Ground, lease: &str) {
+        println!("{}, lease {lease}", ground.name());
+        let since = Since::Release(ground.url());
+        let mut scene = Scene::new("tenure", &ground.url(), lease);
+        let asked = measure(&mut scene, Signal::TERM, &since);
+        print("asked to leave, from release", &asked, None);
+        let clocked = matches!(Witness::new(&ground.url()).life(), Some(Life::Clock { .. }));
+        let (what, since) = match clocked {
+            true => ("killed (-9), past the lapse", Since::Lapse(ground.url())),
+            false => ("killed (-9)", Since::Signal),
+        };
+        let killed = measure(&mut scene, Signal::KILL, &since);
+        print(what, &killed, None);
+        scene.nobody_overlapped();
+    }
+
+    /// What is measured from.
+    enum Since {
+        Signal,
+        /// The store says that the seat has another holder.
+        Release(String),
+        /// The lease has lapsed, by the store's clock.
+        Lapse(String),
+    }
+
+    /// Looks at the seat itself, on a connection of its own.
+    struct Witness {
+        store: Box<dyn tenure::DynStore>,
+        seat: SeatName,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Witness {
+        fn new(url: &str) -> Self {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            Self { store: tenure::connect(url).unwrap(), seat: SeatName::new("bench").unwrap(), runtime }
+        }
+
+        fn life(&self) -> Option<Life> {
+            self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.map(|seat| seat.life)
+        }
+
+        /// When the lease of who holds the seat lapses.
+        fn lapses(&self) -> Instant {
+            let asked = Instant::now();
+            let seat = self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.expect("a seat");
+            let Life::Clock { now, renewed } = seat.life else { panic!("no clock") };
+            asked + seat.record.lease.saturating_sub(now.checked_since(renewed).unwrap_or_default())
+        }
+
+        /// Tells when the holder changes next.
+        fn watch(url: &str) -> Receiver<Instant> {
+            let witness = Self::new(url);
+            let ((tell, told), (ready, is_ready)) = (channel(), channel());
+            std::thread::spawn(move || {
+                witness.runtime.block_on(async {
+                    let seat = witness.store.read(&witness.seat).await.unwrap().seat;
+                    let seen = Seen { seat, requests: false };
+                    let changed = witness.store.changed(&witness.seat, &seen);
+                    let listens = tokio::time::sleep(Duration::from_millis(100));
+                    let mut changed = std::pin::pin!(changed);
+                    tokio::select! {
+                        _ = &mut changed => {}
+                        () = listens => {
+                            let _ = ready.send(());
+                            changed.await;
+                        }
+                    }
+                    let _ = tell.send(Instant::now());
+                });
+            });
+            is_ready.recv().expect("it listens");
+            told
+        }
     }
 
     /// Three candidates of one kind.
     struct Scene {
         folder: PathBuf,
         kind: &'static str,
+        store: String,
+        lease: String,
         reports: PipeWriter,
         starts: Receiver<(String, Instant)>,
         candidates: Vec<(String, Child)>,
@@ -54,7 +152,7 @@ mod linux {
     }
 
     impl Scene {
-        fn new(kind: &'static str) -> Self {
+        fn new(kind: &'static str, store: &str, lease: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
             fs::create_dir_all(&folder).unwrap();
             let (reader, reports) = io::pipe().unwrap();
@@ -64,7 +162,9 @@ mod linux {
                     let _ = tell.send((line, Instant::now()));
                 }
             });
-            let mut scene = Self { folder, kind, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
+            let (store, lease) = (store.to_owned(), lease.to_owned());
+            let mut scene =
+                Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
             (0..3).for_each(|_| scene.add());
             scene
         }
@@ -81,18 +181,15 @@ mod linux {
                 command
             } else {
                 let mut command = Command::new(TENURE);
-                let file = format!("sqlite:{}", self.folder.join("seats.db").display());
-                let store = std::env::var("TENURE_BENCH_STORE").unwrap_or(file);
-                let lease = std::env::var("TENURE_BENCH_LEASE").unwrap_or_else(|_| "15s".to_owned());
                 command.args([
                     "run",
                     "--quiet",
                     "--lease",
-                    &lease,
+                    &self.lease,
                     "--candidate",
                     &name,
                     "--store",
-                    &store,
+                    &self.store,
                     "bench",
                     "--",
                 ]);
@@ -101,6 +198,11 @@ mod linux {
             command.args([TENURE, "__probe"]).arg(probe).stdin(Stdio::null());
             command.stdout(self.reports.try_clone().unwrap());
             self.candidates.push((name, command.spawn().unwrap()));
+        }
+
+        fn nobody_overlapped(&self) {
+            println!("overlaps: {}", self.overlaps);
+            assert_eq!(self.overlaps, 0);
         }
 
         /// The next start of a command: whose, and when it was heard of.
@@ -124,20 +226,24 @@ mod linux {
         }
     }
 
-    fn measure(scene: &mut Scene, signal: Signal) -> Vec<Duration> {
+    fn measure(scene: &mut Scene, signal: Signal, since: &Since) -> Vec<Duration> {
         let mut took = Vec::new();
         if scene.number == 3 {
             let (leader, _) = scene.next();
             scene.candidates.swap(0, leader);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds() {
             // Everybody has long settled.
             std::thread::sleep(Duration::from_millis(150));
             let (_, mut leader) = scene.candidates.remove(0);
-            let began = Instant::now();
+            let released = if let Since::Release(url) = since { Some(Witness::watch(url)) } else { None };
+            let signalled = Instant::now();
             kill_process(Pid::from_child(&leader), signal).unwrap();
+            let lapses = if let Since::Lapse(url) = since { Some(Witness::new(url).lapses()) } else { None };
             let (next, at) = scene.next();
-            took.push(at - began);
+            let released = released.map(|released| released.recv().expect("it was told"));
+            let began = lapses.or(released).unwrap_or(signalled);
+            took.push(at.checked_duration_since(began).expect("nobody starts before the leader has left"));
             leader.wait().unwrap();
             scene.candidates.swap(0, next);
             scene.add();

@@ -203,9 +203,15 @@ impl Link {
             }
             let (bells, over, sounds) = (bells.clone(), self.over.clone(), self.sounds.clone());
             let address = self.address.clone();
+            let mut retired = self.over.subscribe();
             let task = tokio::spawn(async move {
                 let why = loop {
-                    match answers.message().await {
+                    let answer = tokio::select! {
+                        answer = answers.message() => answer,
+                        // Nobody listens to it any more.
+                        _ = retired.wait_for(|over| *over) => return,
+                    };
+                    match answer {
                         Ok(Some(answer)) if answer.canceled => {
                             break format!("{} (compacted at {})", answer.cancel_reason, answer.compact_revision);
                         }
@@ -245,7 +251,7 @@ impl Link {
             let mut heard = None;
             loop {
                 tokio::time::sleep(every).await;
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.upgrade().filter(|link| !*link.over.borrow()) else { return };
                 let sounds = link.sounds.load(Ordering::Relaxed);
                 if heard.replace(sounds) != Some(sounds) {
                     continue;

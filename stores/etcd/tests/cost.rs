@@ -66,7 +66,8 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
         let transactions = after.transactions - before.transactions;
         assert!(transactions <= (keep_alives + 1) * count.div_ceil(100), "{transactions} transactions");
         assert_eq!(after.writes, before.writes, "a renewal has written something");
-        assert!(after.watches <= 1, "one watch for all seats, not {}", after.watches);
+        // And, on a slow machine, one on a connection that was just replaced.
+        assert!(after.watches <= 2, "one watch for all seats, not {}", after.watches);
     }
 }
 

@@ -45,8 +45,9 @@ struct Sight {
     is_first: bool,
 }
 
-/// How long a process has been gone before others remove what it has left.
-const LONG_GONE: Duration = Duration::from_secs(600);
+/// How long a process has been gone before others remove what it has left. One that comes back after all
+/// finds its object gone, and announces itself anew.
+const LONG_GONE: Duration = Duration::from_secs(20);
 
 impl Notes {
     pub(crate) fn attach(&self, clock: &Clock) {
@@ -75,7 +76,7 @@ impl Notes {
         sights.insert(object.metadata.uid.clone(), sight.clone());
         if sights.len() > 10_000 {
             // What was there long ago: it costs no more than another first sight.
-            sights.retain(|_, sight| now.since(sight.since) < LONG_GONE);
+            sights.retain(|_, sight| now.since(sight.since) < Duration::from_secs(600));
         }
         now.since(sight.since) >= lifetime || (sight.is_first && age(object, date).is_some_and(|age| age >= lifetime))
     }

@@ -43,7 +43,7 @@ impl Subject for Cluster {
 
     /// A Lease lasts for whole seconds, and a fifteenth of it must do for a call.
     fn lease(&self) -> Duration {
-        Duration::from_secs(3)
+        Duration::from_secs(6)
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {

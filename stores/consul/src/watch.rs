@@ -90,10 +90,10 @@ impl Inner {
 }
 
 /// How soon after the last answer the next query may be sent, if many have come at once.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How many may come at once.
-const BURST: u32 = 8;
+const BURST: u32 = 16;
 
 async fn run(inner: Arc<Inner>, clock: Clock) {
     let (mut index, mut credit, mut failures) = (0, BURST, 0_u32);

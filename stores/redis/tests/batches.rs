@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -106,13 +105,11 @@ fn seats(count: usize) -> Vec<SeatName> {
 
 fn record(token: u64) -> Record {
     Record {
-        holder: Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        token: Token::new(token),
-        lease: Duration::from_secs(15),
-        since_ms: None,
-        heir: None,
-        metadata: Arc::default(),
         nonce: rand::random(),
-        unknown: Arc::default(),
+        ..Record::new(
+            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
+            Token::new(token),
+            Duration::from_secs(15),
+        )
     }
 }

@@ -11,6 +11,9 @@ use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::Desk;
 use tenure_testkit::servers::Kubernetes;
 
+/// Long, so that no call is given up on a busy machine: a second attempt would count, too.
+const LEASE: Duration = Duration::from_secs(15);
+
 /// A server, a gate before it, and the URL of a store that goes through the gate.
 async fn through_a_gate(server: &Kubernetes, namespace: &str) -> (Gate, String) {
     let gate = Gate::before(server).await;
@@ -29,12 +32,12 @@ async fn a_renewal_is_one_write_and_nothing_else_is_asked() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let (gate, url) = through_a_gate(&server, &namespace).await;
-    let mut one = stand(&url, "one", Duration::from_secs(6), &Desk::new());
+    let mut one = stand(&url, "one", LEASE, &Desk::new());
     one.leads().await;
     until("it watches", || gate.count("GET", "watch=1") == 1).await;
-    within("it renews", one.counter.wait_for(|counts| counts.renewals > 1)).await;
+    within("it renews", one.counter.wait_for(|counts| counts.renewals > 0)).await;
     let (renewals, (seat, process, else_)) = (one.counter.counts().renewals, asked(&gate));
-    within("it renews", one.counter.wait_for(|counts| counts.renewals >= renewals + 4)).await;
+    within("it renews", one.counter.wait_for(|counts| counts.renewals >= renewals + 3)).await;
     let renewals = (one.counter.counts().renewals - renewals) as usize;
     let now = asked(&gate);
     // One may still be under way at either end.
@@ -46,7 +49,7 @@ async fn a_renewal_is_one_write_and_nothing_else_is_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_never_writes_the_seat_and_looks_once_a_lease() {
-    let lease = Duration::from_secs(6);
+    let lease = LEASE;
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let desk = Desk::new();
@@ -57,7 +60,7 @@ async fn a_follower_never_writes_the_seat_and_looks_once_a_lease() {
     other.knows(token).await;
     until("it watches", || gate.count("GET", "watch=1") == 1).await;
     let (reads, renewals) = (other.counter.counts().reads, one.counter.counts().renewals);
-    let leases = 3;
+    let leases = 2;
     tokio::time::sleep(lease * leases).await;
     let (looked, renewed) = (other.counter.counts().reads - reads, one.counter.counts().renewals - renewals);
     assert!(renewed >= 2, "the leader does not renew");

@@ -1,11 +1,10 @@
 //! How long it takes from the end of a leader to the start of the next one's command, measured from
 //! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
 //!
-//!   scripts/bench failover             on a file
-//!   scripts/bench failover postgres    on a PostgreSQL server, in both modes; or redis
-//!     TENURE_BENCH_STORE=URL           on a store that is there already
-//!     TENURE_BENCH_LEASE=15s           3s where a killed leader is followed when its lease has lapsed
-//!     TENURE_BENCH_ROUNDS=40           so many leaders are ended in each way
+//! `TENURE_BENCH_STORE` says `redis` or `postgres` for a server started here, in each of its modes: then
+//! a leader that leaves is followed from the moment of its release, by the store's own word, and one that
+//! is killed from when its lease lapses, by the store's own clock, if it goes by leases.
+//! `TENURE_BENCH_ROUNDS` is how often (40).
 //!
 //! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
 
@@ -27,62 +26,124 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
+    use tenure::{Life, SeatName, Seen};
     use tenure_testkit::figures::{FileGround, Ground, PostgresGround, RedisGround, number};
 
     const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+
+    fn rounds() -> u64 {
+        number("TENURE_BENCH_ROUNDS", 40)
+    }
+
     pub(crate) fn main() {
-        let named = |word: &str| std::env::args().skip(1).any(|argument| argument == word);
-        let flock = measure(&mut Scene::new("flock", None), Signal::KILL);
-        print("flock(1), its command killed", &flock.took, None);
-        let url = std::env::var("TENURE_BENCH_STORE").ok();
-        if named("postgres") {
-            for mode in ["lease", "session"] {
-                on(&PostgresGround::start(mode), &flock.took);
+        println!("from the end of a leader to the start of the next one's command, {} rounds each", rounds());
+        match std::env::var("TENURE_BENCH_STORE").as_deref() {
+            Ok("redis") => on(&RedisGround::start(), "2s"),
+            Ok("postgres") => {
+                on(&PostgresGround::start("lease"), "2s");
+                on(&PostgresGround::start("session"), "15s");
             }
-        } else if named("redis") {
-            on(&RedisGround::start(), &flock.took);
-        } else if let Some(url) = url {
-            on_store("tenure run", &url, &flock.took);
-        } else {
-            let ground = FileGround::new();
-            let mut scene = on(&ground, &flock.took);
-            waiting(&mut scene);
+            Ok(other) => panic!("TENURE_BENCH_STORE is redis or postgres, not {other:?}"),
+            Err(_) => beside_flock(),
         }
     }
 
-    fn rounds() -> usize {
-        number("TENURE_BENCH_ROUNDS", 40).try_into().expect("not that many")
+    fn beside_flock() {
+        let flock = measure(&mut Scene::new("flock", "", ""), Signal::KILL, &Since::Signal);
+        print("flock(1), its command killed", &flock, None);
+        let ground = FileGround::new();
+        let mut scene = Scene::new("tenure", &ground.url(), "15s");
+        let killed = measure(&mut scene, Signal::KILL, &Since::Signal);
+        print("tenure run, killed (-9)", &killed, Some(&flock));
+        let asked = measure(&mut scene, Signal::TERM, &Since::Signal);
+        print("tenure run, asked to leave", &asked, Some(&flock));
+        scene.nobody_overlapped();
+        waiting(&mut scene);
     }
 
-    fn on(ground: &dyn Ground, flock: &[Duration]) -> Scene {
-        on_store(&ground.name(), &ground.url(), flock)
+    /// Two that stand, and one that leads, over a server.
+    fn on(ground: &dyn Ground, lease: &str) {
+        println!("{}, lease {lease}", ground.name());
+        let since = Since::Release(ground.url());
+        let mut scene = Scene::new("tenure", &ground.url(), lease);
+        let asked = measure(&mut scene, Signal::TERM, &since);
+        print("asked to leave, from release", &asked, None);
+        let clocked = matches!(Witness::new(&ground.url()).life(), Some(Life::Clock { .. }));
+        let (what, since) = match clocked {
+            true => ("killed (-9), past the lapse", Since::Lapse(ground.url())),
+            false => ("killed (-9)", Since::Signal),
+        };
+        let killed = measure(&mut scene, Signal::KILL, &since);
+        print(what, &killed, None);
+        scene.nobody_overlapped();
     }
 
-    fn on_store(name: &str, url: &str, flock: &[Duration]) -> Scene {
-        println!("{name}: from the end of a leader to the start of the next one's command, {} rounds each", rounds());
-        let mut scene = Scene::new("tenure", Some(url));
-        let killed = measure(&mut scene, Signal::KILL);
-        print("killed (-9)", &killed.took, Some(flock));
-        if goes_by_leases(url) {
-            print("killed (-9), past the lapse", &killed.past_the_lapse, None);
+    /// What is measured from.
+    enum Since {
+        Signal,
+        /// The store says that the seat has another holder.
+        Release(String),
+        /// The lease has lapsed, by the store's clock.
+        Lapse(String),
+    }
+
+    /// Looks at the seat itself, on a connection of its own.
+    struct Witness {
+        store: Box<dyn tenure::DynStore>,
+        seat: SeatName,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Witness {
+        fn new(url: &str) -> Self {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            Self { store: tenure::connect(url).unwrap(), seat: SeatName::new("bench").unwrap(), runtime }
         }
-        let asked = measure(&mut scene, Signal::TERM);
-        print("asked to leave", &asked.took, Some(flock));
-        println!("overlaps: {}", scene.overlaps);
-        assert_eq!(scene.overlaps, 0);
-        scene
-    }
 
-    /// Whether a leader that is gone is followed when its lease has lapsed, and never before.
-    fn goes_by_leases(url: &str) -> bool {
-        url.starts_with("redis") || (url.starts_with("postgres") && !url.contains("mode=session"))
+        fn life(&self) -> Option<Life> {
+            self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.map(|seat| seat.life)
+        }
+
+        /// When the lease of who holds the seat lapses.
+        fn lapses(&self) -> Instant {
+            let asked = Instant::now();
+            let seat = self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.expect("a seat");
+            let Life::Clock { now, renewed } = seat.life else { panic!("no clock") };
+            asked + seat.record.lease.saturating_sub(now.checked_since(renewed).unwrap_or_default())
+        }
+
+        /// Tells when the holder changes next.
+        fn watch(url: &str) -> Receiver<Instant> {
+            let witness = Self::new(url);
+            let ((tell, told), (ready, is_ready)) = (channel(), channel());
+            std::thread::spawn(move || {
+                witness.runtime.block_on(async {
+                    let seat = witness.store.read(&witness.seat).await.unwrap().seat;
+                    let seen = Seen { seat, requests: false };
+                    let changed = witness.store.changed(&witness.seat, &seen);
+                    let listens = tokio::time::sleep(Duration::from_millis(100));
+                    let mut changed = std::pin::pin!(changed);
+                    tokio::select! {
+                        _ = &mut changed => {}
+                        () = listens => {
+                            let _ = ready.send(());
+                            changed.await;
+                        }
+                    }
+                    let _ = tell.send(Instant::now());
+                });
+            });
+            is_ready.recv().expect("it listens");
+            told
+        }
     }
 
     /// Three candidates of one kind.
     struct Scene {
         folder: PathBuf,
         kind: &'static str,
-        url: String,
+        store: String,
+        lease: String,
         reports: PipeWriter,
         starts: Receiver<(String, Instant)>,
         candidates: Vec<(String, Child)>,
@@ -91,7 +152,7 @@ mod linux {
     }
 
     impl Scene {
-        fn new(kind: &'static str, url: Option<&str>) -> Self {
+        fn new(kind: &'static str, store: &str, lease: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
             fs::create_dir_all(&folder).unwrap();
             let (reader, reports) = io::pipe().unwrap();
@@ -101,9 +162,9 @@ mod linux {
                     let _ = tell.send((line, Instant::now()));
                 }
             });
-            let url = url.unwrap_or_default().to_owned();
-            let candidates = Vec::new();
-            let mut scene = Self { folder, kind, url, reports, starts, candidates, number: 0, overlaps: 0 };
+            let (store, lease) = (store.to_owned(), lease.to_owned());
+            let mut scene =
+                Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
             (0..3).for_each(|_| scene.add());
             scene
         }
@@ -120,16 +181,15 @@ mod linux {
                 command
             } else {
                 let mut command = Command::new(TENURE);
-                let lease = std::env::var("TENURE_BENCH_LEASE").unwrap_or_else(|_| "15s".to_owned());
                 command.args([
                     "run",
                     "--quiet",
                     "--lease",
-                    &lease,
+                    &self.lease,
                     "--candidate",
                     &name,
                     "--store",
-                    &self.url,
+                    &self.store,
                     "bench",
                     "--",
                 ]);
@@ -138,6 +198,11 @@ mod linux {
             command.args([TENURE, "__probe"]).arg(probe).stdin(Stdio::null());
             command.stdout(self.reports.try_clone().unwrap());
             self.candidates.push((name, command.spawn().unwrap()));
+        }
+
+        fn nobody_overlapped(&self) {
+            println!("overlaps: {}", self.overlaps);
+            assert_eq!(self.overlaps, 0);
         }
 
         /// The next start of a command: whose, and when it was heard of.
@@ -161,53 +226,30 @@ mod linux {
         }
     }
 
-    #[derive(Default)]
-    struct Measured {
-        took: Vec<Duration>,
-        /// The same, from when the store says that the lease is over.
-        past_the_lapse: Vec<Duration>,
-    }
-
-    fn measure(scene: &mut Scene, signal: Signal) -> Measured {
-        let mut measured = Measured::default();
+    fn measure(scene: &mut Scene, signal: Signal, since: &Since) -> Vec<Duration> {
+        let mut took = Vec::new();
         if scene.number == 3 {
             let (leader, _) = scene.next();
             scene.candidates.swap(0, leader);
         }
-        let lapses = signal == Signal::KILL && goes_by_leases(&scene.url);
-        for round in 0..rounds() {
-            // Everybody has long settled; at any point between two renewals.
-            std::thread::sleep(Duration::from_millis(150 + 37 * (round as u64 % 30)));
+        for _ in 0..rounds() {
+            // Everybody has long settled.
+            std::thread::sleep(Duration::from_millis(150));
             let (_, mut leader) = scene.candidates.remove(0);
-            let began = Instant::now();
+            let released = if let Since::Release(url) = since { Some(Witness::watch(url)) } else { None };
+            let signalled = Instant::now();
             kill_process(Pid::from_child(&leader), signal).unwrap();
-            let lapse = lapses.then(|| scene.lapse());
+            let lapses = if let Since::Lapse(url) = since { Some(Witness::new(url).lapses()) } else { None };
             let (next, at) = scene.next();
-            measured.took.push(at - began);
-            if let Some(lapse) = lapse {
-                let past = at.checked_duration_since(lapse);
-                measured.past_the_lapse.push(past.expect("followed before its lease had lapsed"));
-            }
+            let released = released.map(|released| released.recv().expect("it was told"));
+            let began = lapses.or(released).unwrap_or(signalled);
+            took.push(at.checked_duration_since(began).expect("nobody starts before the leader has left"));
             leader.wait().unwrap();
             scene.candidates.swap(0, next);
             scene.add();
         }
-        measured.took.sort();
-        measured.past_the_lapse.sort();
-        measured
-    }
-
-    impl Scene {
-        /// When the lease of a leader that is gone lapses, by what the store says of it. A little early, as
-        /// nothing tells how long the answer has taken.
-        fn lapse(&self) -> Instant {
-            let asked = Instant::now();
-            let status =
-                Command::new(TENURE).args(["status", "--json", "--store", &self.url, "bench"]).output().unwrap();
-            let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("a status");
-            let left = status["leader"]["expires_in_ms"].as_u64().expect("when it lapses");
-            asked + Duration::from_millis(left)
-        }
+        took.sort();
+        took
     }
 
     fn print(what: &str, took: &[Duration], beside: Option<&[Duration]>) {

@@ -94,6 +94,7 @@ fn a_hand_over_is_told_in_json_and_by_incarnation() {
     let asked = json_of(&world.output(&["step-down", "--json", "jobs", "--to", &b]));
     assert_eq!((&asked["asked"]["candidate"], &asked["leader"]["candidate"]), (&"a".into(), &"b".into()));
     assert_eq!((&asked["handed_over"], &asked["to"]), (&true.into(), &b.into()));
+    world.start_number(2);
     // Without waiting, it returns when the leader was asked.
     let asked = world.output(&["step-down", "jobs", "--to", "a", "--wait", "0s"]);
     assert_eq!(text(&asked.stdout), "asked b (term 2) to hand over to a\n");

@@ -80,7 +80,8 @@ type Timer = (Moment, u64);
 
 enum Due {
     Wake(ElectionId),
-    TimeOut(ElectionId),
+    /// Of a call, by its number.
+    TimeOut((ElectionId, u64)),
     Check(ElectionId),
     CheckLate(ElectionId),
     Attend,
@@ -96,6 +97,8 @@ struct Driver {
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
     lanes: Lanes,
+    /// Calls whose time is up.
+    late: Vec<(ElectionId, u64)>,
     handlers: Option<HandlerThread>,
     checks: Option<CheckThread>,
     roster: Roster,
@@ -117,6 +120,7 @@ impl Driver {
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
             lanes: Lanes::default(),
+            late: Vec::new(),
             handlers: None,
             checks: None,
             roster: Roster::new(process),
@@ -132,6 +136,7 @@ impl Driver {
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
+            self.on_late().await;
             self.call_waiting();
             self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
@@ -144,7 +149,10 @@ impl Driver {
                         self.guarded(|driver| driver.on_answer(answer));
                     }
                 }
-                Some(answer) = self.pending.next() => self.guarded(|driver| driver.on_answer(answer)),
+                Some(answer) = self.pending.next() => {
+                    self.guarded(|driver| driver.on_answer(answer));
+                    self.on_answers(64);
+                }
                 () = alarm.wait(next, generation) => {}
             }
         }
@@ -180,7 +188,7 @@ impl Driver {
                     }
                     self.guarded(|driver| driver.step(election, Input::Wake));
                 }
-                Due::TimeOut(election) => self.guarded(|driver| driver.on_time_out(election)),
+                Due::TimeOut(call) => self.late.push(call),
                 Due::Check(election) => self.guarded(|driver| driver.check(election)),
                 Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
                 Due::Attend => self.guarded(Self::attend),
@@ -304,6 +312,14 @@ impl Driver {
         self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
     }
 
+    /// Takes in what has been answered already, so much at most.
+    fn on_answers(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(Some(answer)) = self.pending.next().now_or_never() else { return };
+            self.guarded(|driver| driver.on_answer(answer));
+        }
+    }
+
     fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
         let Ok((election, number, answer)) = answer else { return };
         let answer = match answer {
@@ -349,10 +365,26 @@ impl Driver {
         self.step(election, input);
     }
 
+    /// Gives up calls that have taken too long. While this thread did not run, on a busy machine or in a
+    /// paused process, they may have been answered: so what has come in is taken in first.
+    async fn on_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        // From the network to the store's own task, and from there to here.
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        self.on_answers(self.pending.len());
+        for (election, number) in std::mem::take(&mut self.late) {
+            self.guarded(|driver| driver.on_time_out(election, number));
+        }
+    }
+
     /// Answers a call that has taken too long.
-    fn on_time_out(&mut self, election: ElectionId) {
+    fn on_time_out(&mut self, election: ElectionId, number: u64) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
-        let Some(call) = entry.call.take() else { return };
+        let Some(call) = entry.call.take_if(|call| call.number == number) else { return };
         entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.rules.timing.attempt())));
         let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
         self.step(election, input);

@@ -115,7 +115,7 @@ impl Election {
 
     /// Hands the seat over to the candidate with this id: whoever leads, be it this candidate or
     /// another one that is asked by way of the store's board, wraps up its work and gives up the seat
-    /// in favour of that candidate; the others leave it the seat for a third of a lease. Returns when
+    /// in favour of that candidate; the others leave it the seat for two fifths of a lease. Returns when
     /// the leader has been told, not when the seat has moved: see [`events`](Self::events).
     ///
     /// # Errors

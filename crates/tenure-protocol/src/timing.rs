@@ -141,9 +141,10 @@ impl Timing {
         self.retry_max
     }
 
-    /// How long others leave a free seat to whoever was named or goes first.
+    /// How long others leave a free seat to whoever was named or goes first: long enough for one that no
+    /// push tells of it, looks every third of a lease, and has a slow clock and a slow store.
     pub fn head_start(&self) -> Duration {
-        self.lease / 3
+        self.lease * 2 / 5
     }
 
     /// How long a candidate must be well again before it counts as such.

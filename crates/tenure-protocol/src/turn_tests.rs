@@ -153,9 +153,22 @@ fn the_heir_takes_the_seat_at_once_and_others_leave_it_to_it_for_a_while() {
     // A second look does not begin it anew.
     third.at(103.0).tell(Input::Changed(Change::Look));
     assert_eq!(third.tell(read(vacant(1, Some(other()), false))), []);
-    assert_eq!(third.sleep_until(104.99), []);
-    assert_eq!(third.sleep_until(105.0), [Action::Read]);
+    assert_eq!(third.sleep_until(105.99), []);
+    assert_eq!(third.sleep_until(106.0), [Action::Read]);
     assert_eq!(bid(&third.tell(read(vacant(1, Some(other()), false)))), Some(2));
+}
+
+#[test]
+fn a_seat_that_is_given_up_after_it_has_lapsed_is_left_to_the_heir_from_then_on() {
+    let mut third = Script::new();
+    while third.tell(read(led_by_other(0, true))) != [Action::ReadRoster] {
+        assert_eq!(third.sleep_until(115.0), [Action::Read]);
+    }
+    assert_eq!(third.now, at(115.0));
+    third.at(119.0).tell(Input::Changed(Change::Look));
+    let heir = || Some(candidate("heir", 4));
+    assert_eq!(third.tell(read(vacant(1, heir(), true))), []);
+    assert_eq!(bids_at(&mut third, &vacant(1, heir(), true)), at(125.0));
 }
 
 #[test]
@@ -180,7 +193,7 @@ fn the_highest_priority_goes_first() {
         let told = script.tell(read(vacant(1, None, true)));
         assert_eq!(bid(&told), first.then_some(2), "{priority} {roster:?}");
         if !first {
-            assert_eq!(bids_at(&mut script, &vacant(1, None, true)), at(105.0));
+            assert_eq!(bids_at(&mut script, &vacant(1, None, true)), at(106.0));
         }
     }
 }
@@ -189,7 +202,7 @@ fn the_highest_priority_goes_first() {
 fn a_roster_that_never_comes_costs_no_more_than_the_head_start() {
     let mut script = Script::with(|rules| rules.priority = 1);
     assert_eq!(script.tell(read(vacant(1, None, true))), [Action::ReadRoster]);
-    assert_eq!(bids_at(&mut script, &vacant(1, None, true)), at(105.0));
+    assert_eq!(bids_at(&mut script, &vacant(1, None, true)), at(106.0));
 }
 
 #[test]

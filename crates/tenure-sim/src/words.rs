@@ -1,6 +1,6 @@
 //! Inputs and actions in words, for timelines.
 
-use tenure_protocol::{Action, Input, Life, Moment, Reading, Record, Swap};
+use tenure_protocol::{Action, Input, Life, Moment, Reading, Record, Standing, Swap};
 
 pub(crate) fn input(input: &Input) -> String {
     match input {
@@ -12,6 +12,13 @@ pub(crate) fn input(input: &Input) -> String {
         }
         Input::Written(Ok(Swap::Lost)) => "not written: the seat is another".into(),
         Input::Written(Err(fault)) => format!("the write failed: {fault:?}"),
+        Input::Roster(roster) => {
+            let who = |who: &Standing| {
+                format!("{} ({}{})", who.candidate, who.priority, if who.fit { "" } else { ", unwell" })
+            };
+            format!("the roster reads: {}", roster.iter().map(who).collect::<Vec<_>>().join(", "))
+        }
+        Input::Transfer(heir) => format!("hand over to {heir}"),
         other => format!("{other:?}"),
     }
 }
@@ -59,6 +66,11 @@ fn seat(reading: &Reading) -> String {
 }
 
 fn record(record: &Record) -> String {
-    let holder = record.holder.as_ref().map_or("vacant".to_owned(), |holder| format!("held by {holder}"));
-    format!("[{holder}, term {}, lease {:?}]", record.token, record.lease)
+    let holder = match (&record.holder, &record.heir) {
+        (Some(holder), _) => format!("held by {holder}"),
+        (None, Some(heir)) => format!("vacant, left to {heir}"),
+        (None, None) => "vacant".to_owned(),
+    };
+    let ranked = if record.ranked { ", ranked" } else { "" };
+    format!("[{holder}, term {}, lease {:?}{ranked}]", record.token, record.lease)
 }

@@ -10,6 +10,7 @@
 //! Figures are printed, and never asserted: that no term is lost and no seat left behind is.
 
 mod crowd;
+mod etcd;
 mod ground;
 pub mod hand_over;
 mod load;
@@ -17,6 +18,7 @@ pub mod scale;
 mod usage;
 
 pub use crowd::{Crowd, Standing, crowd_child};
+pub use etcd::EtcdGround;
 pub use ground::{FileGround, Ground, MemoryGround, PostgresGround, RedisGround, Work};
 pub use load::{Load, beside_a_load};
 pub use usage::Usage;

@@ -18,6 +18,7 @@
 mod certificates;
 mod consul;
 mod consul_api;
+mod etcd;
 mod folder;
 mod kubernetes;
 mod launch;
@@ -32,6 +33,7 @@ mod resp;
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
 pub use consul::{Consul, ConsulCluster, ConsulSetup};
+pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;
 pub use kubernetes::Kubernetes;
 pub use launch::Launch;

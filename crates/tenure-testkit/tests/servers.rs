@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tenure_testkit::servers::{Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
+use tenure_testkit::servers::{
+    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup,
+    Reply,
+};
 
 #[test]
 fn a_server_is_paused_killed_and_restarted_on_its_port() {
@@ -50,6 +53,47 @@ fn a_cluster_answers_for_every_slot() {
     let cluster = RedisCluster::start();
     let moved = cluster.nodes.iter().filter(|node| node.ask(&["GET", "a"]).text().starts_with("MOVED")).count();
     assert_eq!(moved, 2, "one of the three has the key");
+}
+
+#[test]
+fn a_consul_server_comes_back_with_what_it_was_told_only_if_it_is_durable() {
+    for (mut consul, keeps) in [(Consul::start(), false), (ConsulSetup::new().durable().start(), true)] {
+        assert_eq!(consul.ask("PUT", "/v1/kv/a", "1").0, 200);
+        assert_eq!(consul.count("PUT", "/v1/kv/_"), 1);
+        consul.kill();
+        assert!(consul.try_ask("GET", "/v1/kv/a", "").is_err());
+        consul.restart();
+        assert_eq!(consul.ask("GET", "/v1/kv/a?raw", "").1 == "1", keeps);
+    }
+}
+
+#[test]
+fn three_consul_servers_choose_another_leader_when_theirs_is_killed() {
+    let mut cluster = ConsulCluster::start();
+    let first = cluster.leader();
+    cluster.servers[first].kill();
+    let began = std::time::Instant::now();
+    while cluster.leader() == first {
+        assert!(began.elapsed() < Duration::from_secs(60), "no other leads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cluster.servers[first].restart();
+}
+
+#[test]
+fn an_etcd_cluster_of_three_goes_on_without_its_leader() {
+    let mut etcd = EtcdSetup::new().members(3).start();
+    etcd.ctl(&["put", "a", "1"]);
+    let leader = etcd.leader().expect("one leads");
+    etcd.members[leader].process.kill();
+    let began = std::time::Instant::now();
+    while etcd.leader().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no other leads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    etcd.members[leader].restart();
+    assert_eq!(etcd.ctl(&["get", "--print-value-only", "a"]), "1");
+    assert!(etcd.metric("grpc_server_started_total{grpc_method=\"Range\"") >= 1.0);
 }
 
 #[test]

@@ -2,14 +2,14 @@
 //! what they cost of memory, of a core and of the server while they are held. Then two processes with
 //! the same elections, of which the one that leads is killed.
 //!
-//!   scripts/bench scale [memory|sqlite|redis|postgres]…
+//!   scripts/bench scale [memory|sqlite|etcd|redis|postgres]…
 //!     TENURE_BENCH_SECONDS=20       how long they are held
 //!     TENURE_BENCH_ELECTIONS=10000  how many at most, from a hundred on
 
 use std::time::Duration;
 
 use tenure_testkit::figures::{
-    FileGround, Ground, MemoryGround, Open, PostgresGround, RedisGround, crowd_child, number, scale,
+    EtcdGround, FileGround, Ground, MemoryGround, Open, PostgresGround, RedisGround, crowd_child, number, scale,
 };
 
 const OPEN: Open = |url| tenure::connect(url).expect("a URL that can be read");
@@ -23,9 +23,10 @@ fn main() {
     let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 20));
     let sizes: Vec<u64> = [100, 1000, 10_000].into_iter().filter(|size| *size < most).chain([most]).collect();
     type Start = fn() -> Box<dyn Ground>;
-    let grounds: [(&str, Start); 5] = [
+    let grounds: [(&str, Start); 6] = [
         ("memory", || Box::new(MemoryGround)),
         ("sqlite", || Box::new(FileGround::new())),
+        ("etcd", || Box::new(EtcdGround::start())),
         ("redis", || Box::new(RedisGround::start())),
         ("postgres", || Box::new(PostgresGround::start("lease"))),
         ("postgres", || Box::new(PostgresGround::start("session"))),

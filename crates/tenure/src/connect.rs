@@ -12,6 +12,7 @@ use crate::{DynStore, LifeKind};
 /// |---|---|
 /// | `sqlite:` | the default file under the user's state folder (feature `sqlite`) |
 /// | `sqlite:/path/to/file.db` | this file |
+/// | `etcd://host:port,host:port/prefix` | an etcd cluster (feature `etcd`); `etcds://` over TLS |
 /// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
 /// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
@@ -35,6 +36,10 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
         #[cfg(feature = "consul")]
         scheme if tenure_consul::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_consul::ConsulStore::from_url(url).map_err(ConnectError)?))
+        }
+        #[cfg(feature = "etcd")]
+        scheme if tenure_etcd::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_etcd::EtcdStore::from_url(url).map_err(ConnectError)?))
         }
         #[cfg(feature = "kubernetes")]
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
@@ -60,6 +65,8 @@ pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite",
+        #[cfg(feature = "etcd")]
+        "etcd",
         #[cfg(feature = "redis")]
         "redis",
         #[cfg(feature = "postgres")]
@@ -77,6 +84,8 @@ pub fn examples() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
         "sqlite:",
+        #[cfg(feature = "etcd")]
+        "etcd://localhost",
         #[cfg(feature = "redis")]
         "redis://localhost",
         #[cfg(feature = "postgres")]
@@ -158,6 +167,18 @@ mod tests {
             assert_eq!(connect(url).unwrap().promises().life, LifeKind::Session, "{url}");
         }
         for url in ["consul://:hunter2@h?colour=hunter2", "consul://:x?hunter2@h", "consul://:hunter2@h:hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn etcd_can_be_had_by_url_and_its_password_is_never_shown() {
+        for url in ["etcd://u:pw@h1:2379,h2/prefix", "etcds://h?ca=/etc/ca.pem", "etcd:"] {
+            assert_eq!(connect(url).unwrap().promises().store, "etcd", "{url}");
+        }
+        for url in ["etcd://u:hunter2@h?colour=hunter2", "etcd://u:hunter2@h:hunter2", "etcd://u:x?hunter2@h/y"] {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }

@@ -50,6 +50,10 @@ pub use tenure_consul as consul;
 pub use tenure_core::memory::MemoryStore;
 #[doc(inline)]
 pub use tenure_core::*;
+/// Seats in an etcd cluster.
+#[cfg(feature = "etcd")]
+#[doc(inline)]
+pub use tenure_etcd as etcd;
 /// Seats in Lease objects of a Kubernetes cluster.
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]

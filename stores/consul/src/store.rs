@@ -50,8 +50,8 @@ impl ConsulStore {
     }
 
     /// Seats where the options say, asked for through a client of your own: its TLS, proxy and socket
-    /// settings count, and those of the options do not. It must neither retry nor follow redirects
-    /// (`reqwest::retry::never()`), and be given no time-out that is shorter than half a minute.
+    /// settings count, and those of the options do not. It must not try again by itself
+    /// (`reqwest::retry::never()`).
     ///
     /// # Errors
     /// In one line, if the options contradict each other, or a file that they name cannot be read.

@@ -15,6 +15,14 @@ pub(crate) fn parse(url: &str, lookup: Lookup<'_>) -> Result<ConsulOptions, Stri
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let place = if place.is_empty() { Some("") } else { place.strip_prefix("//") };
     let place = place.ok_or("a URL of this store begins with consul://")?;
+    let pairs: Vec<_> = query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .collect();
+    if pairs.iter().any(|(name, _)| name.contains(['@', ':', '/'])) {
+        return Err("a ? in a token is written as %3F".to_owned());
+    }
     let mut options = environment::options(lookup)?;
     let (login, place) = place.rsplit_once('@').map_or((None, place), |(login, place)| (Some(login), place));
     if let Some(login) = login {
@@ -40,8 +48,7 @@ pub(crate) fn parse(url: &str, lookup: Lookup<'_>) -> Result<ConsulOptions, Stri
             options.prefix = decoded(prefix)?;
         }
     }
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for (name, value) in pairs {
         set(&mut options, name, decoded(value)?)?;
     }
     options.check()?;
@@ -79,7 +86,6 @@ fn set(options: &mut ConsulOptions, name: &str, value: String) -> Result<(), Str
             options.min_lease = tenure_core::span::parse(&value).map_err(|_| "min_lease is a duration, like 2s")?;
         }
         "check" => options.checks.push(value),
-        _ if name.contains(['@', ':', '/']) => return Err("a ? in a token is written as %3F".to_owned()),
         _ => return Err(format!("unknown option {name:?}: known are {KNOWN}")),
     }
     Ok(())

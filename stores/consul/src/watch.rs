@@ -90,7 +90,7 @@ impl Inner {
 }
 
 /// How soon after the last answer the next query may be sent, if many have come at once.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How many may come at once.
 const BURST: u32 = 8;

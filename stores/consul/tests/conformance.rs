@@ -54,7 +54,7 @@ impl Subject for Servers {
     /// Room for a call to be answered within a fifteenth of it while a dozen laws ask at once. Sessions end
     /// after twice as long.
     fn lease(&self) -> Duration {
-        Duration::from_secs(4)
+        (*self.open()).promises().min_lease.max(Duration::from_secs(4))
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{Election, Elections};
 use tenure_kubernetes::KubernetesStore;
+use tenure_testkit::figures::{number, show};
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::Kubernetes;
 
@@ -28,12 +29,11 @@ fn stand(kubeconfig: &Path, name: &str, lease: Duration) -> (Elections, Election
 
 /// From `stop()` of a leader without work to the next one's term.
 async fn graceful(server: &Kubernetes) {
-    let rounds: usize = std::env::var("TENURE_BENCH_ROUNDS").map_or(100, |text| text.parse().unwrap());
     let kubeconfig = server.kubeconfig(&server.namespace());
     let mut spans = Vec::new();
     let mut leader = stand(&kubeconfig, "graceful", Duration::from_secs(15));
     leader.1.elected().await.unwrap();
-    for _ in 0..rounds {
+    for _ in 0..number("TENURE_BENCH_ROUNDS", 100) {
         let next = stand(&kubeconfig, "graceful", Duration::from_secs(15));
         while next.1.leader().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -74,10 +74,4 @@ async fn after_a_crash(server: &Kubernetes) {
         spans.push(since.checked_sub(lease).expect("it was followed before its lease had lapsed"));
     }
     show("a leader that is gone is followed, past the lease from its last renewal, after", &mut spans);
-}
-
-fn show(what: &str, spans: &mut [Duration]) {
-    spans.sort();
-    let at = |percent: usize| spans[(spans.len() - 1) * percent / 100];
-    println!("{what}: p50 {:.2?}, p99 {:.2?}, most {:.2?} ({} times)", at(50), at(99), at(100), spans.len());
 }

@@ -3,6 +3,8 @@
 use std::error::Error as _;
 
 use http::{HeaderMap, StatusCode};
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
 use serde::Deserialize;
 use tenure_core::{Fault, StoreError};
 
@@ -84,7 +86,7 @@ pub(crate) fn of_status(link: &Link, verb: Verb, answer: &Answer) -> StoreError 
 pub(crate) fn of_asking(link: &Link, verb: Verb, error: kube::Error) -> StoreError {
     let server = &link.server;
     let pooled = error.source().and_then(|source| source.downcast_ref::<hyper_util::client::legacy::Error>());
-    if let kube::Error::Auth(_) = &error {
+    if auth(&error).is_some() {
         return of_configuration(&error);
     }
     let chain = chain(&error);
@@ -113,7 +115,33 @@ pub(crate) fn of_asking(link: &Link, verb: Verb, error: kube::Error) -> StoreErr
 
 /// We do not know where to go, or who we are.
 pub(crate) fn of_configuration(error: &kube::Error) -> StoreError {
-    StoreError::denied(format!("the cluster cannot be reached as it is configured: {}", chain(error).join(": ")))
+    // What a program has said may be half a token, so it is not repeated.
+    let words = match auth(error) {
+        Some(AuthError::AuthExecRun { cmd, out }) => {
+            format!("the program that knows our token has failed ({}): {cmd}", out.status)
+        }
+        Some(AuthError::AuthExecParse(_)) => "what the program that knows our token says is no credential".to_owned(),
+        _ => chain(error).join(": "),
+    };
+    StoreError::denied(format!("the cluster cannot be reached as it is configured: {words}"))
+}
+
+/// What went wrong with who we are, if it was that.
+fn auth(error: &kube::Error) -> Option<&AuthError> {
+    match error {
+        kube::Error::Auth(auth) => Some(auth),
+        error => error.source()?.downcast_ref(),
+    }
+}
+
+/// The kubeconfig makes no sense.
+pub(crate) fn of_kubeconfig(error: &KubeconfigError) -> StoreError {
+    let words = match error {
+        // It would show the lines around, and those may hold a token.
+        KubeconfigError::Parse(_) => "it is not the YAML that it should be".to_owned(),
+        error => error.to_string().replace('\n', " "),
+    };
+    StoreError::denied(format!("the kubeconfig cannot be used: {words}"))
 }
 
 pub(crate) fn no_cryptography() -> StoreError {

@@ -8,6 +8,7 @@ mod lease;
 mod link;
 mod names;
 mod options;
+mod post;
 mod store;
 
 pub use options::{KubernetesOptions, SCHEMES};

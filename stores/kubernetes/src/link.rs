@@ -19,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tenure_core::StoreError;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::faults;
@@ -29,7 +29,12 @@ use crate::options::Place;
 pub(crate) struct Links {
     place: Place,
     state: Mutex<State>,
+    /// Each call under way has a connection of its own, and a server does not like thousands.
+    room: Semaphore,
 }
+
+/// How many calls may be under way at a time.
+const ROOM: usize = 64;
 
 #[derive(Default)]
 struct State {
@@ -62,7 +67,7 @@ pub(crate) struct Answer {
 
 impl Links {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, state: Mutex::default() }
+        Self { place, state: Mutex::default(), room: Semaphore::new(ROOM) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -89,6 +94,8 @@ impl Links {
 
     /// Asks the server, on this link and no other.
     pub(crate) async fn ask(&self, link: &Arc<Link>, request: Request<Body>) -> Result<Answer, kube::Error> {
+        // It is never closed, and whoever gives up waiting frees its place.
+        let _place = self.room.acquire().await;
         let mut call = UnderWay { links: self, link, sent: Instant::now(), answered: false };
         let asked = async {
             let (parts, body) = link.client.send(request).await?.into_parts();

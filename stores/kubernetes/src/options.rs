@@ -7,6 +7,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
 
+use crate::faults;
+
 /// Which cluster keeps the seats, and where in it.
 ///
 /// ```
@@ -156,9 +158,6 @@ impl KubernetesOptions {
         if self.in_cluster {
             return in_cluster();
         }
-        let wrong = |error: kube::config::KubeconfigError| {
-            StoreError::denied(format!("the kubeconfig cannot be used: {}", error.to_string().replace('\n', " ")))
-        };
         let kubeconfig = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),
@@ -166,7 +165,7 @@ impl KubernetesOptions {
         let named = self.kubeconfig.is_some() || self.context.is_some() || std::env::var_os("KUBECONFIG").is_some();
         let kubeconfig = match kubeconfig {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) if named => return Err(wrong(error)),
+            Err(error) if named => return Err(faults::of_kubeconfig(&error)),
             Err(_) => {
                 return Config::incluster().map_err(|_| {
                     StoreError::denied(
@@ -180,7 +179,7 @@ impl KubernetesOptions {
         // Nothing in it waits for anything, whatever its name says.
         futures_util::future::FutureExt::now_or_never(Config::from_custom_kubeconfig(kubeconfig, &options))
             .unwrap_or(Err(kube::config::KubeconfigError::FindPath))
-            .map_err(wrong)
+            .map_err(|error| faults::of_kubeconfig(&error))
     }
 }
 

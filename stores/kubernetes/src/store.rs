@@ -13,11 +13,12 @@ use tenure_core::{
 
 use crate::api::{Api, Which};
 use crate::board::Notes;
-use crate::ears::{Ears, Heard};
+use crate::ears::Ears;
 use crate::lease::Lease;
 use crate::link::Links;
 use crate::names;
 use crate::options::{KubernetesOptions, Place};
+use crate::post::Heard;
 
 /// Seats in a Kubernetes cluster.
 ///
@@ -65,7 +66,7 @@ impl KubernetesStore {
     }
 
     fn at(place: Place) -> Self {
-        let api = Arc::new(Api { links: Links::new(place) });
+        let api = Arc::new(Api::new(Links::new(place)));
         Self { ears: Ears::new(api.clone()), notes: Notes::default(), api, seats: Mutex::default() }
     }
 

@@ -35,8 +35,8 @@ const RECENTLY: Duration = Duration::from_secs(1);
 pub(crate) struct Presence {
     /// Until when others are taken to be there, as their keys had as long to live when asked for.
     there: Mutex<HashMap<String, Instant>>,
-    /// How many servers were known when a process of ours attended.
-    attended: Mutex<HashMap<Incarnation, usize>>,
+    /// How often servers may have lost something when a process of ours attended.
+    attended: Mutex<HashMap<Incarnation, u64>>,
 }
 
 impl Board for RedisStore {
@@ -62,9 +62,9 @@ impl Board for RedisStore {
         let (key, slot) = presence(&self.prefix, &process.to_string());
         let (_, answer) = self.ask(slot, &scripts::ATTEND, &[&key], &[&millis(lifetime).to_string()]).await?;
         // What another server was told may be lost although this one has our presence.
-        let servers = self.servers.met();
-        let before = lock(&self.presence.attended).insert(process, servers);
-        Ok(if answer == Value::Int(1) && before == Some(servers) { Attended::Still } else { Attended::Anew })
+        let losses = self.servers.losses();
+        let before = lock(&self.presence.attended).insert(process, losses);
+        Ok(if answer == Value::Int(1) && before == Some(losses) { Attended::Still } else { Attended::Anew })
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
@@ -85,7 +85,7 @@ impl RedisStore {
         let kind = NoteKind::Request;
         let keys = self.keys(seat);
         let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
-        let requests = ear.as_ref().map_or(0, |ear| ear.heard.borrow().requests);
+        let requests = ear.as_ref().map_or(0, |ear| ear.heard().requests);
         let (link, answer) = self.ask(keys.slot, &scripts::LIST, &[keys.board(kind)], &[]).await?;
         let notes: Vec<_> = texts(&link.address, answer)?
             .chunks_exact(3)
@@ -99,10 +99,7 @@ impl RedisStore {
         if notes.is_empty()
             && let Some(ear) = still_open(&link, &keys, ear)
         {
-            ear.heard.send_if_modified(|heard| {
-                heard.no_requests = Some(requests);
-                false
-            });
+            ear.heard().no_requests = Some(requests);
         }
         Ok(notes)
     }

@@ -1,26 +1,31 @@
 //! What a connection hears: messages on the channels of seats, and that it is over.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use redis::{PushInfo, PushKind, Value};
 use tenure_core::Version;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// What one connection hears.
 pub(crate) struct Ears {
-    ears: Mutex<HashMap<String, Arc<Ear>>>,
-    gone: watch::Sender<bool>,
+    ears: Mutex<HashMap<Box<str>, Arc<Ear>>>,
+    is_over: AtomicBool,
+    over: Notify,
     /// How often anything came in.
     sounds: AtomicU64,
+    /// With so many channels, those that nobody listens to are forgotten.
+    many: AtomicUsize,
 }
 
 /// What is heard on the channel of one seat.
+#[derive(Default)]
 pub(crate) struct Ear {
     /// Whether the server has confirmed that it will tell us.
     pub(crate) open: AtomicBool,
-    pub(crate) heard: watch::Sender<Heard>,
+    heard: Mutex<Heard>,
+    news: Notify,
 }
 
 /// What was heard so far. Messages and answers come in on one connection, in the order in which the
@@ -39,7 +44,13 @@ pub(crate) struct Heard {
 
 impl Ears {
     pub(crate) fn new() -> Self {
-        Self { ears: Mutex::default(), gone: watch::Sender::new(false), sounds: AtomicU64::new(0) }
+        Self {
+            ears: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            over: Notify::new(),
+            sounds: AtomicU64::new(0),
+            many: AtomicUsize::new(FEW),
+        }
     }
 
     /// Takes in a message. Called by the connection's own task, so it must not block.
@@ -55,7 +66,8 @@ impl Ears {
                 };
                 let (channel, message) = (text(push.data.first()), text(push.data.get(1)));
                 if let Some(ear) = self.existing(&channel) {
-                    ear.heard.send_modify(|heard| heard.take_in(&message));
+                    ear.heard().take_in(&message);
+                    ear.news.notify_waiters();
                 }
             }
             _ => {}
@@ -73,16 +85,21 @@ impl Ears {
 
     /// The connection is over: everybody who waits for it is told.
     pub(crate) fn close(&self) {
-        self.gone.send_replace(true);
+        if !self.is_over.swap(true, Ordering::AcqRel) {
+            self.over.notify_waiters();
+            self.lock().values().for_each(|ear| ear.news.notify_waiters());
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        *self.gone.borrow()
+        self.is_over.load(Ordering::Acquire)
     }
 
     pub(crate) async fn closed(&self) {
-        // The sender is ours, so this cannot fail while we are here.
-        let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
+        let over = self.over.notified();
+        if !self.is_closed() {
+            over.await;
+        }
     }
 
     pub(crate) fn existing(&self, channel: &str) -> Option<Arc<Ear>> {
@@ -90,28 +107,49 @@ impl Ears {
     }
 
     pub(crate) fn ear(&self, channel: &str) -> Arc<Ear> {
-        let new = || Arc::new(Ear { open: AtomicBool::new(false), heard: watch::Sender::new(Heard::default()) });
-        self.lock().entry(channel.to_owned()).or_insert_with(new).clone()
+        self.lock().entry(channel.into()).or_default().clone()
     }
 
-    /// Forgets the channels that nobody listens to, and returns them.
+    /// Forgets the channels that nobody listens to, if there have come to be many, and returns them.
     pub(crate) fn idle(&self) -> Vec<String> {
         let mut ears = self.lock();
-        let idle: Vec<_> = ears
-            .iter()
-            .filter(|(_, ear)| ear.heard.receiver_count() == 0 && ear.open.load(Ordering::Relaxed))
-            .map(|(channel, _)| channel.clone())
-            .collect();
-        ears.retain(|channel, _| !idle.contains(channel));
+        let mut idle = Vec::new();
+        if ears.len() > self.many.load(Ordering::Relaxed) {
+            ears.retain(|channel, ear| {
+                let keeps = Arc::strong_count(ear) > 1 || !ear.open.load(Ordering::Relaxed);
+                if !keeps {
+                    idle.push(channel.to_string());
+                }
+                keeps
+            });
+            self.many.store(FEW.max(ears.len() * 2), Ordering::Relaxed);
+        }
         idle
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Ear>>> {
+        self.ears.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// So many channels are nothing to be tidied.
+const FEW: usize = 1000;
+
+impl Ear {
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Ear>>> {
-        self.ears.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Returns once something was heard that is news, or nothing more will be.
+    pub(crate) async fn wait_for(&self, ears: &Ears, is_news: impl Fn(&Heard) -> bool) {
+        loop {
+            // From here on, nothing goes unnoticed.
+            let news = self.news.notified();
+            if ears.is_closed() || is_news(&self.heard()) {
+                return;
+            }
+            news.await;
+        }
     }
 }
 

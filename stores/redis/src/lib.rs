@@ -3,6 +3,7 @@
 mod board;
 mod ears;
 mod faults;
+mod gather;
 mod keys;
 mod link;
 mod options;

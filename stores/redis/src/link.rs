@@ -2,18 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value,
-};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 use tenure_core::{Identity, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::ears::{Ear, Ears};
 use crate::faults;
+use crate::gather::{Gather, Replicas};
 use crate::scripts::{self, Source};
 
 /// A connection that all calls share, pipelined. Once anything is wrong with it, it is over for good.
@@ -23,7 +22,7 @@ pub(crate) struct Link {
     /// Which process of a server it was made to: it cannot outlive that.
     pub(crate) identity: Identity,
     pub(crate) ears: Arc<Ears>,
-    connection: MultiplexedConnection,
+    gather: Gather,
     /// How often to make sure that the server is still there, in milliseconds; zero: never.
     probe_every: AtomicU64,
 }
@@ -66,8 +65,8 @@ impl Link {
         let link = Arc::new(Self {
             address,
             identity: Identity::new(identity),
+            gather: Gather::start(connection, ears.clone()),
             ears,
-            connection,
             probe_every: AtomicU64::new(0),
         });
         tokio::spawn(probe(Arc::downgrade(&link)));
@@ -76,39 +75,25 @@ impl Link {
 
     /// Runs a script, by its hash if the server knows it.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Vec<Value>, RedisError> {
-        match self.send(&call.pipeline(call.script.by_hash(call.keys, call.arguments))).await {
+        match self.send(call.with(call.script.by_hash(call.keys, call.arguments)), call.replicas).await {
             // It has run nothing. The text is sent once in the life of a server.
             Err(error) if faults::is_no_script(&error) => {
-                self.send(&call.pipeline(call.script.by_text(call.keys, call.arguments))).await
+                self.send(call.with(call.script.by_text(call.keys, call.arguments)), call.replicas).await
             }
             answer => answer,
         }
     }
 
     /// Sends commands in one go, and waits for the answers.
-    pub(crate) async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let mut connection = self.connection.clone();
-        let mut unanswered = Unanswered { ears: &self.ears, sounds: self.ears.sounds(), answered: false };
-        let answers = tokio::select! {
-            biased;
-            answers = connection.send_packed_commands(commands, 0, commands.len()) => answers,
-            () = self.ears.closed() => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
-        };
+    async fn send(&self, commands: Vec<Cmd>, replicas: Option<Replicas>) -> Result<Vec<Value>, RedisError> {
+        let mut unanswered =
+            Unanswered { link: self, sounds: self.ears.sounds(), since: Instant::now(), answered: false };
+        let answers = self.gather.call(commands, replicas).await;
         unanswered.answered = true;
-        match answers {
-            Ok(answers) => {
-                self.ears.sound();
-                let answers: Result<Vec<_>, RedisError> = answers.into_iter().map(Value::extract_error).collect();
-                if answers.as_ref().is_err_and(faults::is_demotion) {
-                    self.ears.close();
-                }
-                answers
-            }
-            Err(error) => {
-                self.ears.close();
-                Err(error)
-            }
+        if answers.as_ref().is_err_and(faults::is_demotion) {
+            self.ears.close();
         }
+        answers
     }
 
     /// What is heard on a channel that the server has confirmed.
@@ -120,64 +105,56 @@ impl Link {
     pub(crate) async fn listen(&self, channel: &str) -> Result<Arc<Ear>, StoreError> {
         let ear = self.ears.ear(channel);
         if !ear.open.load(Ordering::Acquire) {
-            let mut connection = self.connection.clone();
-            if self.ears.count() > MANY {
-                let idle = self.ears.idle();
-                if !idle.is_empty() {
-                    let _ = connection.unsubscribe(idle).await;
-                }
+            let idle = self.ears.idle();
+            if !idle.is_empty() {
+                self.gather.leave(idle);
             }
-            connection.subscribe(channel).await.map_err(|error| faults::of_asking(&self.address, error))?;
-            self.ears.sound();
-            ear.open.store(true, Ordering::Release);
+            self.gather.listen(channel, ear.clone()).await.map_err(|error| faults::of_asking(&self.address, error))?;
         }
         Ok(ear)
     }
 
-    /// From now on, makes sure every so often that the server is still there.
-    pub(crate) fn probe_every(&self, span: Duration) {
-        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+    /// There are seats with this lease: from now on, makes sure every so often that the server is there.
+    pub(crate) fn serves(&self, lease: Duration) {
+        self.gather.serves(lease);
+        let span = u64::try_from((lease / 2).as_millis()).unwrap_or(u64::MAX).max(1);
         let _ = self
             .probe_every
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now == 0 || span < now).then_some(span));
     }
 }
 
-/// Beyond so many channels, those that nobody listens to are forgotten.
-const MANY: usize = 10_000;
-
 /// A script to run.
 pub(crate) struct Call<'a> {
     pub(crate) script: &'static Source,
     pub(crate) keys: &'a [&'a str],
     pub(crate) arguments: &'a [&'a str],
-    /// A command before it, and one after it, in the same round trip.
+    /// A command before it, in the same round trip.
     pub(crate) before: Option<Cmd>,
-    pub(crate) after: Option<Cmd>,
+    /// Who must have what it has written; how many have is its last answer.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Call<'_> {
-    fn pipeline(&self, script: Cmd) -> Pipeline {
-        let mut pipeline = Pipeline::new();
-        for command in self.before.iter().chain([&script]).chain(&self.after) {
-            pipeline.add_command(command.clone());
-        }
-        pipeline
+    fn with(&self, script: Cmd) -> Vec<Cmd> {
+        self.before.iter().cloned().chain([script]).collect()
     }
 }
 
-/// A call that has not been answered. If it is given up, and nothing at all has come in since, the
-/// connection is not worth another call.
+/// A call that has not been answered. If it is given up after a while in which nothing at all has come in,
+/// the connection is not worth another call. One that is given up sooner tells nothing about it.
 struct Unanswered<'a> {
-    ears: &'a Ears,
+    link: &'a Link,
     sounds: u64,
+    since: Instant,
     answered: bool,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.ears.sounds() == self.sounds {
-            self.ears.close();
+        let Self { link, sounds, since, answered } = self;
+        if !*answered && link.ears.sounds() == *sounds && since.elapsed() >= link.gather.patience() {
+            link.ears.close();
         }
     }
 }
@@ -193,9 +170,7 @@ async fn probe(link: Weak<Link>) {
         let Some(link) = link.upgrade() else { return };
         let sounds = link.ears.sounds();
         if last == Some(sounds) && link.probe_every.load(Ordering::Relaxed) > 0 {
-            let mut ping = Pipeline::new();
-            ping.cmd("PING");
-            let answered = tokio::time::timeout(every / 2, link.send(&ping)).await;
+            let answered = tokio::time::timeout(every / 2, link.send(vec![redis::cmd("PING")], None)).await;
             if answered.is_err() {
                 link.ears.close();
             }

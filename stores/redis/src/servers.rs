@@ -8,7 +8,7 @@
 //!
 //! Nothing is connected before it is needed, nor again before the next call needs it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::StreamExt;
@@ -29,9 +29,13 @@ pub(crate) struct Servers {
 #[derive(Default)]
 struct Known {
     nodes: HashMap<Node, Arc<Seatholder>>,
+    /// Which process of a server each was, when it was last connected to.
+    identities: HashMap<Node, Identity>,
     /// Which node has which slots; later entries count more.
     slots: Vec<(u16, u16, Node)>,
-    met: HashSet<Identity>,
+    learned: bool,
+    /// How often something may have been lost.
+    losses: u64,
 }
 
 /// A server by host and port; the only one there is has none.
@@ -88,13 +92,17 @@ impl Servers {
         }
         let link = Link::connect(self.info(node).await?, self.is_cluster()).await?;
         *holder.lock() = Some(link.clone());
-        self.lock().met.insert(link.identity.clone());
+        let mut known = self.lock();
+        let before = known.identities.insert(node.clone(), link.identity.clone());
+        known.losses += u64::from(before.is_some_and(|before| before != link.identity));
+        drop(known);
         Ok(link)
     }
 
-    /// How many processes of servers were ever connected to: one more may have lost something.
-    pub(crate) fn met(&self) -> usize {
-        self.lock().met.len()
+    /// How often something that was written may have been lost: a server was restarted or replaced, or
+    /// slots were shared out anew.
+    pub(crate) fn losses(&self) -> u64 {
+        self.lock().losses
     }
 
     /// A node has said that another one has this slot. Returns it.
@@ -151,7 +159,10 @@ impl Servers {
         }))
         .await?;
         let node = find(&slots, slot);
-        self.lock().slots = slots;
+        let mut known = self.lock();
+        known.losses += u64::from(known.learned);
+        (known.slots, known.learned) = (slots, true);
+        drop(known);
         node.ok_or_else(|| StoreError::refused(format!("no node of the cluster has slot {slot}")))
     }
 

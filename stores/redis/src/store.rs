@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use redis::{Client, Value};
 use tenure_core::{
     Board, Change, DynBoard, Identity, Judge, Life, LifeKind, NoteKind, Promises, Push, Reading, Record, Seat,
     SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
 };
+use tokio::sync::Semaphore;
 
 use crate::board::Presence;
 use crate::ears::{Ear, Heard};
 use crate::faults;
+use crate::gather::Replicas;
 use crate::keys::Keys;
 use crate::link::{Call, Link};
 use crate::options::RedisOptions;
@@ -33,6 +34,8 @@ pub struct RedisStore {
     /// Which process of a server has said that there is no such seat.
     absent: Mutex<HashMap<SeatName, Identity>>,
     pub(crate) presence: Presence,
+    /// So many watches may begin at a time: beginning takes memory, watching hardly any.
+    beginning: Semaphore,
 }
 
 impl RedisStore {
@@ -70,6 +73,7 @@ impl RedisStore {
             min_replicas,
             absent: Mutex::default(),
             presence: Presence::default(),
+            beginning: Semaphore::new(256),
         }
     }
 
@@ -123,14 +127,14 @@ impl RedisStore {
         with: &[&str],
     ) -> Result<(Arc<Link>, Value), StoreError> {
         let link = self.servers.link(slot).await?;
-        let call = Call { script, keys: names, arguments: with, before: None, after: None };
+        let call = Call { script, keys: names, arguments: with, before: None, replicas: None };
         let (link, mut answers) = self.run(link, None, slot, call).await?;
         Ok((link, answers.pop().unwrap_or(Value::Nil)))
     }
 
     async fn look(&self, seat: &SeatName, keys: &Keys) -> Result<Reading, StoreError> {
         let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
-        let changes = ear.as_ref().map_or(0, |ear| ear.heard.borrow().changes);
+        let changes = ear.as_ref().map_or(0, |ear| ear.heard().changes);
         let (link, answer) = self.ask(keys.slot, &scripts::READ, &[&keys.seat], &[]).await?;
         let reading = Answer::of(answer)?.reading(&link.identity)?;
         match &reading.seat {
@@ -154,7 +158,7 @@ impl RedisStore {
             return Ok(Swap::Lost);
         }
         let ear = link.ear(&keys.channel);
-        let changes = ear.as_ref().map_or(0, |ear| ear.heard.borrow().changes);
+        let changes = ear.as_ref().map_or(0, |ear| ear.heard().changes);
         let nonce = format!("{:016x}", next.nonce);
         let waits = self.min_replicas > 0 && !next.is_vacant();
         let call = Call {
@@ -162,7 +166,8 @@ impl RedisStore {
             keys: &[&keys.seat],
             arguments: &[&expected, &nonce, &record::to_json(next), &holder(Some(next)), &keys.channel],
             before: None,
-            after: waits.then(|| self.wait(next.lease)),
+            // They are not waited for so long that an attempt is over: half of what it is given.
+            replicas: waits.then_some(Replicas { count: self.min_replicas, within: next.lease / 30 }),
         };
         let (link, mut answers) = self.run(link, bound.as_ref(), keys.slot, call).await?;
         let replicas = waits.then(|| answers.pop()).flatten();
@@ -175,66 +180,58 @@ impl RedisStore {
                 link.address, self.min_replicas
             )));
         }
+        self.absent().remove(seat);
         let version = version(&link.identity, &nonce);
         mark(&link, &keys, ear, changes, Some(version.clone()));
         Ok(Swap::Done { version, since: None, granted: None })
     }
 
-    /// Waits for replicas, but not so long that an attempt is over: half of what it is given.
-    fn wait(&self, lease: Duration) -> redis::Cmd {
-        let span = (lease / 30).as_millis().max(1);
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(self.min_replicas).arg(u64::try_from(span).unwrap_or(u64::MAX));
-        wait
-    }
-
     /// Returns once there is news.
     async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
-        let keys = self.keys(seat);
-        let ready = async {
-            // Listened first, then looked: what changes in between is heard.
-            let link = self.servers.link(keys.slot).await?;
-            let ear = link.listen(&keys.channel).await?;
-            link.probe_every(lease / 2);
-            let heard = ear.heard.subscribe();
-            let changes = match &heard.borrow().mark {
-                Some((version, changes)) if *version == seen.seat.as_ref().map(|seat| seat.version.clone()) => {
-                    Some(*changes)
-                }
-                _ => None,
-            };
-            let changes = match changes {
-                Some(changes) => changes,
-                None => {
-                    let changes = heard.borrow().changes;
-                    if seen.differs_from(self.look(seat, &keys).await?.seat.as_ref()) {
-                        return Ok(None);
-                    }
-                    changes
-                }
-            };
-            let unread = {
-                let heard = heard.borrow();
-                heard.no_requests != Some(heard.requests)
-            };
-            if seen.requests && unread && !Board::list(self, seat, NoteKind::Request).await?.is_empty() {
-                return Ok(None);
-            }
-            Ok(Some((link, heard, changes)))
-        };
+        let begins = self.beginning.acquire().await.ok();
+        // In a box, as it is large, soon over, and what follows it small: there are as many as there are seats.
+        let ready = Box::pin(async { tokio::time::timeout(lease / 3, self.begin_to_listen(seat, seen, lease)).await });
         let given_up = StoreError::refused("nobody can be listened to");
-        let ready = tokio::time::timeout(lease / 3, ready).await.unwrap_or(Err(given_up))?;
-        let Some((link, mut heard, changes)) = ready else { return Ok(()) };
+        let ready = ready.await;
+        drop(begins);
+        let Some((link, ear, changes)) = ready.unwrap_or(Err(given_up))? else { return Ok(()) };
         let known = holder(seen.seat.as_ref().map(|seat| &seat.record));
         let is_news = |heard: &Heard| {
             (heard.changes > changes && heard.holder != known)
                 || (seen.requests && heard.no_requests != Some(heard.requests))
         };
-        let (news, gone) = (std::pin::pin!(heard.wait_for(is_news)), std::pin::pin!(link.ears.closed()));
-        if let Either::Right(_) = select(news, gone).await {
-            tracing::debug!(%seat, address = %link.address, "the connection is gone: looking");
-        }
+        ear.wait_for(&link.ears, is_news).await;
         Ok(())
+    }
+
+    /// Listens first, then looks: what changes in between is heard. `None`: there is news already.
+    async fn begin_to_listen(
+        &self,
+        seat: &SeatName,
+        seen: &Seen,
+        lease: Duration,
+    ) -> Result<Option<(Arc<Link>, Arc<Ear>, u64)>, StoreError> {
+        let keys = self.keys(seat);
+        let link = self.servers.link(keys.slot).await?;
+        link.serves(lease);
+        let ear = link.listen(&keys.channel).await?;
+        let (marked, changes) = {
+            let heard = ear.heard();
+            let version = seen.seat.as_ref().map(|seat| &seat.version);
+            let marked = heard.mark.as_ref().filter(|(marked, _)| marked.as_ref() == version);
+            (marked.map(|(_, changes)| *changes), heard.changes)
+        };
+        if marked.is_none() && seen.differs_from(self.look(seat, &keys).await?.seat.as_ref()) {
+            return Ok(None);
+        }
+        let unread = {
+            let heard = ear.heard();
+            heard.no_requests != Some(heard.requests)
+        };
+        if seen.requests && unread && !Board::list(self, seat, NoteKind::Request).await?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((link, ear, marked.unwrap_or(changes))))
     }
 }
 
@@ -283,7 +280,7 @@ impl Store for RedisStore {
         if let Err(error) = self.wait_for_news(seat, seen, lease).await {
             // What cannot be heard must be looked for.
             tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
-            tokio::time::sleep(lease / 3).await;
+            Box::pin(tokio::time::sleep(lease / 3)).await;
         }
         Change::Look
     }
@@ -366,10 +363,7 @@ fn holder(record: Option<&Record>) -> String {
 /// all the time on this connection.
 fn mark(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>, changes: u64, version: Option<Version>) {
     if let Some(ear) = still_open(link, keys, ear) {
-        ear.heard.send_if_modified(|heard| {
-            heard.mark = Some((version, changes));
-            false
-        });
+        ear.heard().mark = Some((version, changes));
     }
 }
 

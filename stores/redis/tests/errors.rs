@@ -12,7 +12,9 @@ use tenure_core::{
 use tenure_redis::{RedisOptions, RedisStore};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::{Certificates, Folder, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply, free_port};
+use tenure_testkit::servers::{
+    Certificates, Folder, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply, free_port,
+};
 
 #[tokio::test]
 async fn a_wrong_password_and_an_unknown_user_are_told_and_neither_is_shown() {
@@ -167,6 +169,41 @@ async fn a_server_that_cannot_save_refuses() {
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
     assert!(error.to_string().contains("MISCONF"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_still_loads_its_data_is_told_and_waited_for() {
+    let mut redis = Redis::start();
+    works(&redis.url()).await;
+    for n in 0..100 {
+        redis.ask(&["SET", &format!("key-{n}"), &"value".repeat(1000)]);
+    }
+    redis.ask(&["SAVE"]);
+    redis.kill();
+    // Loads so slowly that somebody comes meanwhile.
+    let mut slow = Launch::new("redis-server", "redis").args(["--port", &redis.port().to_string()]);
+    slow = slow.args(["--bind", "127.0.0.1", "--key-load-delay", "20000", "--rdbcompression", "no"]);
+    slow = slow.args(["--loading-process-events-interval-bytes", "1024", "--dir"]);
+    let _server = Process::spawn(slow.arg(redis.folder()), &redis.folder().join("slow"));
+    let store = store(&redis.url());
+    let error = within("it is loading", async {
+        loop {
+            match store.read(&seat()).await {
+                Err(error) if error.to_string().contains("loading") => return error,
+                Err(error) => assert_eq!(error.fault(), Fault::Refused, "{}", told(&error)),
+                Ok(_) => panic!("it was too quick"),
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+    assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+    within("it has loaded", async {
+        while store.read(&seat()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

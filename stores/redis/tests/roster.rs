@@ -21,8 +21,15 @@ async fn a_board_does_not_grow_with_every_restart() {
     }
     let Reply::Number(kept) = redis.ask(&["HLEN", "tenure:{jobs}:announcements"]) else { panic!("no board") };
     assert!(kept <= 16, "{kept} announcements of 41 are kept, and one is alive");
-    let listed = Board::list(&lives, &seat(), NoteKind::Announcement).await.unwrap();
-    assert_eq!(listed.len(), 1, "{listed:?}");
+    let listed = support::within("only who lives is listed", async {
+        loop {
+            let listed = Board::list(&lives, &seat(), NoteKind::Announcement).await.unwrap();
+            if listed.len() <= 1 {
+                return listed;
+            }
+        }
+    })
+    .await;
     assert_eq!(listed[0].key, one.to_string());
     assert_eq!(redis.ask(&["HLEN", "tenure:{jobs}:announcements"]), Reply::Number(1), "the others are swept away");
 }
@@ -63,7 +70,6 @@ async fn a_node_that_has_lost_a_board_has_it_put_again_though_another_has_the_pr
     let mut cluster = RedisCluster::start();
     let store = store(&cluster.url());
     let process = announce(&store, LONG).await;
-    // All nodes are met, so that none is new.
     for n in 0..30 {
         Board::put(&store, &SeatName::new(format!("seat-{n}")).unwrap(), &note(process)).await.unwrap();
     }

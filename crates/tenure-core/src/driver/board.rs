@@ -1,6 +1,8 @@
 //! The board, as elections use it: requests to the leader, and who stands.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join;
 use serde::{Deserialize, Serialize};
@@ -20,24 +22,19 @@ impl Driver {
             return inputs.push_back(Input::Requests(Vec::new()));
         }
         let (store, seat) = (self.store.clone(), self.seat(election));
-        let read = self.in_time(election, async move {
-            let board = board_of(&*store)?;
-            let notes = board.list(&seat, NoteKind::Request).await?;
-            let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
-            for note in notes {
-                // What stays is read again, and does no harm: a request is for one term alone.
-                if let Err(error) = board.remove(&seat, NoteKind::Request, &note.key).await {
-                    tracing::debug!(%seat, %error, "a request could not be taken off the board");
-                }
-            }
-            Ok(requests)
-        });
-        let name = self.seat(election);
+        let list = self.in_time(election, async move { board_of(&*store)?.list(&seat, NoteKind::Request).await });
+        let (store, seat) = (self.store.clone(), self.seat(election));
         let board = self.call(election, async move {
-            Answer::Requests(read.await.unwrap_or_else(|error| {
-                tracing::debug!(election = %name, %error, "the board could not be read");
+            let notes = list.await.unwrap_or_else(|error| {
+                tracing::debug!(election = %seat, %error, "the board could not be read");
                 Vec::new()
-            }))
+            });
+            let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
+            if !notes.is_empty() {
+                // Nobody waits for it: what was read is obeyed, also if it cannot be taken off in time.
+                tokio::spawn(clear(store, seat, notes));
+            }
+            Answer::Requests(requests)
         });
         self.entries.get_mut(&election).expect("it is being stepped").board = Some(board);
     }
@@ -172,6 +169,20 @@ impl Driver {
         let (store, seat) = (self.store.clone(), self.seat(election));
         self.in_time(election, async move { board_of(&*store)?.put(&seat, &note).await })
     }
+}
+
+/// Takes requests off the board that were read.
+async fn clear(store: Arc<dyn DynStore>, seat: SeatName, notes: Vec<Note>) {
+    let removed = async {
+        for note in notes {
+            // What stays is read again, and does no harm: a request is for one term alone.
+            if let Err(error) = board_of(&*store)?.remove(&seat, NoteKind::Request, &note.key).await {
+                tracing::debug!(%seat, %error, "a request could not be taken off the board");
+            }
+        }
+        Ok::<_, StoreError>(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(10), removed).await;
 }
 
 fn board_of(store: &dyn DynStore) -> Result<&dyn DynBoard, StoreError> {

@@ -124,7 +124,7 @@ impl Driver {
         answer: impl Future<Output = Answer> + Send + 'static,
     ) -> Underway {
         let number = self.next_number();
-        let abort = self.poll(Box::pin(async move { (election, number, answer.await) }));
+        let abort = self.poll(Box::pin(answer.map(move |answer| (election, number, answer))));
         Underway { number, reads: false, time_out: None, running: Some((abort, None)) }
     }
 
@@ -145,7 +145,7 @@ impl Driver {
         let number = self.next_number();
         let call = Underway { number, reads, time_out: None, running: None };
         self.entries.get_mut(&election).expect("it is being stepped").call = Some(call);
-        let answer = Box::pin(async move { (election, number, answer.await) });
+        let answer = Box::pin(answer.map(move |answer| (election, number, answer)));
         self.lanes.wait(goes_first, Waiting { election, number, answer });
     }
 
@@ -157,7 +157,7 @@ impl Driver {
                 continue;
             }
             let attempt = entry.rules.timing.attempt();
-            let time_out = self.at(self.clock.now() + attempt, Due::TimeOut(election));
+            let time_out = self.at(self.clock.now() + attempt, Due::TimeOut((election, number)));
             let abort = self.poll(answer);
             let call = self.entries.get_mut(&election).and_then(|entry| entry.call.as_mut()).expect("looked up above");
             (call.time_out, call.running) = (Some(time_out), Some((abort, Some(lane))));

@@ -26,8 +26,8 @@ pub(super) struct Turn {
 /// A free seat.
 #[derive(Debug)]
 struct Vacancy {
-    /// The number of the term that was last; `None`: there was none.
-    after: Option<Token>,
+    /// The number of the term that was last, and whether it was given up; `None`: there was none.
+    after: Option<(Token, bool)>,
     /// When it was first seen.
     since: Moment,
     first: First,
@@ -56,7 +56,7 @@ impl Machine {
     /// Whether nobody else goes first for the seat, which is free.
     pub(super) fn is_my_turn(&mut self, now: Moment, out: &mut Vec<Action>) -> bool {
         let seat = self.sight.seat();
-        let after = seat.map(|seat| seat.record.token);
+        let after = seat.map(|seat| last_term(&seat.record));
         let (since, first) = match &self.turn.vacancy {
             Some(vacancy) if vacancy.after == after => (vacancy.since, vacancy.first),
             _ => (now, First::NotAsked),
@@ -82,7 +82,7 @@ impl Machine {
 
     /// When the seat is everybody's, if it is left to another now.
     pub(super) fn free_for_all_at(&self) -> Option<Moment> {
-        let after = self.sight.seat().map(|seat| seat.record.token);
+        let after = self.sight.seat().map(|seat| last_term(&seat.record));
         let vacancy = self.turn.vacancy.as_ref().filter(|vacancy| vacancy.after == after)?;
         (vacancy.first != First::Anyone).then(|| vacancy.since + self.rules.timing.head_start())
     }
@@ -154,4 +154,9 @@ impl Machine {
         }
         self.end_on_request(now, crate::Why::SteppedDown, out);
     }
+}
+
+/// What tells one vacancy from another: a seat that has lapsed may still be given up, to an heir.
+fn last_term(record: &Record) -> (Token, bool) {
+    (record.token, record.is_vacant())
 }

@@ -9,10 +9,10 @@
 //! |---|---|
 //! | what is under way is answered, and a pause is over | 1/15 + 1/15 |
 //! | it looks: without a push; where a push proves itself alive, it may only look once a lease | 1/3, or 1 |
-//! | another goes first: the named heir or a higher priority, from this first look and once for each vacancy | 1/3 |
+//! | another goes first: the named heir or a higher priority, from this first look and once for each vacancy | 2/5 |
 //! | it looks again and bids; once more if its first try crossed with another write | 3/15 + 1/15 |
 //!
-//! That is 16/15 of a lease, or 26/15. It cannot be said where the store does not answer: a bid that is lost
+//! That is 17/15 of a lease, or 27/15. It cannot be said where the store does not answer: a bid that is lost
 //! on its way leaves the seat as it was. One candidate is enough, so each of them stands again by itself.
 
 use std::time::Duration;

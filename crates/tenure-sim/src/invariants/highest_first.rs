@@ -74,10 +74,7 @@ fn vacant(world: &World, kept: &Kept) -> Option<Vacant> {
 /// The highest priority on the roster, if nothing keeps any of those who have it from the seat.
 fn highest(world: &World, held_by: Option<Incarnation>) -> Option<i32> {
     let fit = || {
-        world.roster.iter().filter(|listing| {
-            let who = &listing.standing;
-            who.fit && world.now < listing.until && Some(who.candidate.incarnation) != held_by
-        })
+        world.listed().filter(|listing| listing.standing.fit && Some(listing.standing.candidate.incarnation) != held_by)
     };
     let highest = fit().map(|listing| listing.standing.priority).max()?;
     let soon = nanos(world.plan.longest_lease()) / 15;

@@ -71,7 +71,8 @@ impl Invariant for NoPingPong {
                 }
             }
             Action::Ending { token, why: Why::Unhealthy, .. } => {
-                if self.unhealthy[nr].replace(now).is_some_and(|before| now < before + lease) {
+                let before = self.unhealthy[nr].replace(now);
+                if before.is_some_and(|before| now < before + lease) {
                     return Err(format!("{} was well enough for term {token} within a lease", node.me));
                 }
             }

@@ -9,11 +9,11 @@
 //! | the session of a candidate that is gone ends (granted up to 1.3 leases) | 7/5 |
 //! | a follower looks, without any push | 1 |
 //! | what was lost, or the end of a session, is waited out | 1 |
-//! | the lapse is seen by another look, another is let go first, and the seat is bid for | 1/5 + 1/3 |
+//! | the lapse is seen by another look, another is let go first, and the seat is bid for | 1/5 + 2/5 |
 //! | a win with too little left is renewed first; a candidate that is down starts | 1 |
 //!
 //! Whoever was unwell is well again within a lease, which is less than the second of these. They hardly
-//! ever add up, but nothing forbids it: seven leases and a third.
+//! ever add up, but nothing forbids it: seven leases and two fifths.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::world::World;
 
 /// How long after quiet has fallen somebody must lead.
 pub(crate) fn bound(lease: Duration) -> Time {
-    nanos(lease) * 22 / 3
+    nanos(lease) * 37 / 5
 }
 
 pub(super) struct Progress;

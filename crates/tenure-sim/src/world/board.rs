@@ -4,7 +4,7 @@
 //! attends: one that dies or stands still is listed for up to a lease longer. A reading takes its time like
 //! any call, and comes to nothing if it fails or if the store has no board.
 
-use tenure_protocol::{Candidate, Input, Request, Standing};
+use tenure_protocol::{Input, Request, Standing};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -74,7 +74,7 @@ impl World {
     pub(super) fn board_called(&mut self, call: BoardCall) {
         let input = match call.errand {
             Errand::Requests => Input::Requests(std::mem::take(&mut self.store.shelf_mut().board)),
-            Errand::Roster => Input::Roster(self.listed().cloned().collect()),
+            Errand::Roster => Input::Roster(self.listed().map(|listing| listing.standing.clone()).collect()),
             Errand::Ask(request) => return self.put_request(request),
         };
         if !call.fate.reply_lost {
@@ -88,13 +88,9 @@ impl World {
         self.holder_changed();
     }
 
-    fn listed(&self) -> impl Iterator<Item = &Standing> {
-        self.roster.iter().filter(|listing| self.now < listing.until).map(|listing| &listing.standing)
-    }
-
-    /// This candidate's place on the roster, if it has one.
-    pub(crate) fn listing(&self, who: &Candidate) -> Option<&Listing> {
-        self.roster.iter().find(|listing| listing.standing.candidate == *who && self.now < listing.until)
+    /// Who is on the roster now.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Listing> {
+        self.roster.iter().filter(|listing| self.now < listing.until)
     }
 
     /// A candidate announces itself, or what has changed about it. Those who stand only when asked do not.

@@ -93,6 +93,8 @@ fn busiest(ground: &dyn Ground, mut over: impl FnMut() -> bool) -> Option<Work> 
 pub fn check(ground: &dyn Ground, open: Open, count: u64) {
     let mut one = Crowd::start(&ground.url(), count, LEASE);
     one.elected();
+    // All have settled down.
+    std::thread::sleep(LEASE);
     let (began, work) = (Instant::now(), ground.work());
     std::thread::sleep(LEASE * 2);
     let (standing, done) = (one.standing(), ground.work());

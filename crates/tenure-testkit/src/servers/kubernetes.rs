@@ -155,13 +155,8 @@ impl Kubernetes {
         (status.trim().parse().unwrap_or(0), answer.to_owned())
     }
 
-    /// Ends the API server in good order (SIGTERM), and starts it again. What it knows is in the etcd.
-    pub fn restart(&mut self) {
-        self.api.end(rustix::process::Signal::TERM);
-        self.start_again();
-    }
-
-    /// Starts the API server again after it was ended.
+    /// Starts the API server again after it was killed. What it knows is in the etcd. (Asked to end, it takes a
+    /// minute: it waits for those who watch.)
     ///
     /// # Panics
     /// If it does not start.

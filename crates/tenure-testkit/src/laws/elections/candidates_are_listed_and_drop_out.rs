@@ -31,7 +31,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     bench
         .until("that a report shows on the roster", || async {
             let listed = one.election.candidates().await?;
-            let shows = |status: &CandidateStatus| status.score == 0.9 && status.metadata.get("queue").is_some();
+            let shows = |status: &CandidateStatus| status.score == 0.9 && status.metadata.contains_key("queue");
             Ok(listed.iter().any(shows))
         })
         .await?;

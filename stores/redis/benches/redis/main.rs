@@ -1,7 +1,10 @@
 //! Figures of elections over a Redis server on this machine: how soon a leader is followed, and what a
-//! thousand elections in one process cost while another process keeps the server busy.
+//! thousand elections in one process cost while another process keeps the server busy, beside a thousand
+//! locks of rslock.
 //!
 //!   scripts/bench redis        TENURE_BENCH_SECONDS=60 is how long the thousand run
+
+mod rslock;
 
 use tenure_redis::RedisStore;
 use tenure_testkit::figures::{Open, RedisGround, beside_a_load, crowd_child, hand_over};
@@ -9,7 +12,7 @@ use tenure_testkit::figures::{Open, RedisGround, beside_a_load, crowd_child, han
 const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("a URL that can be read"));
 
 fn main() {
-    if crowd_child(OPEN) {
+    if crowd_child(OPEN) || rslock::child() {
         return;
     }
     let ground = RedisGround::start();
@@ -19,4 +22,5 @@ fn main() {
         hand_over::past_the_lapse(&ground, OPEN).await;
     });
     beside_a_load(&ground);
+    rslock::beside_a_load(&ground);
 }

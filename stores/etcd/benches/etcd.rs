@@ -1,0 +1,55 @@
+//! Figures of elections over an etcd server on this machine: how soon a leader is followed, and what a
+//! thousand elections in one process cost.
+//!
+//!   scripts/bench etcd        TENURE_BENCH_SECONDS=60 is how long the thousand run
+
+use std::time::{Duration, Instant};
+
+use tenure_core::Elections;
+use tenure_etcd::EtcdStore;
+use tenure_testkit::figures::{EtcdGround, Ground, Open, beside_a_load, crowd_child, hand_over, show};
+use tenure_testkit::proxy::{Proxy, Way};
+
+const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a URL that can be read"));
+
+fn main() {
+    if crowd_child(OPEN) {
+        return;
+    }
+    let ground = EtcdGround::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        hand_over::graceful(&ground, OPEN).await;
+        past_the_end_of_a_lease(&ground).await;
+    });
+    beside_a_load(&ground);
+}
+
+/// From the end of the lease, counted from the moment at which the leader was cut off, which is no earlier than
+/// its last keep-alive, to the next one's term. etcd looks for leases that are over twice a second.
+async fn past_the_end_of_a_lease(ground: &EtcdGround) {
+    let lease = Duration::from_secs(2);
+    let stand = |url: &str, name: &str| {
+        let elections = Elections::new(EtcdStore::from_url(url).unwrap());
+        let election = elections.election(name).lease(lease).start().unwrap();
+        (elections, election)
+    };
+    let rounds = (0..10).map(|round| async move {
+        let name = format!("crash-{round}");
+        let proxy = Proxy::start(ground.address().expect("a server"));
+        let leader = stand(&ground.url_at(&proxy.address().to_string()), &name);
+        leader.1.elected().await.unwrap();
+        let next = stand(&ground.url(), &name);
+        // Right after a renewal.
+        let renewed = leader.1.last_renewal();
+        while leader.1.last_renewal() == renewed {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.black_hole(Way::Up);
+        let began = Instant::now();
+        next.1.elected().await.unwrap();
+        began.elapsed().saturating_sub(lease)
+    });
+    let mut spans = futures_util::future::join_all(rounds).await;
+    show("a leader that is gone is followed, past the end of its lease, after", &mut spans);
+}

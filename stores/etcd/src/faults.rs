@@ -1,0 +1,190 @@
+//! What went wrong, in words that say what to do, and whether it happened.
+
+use std::error::Error;
+use std::io;
+
+use tenure_core::{Fault, StoreError};
+use tonic::{Code, Status};
+
+/// Classifies the error of a call that a member was asked.
+pub(crate) fn of_call(address: &str, status: Status) -> StoreError {
+    let said = |text: &str| status.message().contains(text);
+    let told = if is_broken(&status) {
+        StoreError::unknown(format!("the connection to {address} was lost before it answered"))
+    } else if said("permission denied") {
+        StoreError::denied(format!(
+            "{address} does not permit this: the user needs a role with readwrite on the prefix, as the README has it"
+        ))
+    } else if said("user name is empty") {
+        StoreError::denied(format!("{address} wants a user and a password: etcd://user:password@host"))
+    } else if said("invalid user ID or password") {
+        StoreError::denied(format!("{address} knows no such user and password"))
+    } else if said("authentication is not enabled") {
+        StoreError::denied(format!(
+            "{address} has authentication switched off, but a user was given: leave it out, or run `etcdctl auth enable`"
+        ))
+    } else if is_stale_login(&status) {
+        StoreError::refused(format!("{address} does not know our log-in any more"))
+    } else if said("no leader") {
+        // Said before anything is done: we ask only to be served where there is one.
+        StoreError::refused(format!("{address} has no leader: most of the members are down, or cut off from it"))
+    } else if said("leader changed") || said("request timed out") {
+        StoreError::unknown(format!(
+            "{address} could not settle it in time: its cluster is between two leaders, or slow"
+        ))
+    } else if said("database space exceeded") {
+        StoreError::refused(format!(
+            "{address} has no space left: compact and defragment it, then `etcdctl alarm disarm`"
+        ))
+    } else if said("too many requests") {
+        StoreError::refused(format!("{address} is behind with its work"))
+    } else if said("lease not found") {
+        StoreError::refused("the lease of this process is over")
+    } else if said("too many operations") {
+        StoreError::denied(format!("{address} takes fewer operations at once than usual: set its --max-txn-ops to 128"))
+    } else if said("corrupt") {
+        StoreError::denied(format!("{address} says that its data is corrupt: see `etcdctl alarm list`"))
+    } else {
+        match status.code() {
+            Code::Unimplemented => StoreError::denied(format!("{address} is no etcd 3.4 or later")),
+            Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
+                StoreError::denied(format!("{address} refuses this: {}", status.message()))
+            }
+            _ => StoreError::unknown(format!("{address} failed: {}", status.message())),
+        }
+    };
+    match root(&status) {
+        Some(cause) => told.because(cause),
+        None => told,
+    }
+}
+
+/// What lies at the bottom of an error of the connection. What a member itself has said is in our own words.
+fn root(status: &Status) -> Option<Cause> {
+    let mut cause = status.source()?;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    Some(Cause(cause.to_string()))
+}
+
+/// Whether the connection is at fault, and not the member that answered.
+pub(crate) fn is_broken(status: &Status) -> bool {
+    status.source().is_some() || status.code() == Code::Cancelled
+}
+
+/// Whether the member has forgotten who we are, so that nothing was done.
+pub(crate) fn is_stale_login(status: &Status) -> bool {
+    let said = status.message();
+    said.contains("invalid auth token") || said.contains("revision of auth store is old")
+}
+
+/// Nobody can be reached.
+pub(crate) fn unreachable(address: &str, error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => StoreError::refused(format!("nothing listens at {address}")),
+        _ => StoreError::refused(format!("{address} cannot be reached")),
+    }
+    .because(error)
+}
+
+/// Somebody is there, but there is no TLS with them.
+pub(crate) fn no_tls(address: &str, error: io::Error) -> StoreError {
+    StoreError::denied(format!(
+        "no TLS with {address}: see that it serves TLS (if not, etcd://), that its certificate is trusted (?ca=FILE) \
+         and names this host, and whether it wants one of ours (?cert=FILE&key=FILE)"
+    ))
+    .because(error)
+}
+
+/// Somebody is there, but does not speak as etcd does.
+pub(crate) fn of_greeting(address: &str, tls: bool, status: Status) -> StoreError {
+    if !is_broken(&status) {
+        return of_call(address, status);
+    }
+    let advice = if tls {
+        "and whether it wants a certificate of ours (?cert=FILE&key=FILE)"
+    } else {
+        "and whether it wants TLS (etcds://)"
+    };
+    let said = root(&status).map(|cause| cause.0).unwrap_or_default();
+    let foreign = ["frame", "preface", "protocol error", "CertificateRequired", "BadCertificate", "alert", "Handshake"];
+    let told = if foreign.iter().any(|word| said.contains(word)) {
+        StoreError::denied(format!("{address} does not speak as etcd does: see that the port is right, {advice}"))
+    } else {
+        StoreError::refused(format!(
+            "{address} hung up before it said anything: it is going down, or see that the port is right, {advice}"
+        ))
+    };
+    told.because(Cause(said))
+}
+
+/// An error that several wait for, told to each.
+pub(crate) fn again(error: &StoreError) -> StoreError {
+    let message = error.to_string();
+    let told = match error.fault() {
+        Fault::Refused => StoreError::refused(message),
+        Fault::Unknown => StoreError::unknown(message),
+        Fault::Denied => StoreError::denied(message),
+    };
+    match error.source() {
+        Some(cause) => told.because(Cause(cause.to_string())),
+        None => told,
+    }
+}
+
+#[derive(Debug)]
+struct Cause(String);
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Cause {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_members_say_is_told_apart() {
+        for (code, said, fault, told) in [
+            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied, "does not permit this"),
+            (Code::InvalidArgument, "etcdserver: user name is empty", Fault::Denied, "wants a user and a password"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                Fault::Denied,
+                "no such user",
+            ),
+            (
+                Code::FailedPrecondition,
+                "etcdserver: authentication is not enabled",
+                Fault::Denied,
+                "etcdctl auth enable",
+            ),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Refused, "log-in"),
+            (Code::Unavailable, "etcdserver: no leader", Fault::Refused, "has no leader"),
+            (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown, "between two leaders"),
+            (
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+                Fault::Unknown,
+                "in time",
+            ),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Refused, "alarm disarm"),
+            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Refused, "behind"),
+            (Code::InvalidArgument, "etcdserver: too many operations in txn request", Fault::Denied, "--max-txn-ops"),
+            (Code::DataLoss, "etcdserver: corrupt cluster", Fault::Denied, "corrupt"),
+            (Code::Unimplemented, "unknown service etcdserverpb.KV", Fault::Denied, "no etcd"),
+            (Code::Unknown, "something that nobody has thought of", Fault::Unknown, "failed"),
+        ] {
+            let error = of_call("host:1", Status::new(code, said));
+            assert_eq!(error.fault(), fault, "{said}");
+            assert!(error.to_string().contains(told), "{said}: {error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Where things are kept.
+//!
+//! | key | what | ends |
+//! |---|---|---|
+//! | `tenure/seats/NAME` | the seat: its session, then the record | never |
+//! | `tenure/live/LEASE` | a process that lives, while its lease does | with the lease |
+//! | `tenure/requests/NAME/KEY` | a request to the leader | with a lease of its own |
+//! | `tenure/announcements/NAME/KEY` | who stands | with the lease of its process |
+//! | `tenure/attending/PROCESS` | a process that attends | with the lease of its process |
+//! | `tenure/floors/NAME` | what tokens must stay above, where the data's revision does not say enough | never |
+//!
+//! The first three are watched, so they stand next to each other: everything from `live/` to `seats/`.
+
+use std::borrow::Cow;
+
+use tenure_core::{NoteKind, SeatName};
+
+/// The keys under one prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: String,
+}
+
+/// What a key that is watched is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Subject<'a> {
+    Seat,
+    /// Of the board with this prefix.
+    Request(&'a str),
+    Live(i64),
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    pub(crate) fn seat(&self, seat: &SeatName) -> String {
+        format!("{}/seats/{}", self.prefix, seat.as_str())
+    }
+
+    pub(crate) fn floor(&self, seat: &SeatName) -> String {
+        format!("{}/floors/{}", self.prefix, seat.as_str())
+    }
+
+    pub(crate) fn live(&self, lease: i64) -> String {
+        format!("{}/live/{lease:016x}", self.prefix)
+    }
+
+    pub(crate) fn attending(&self) -> String {
+        format!("{}/attending/", self.prefix)
+    }
+
+    /// What the keys of all notes of a kind on a board begin with.
+    pub(crate) fn board(&self, seat: &SeatName, kind: NoteKind) -> String {
+        // A slash would end the name.
+        let name = seat.as_str();
+        let name = if name.contains(['/', '%']) {
+            Cow::Owned(name.replace('%', "%25").replace('/', "%2F"))
+        } else {
+            Cow::Borrowed(name)
+        };
+        let kind = match kind {
+            NoteKind::Request => "requests",
+            NoteKind::Announcement => "announcements",
+        };
+        format!("{}/{kind}/{name}/", self.prefix)
+    }
+
+    /// From where to where everything is that is watched.
+    pub(crate) fn watched(&self) -> (String, String) {
+        (format!("{}/live/", self.prefix), format!("{}/seats0", self.prefix))
+    }
+
+    pub(crate) fn subject<'a>(&self, key: &'a str) -> Option<Subject<'a>> {
+        let (kind, rest) = key.strip_prefix(&self.prefix)?.strip_prefix('/')?.split_once('/')?;
+        match kind {
+            "seats" => Some(Subject::Seat),
+            "live" => i64::from_str_radix(rest, 16).ok().map(Subject::Live),
+            "requests" => {
+                let name = rest.find('/')?;
+                Some(Subject::Request(&key[..key.len() - rest.len() + name + 1]))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_to_be_about_what_it_was_made_for() {
+        let keys = Keys::new("a/b");
+        for name in ["jobs", "team/jobs", "100 %/x", "/"] {
+            let seat = SeatName::new(name).unwrap();
+            assert_eq!(keys.subject(&keys.seat(&seat)), Some(Subject::Seat));
+            let board = keys.board(&seat, NoteKind::Request);
+            assert_eq!(keys.subject(&format!("{board}k/e/y")), Some(Subject::Request(&board)));
+        }
+        assert_eq!(keys.subject(&keys.live(0x1234)), Some(Subject::Live(0x1234)));
+        assert_eq!(keys.subject("a/other"), None);
+    }
+
+    #[test]
+    fn what_is_watched_stands_together_and_apart_from_the_rest() {
+        let (keys, seat) = (Keys::new("tenure"), SeatName::new("\u{10FFFF}").unwrap());
+        let (from, to) = keys.watched();
+        let is_watched = |key: &str| key >= from.as_str() && key < to.as_str();
+        for key in [keys.seat(&seat), keys.live(i64::MAX), keys.board(&seat, NoteKind::Request)] {
+            assert!(is_watched(&key), "{key}");
+        }
+        for key in [keys.floor(&seat), keys.attending(), keys.board(&seat, NoteKind::Announcement)] {
+            assert!(!is_watched(&key), "{key}");
+        }
+    }
+}

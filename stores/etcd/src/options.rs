@@ -1,0 +1,241 @@
+//! What the store is told: where the members are, and how to keep the seats.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the store keeps its seats, and how it gets there.
+///
+/// ```
+/// # use tenure_etcd::EtcdOptions;
+/// let options = EtcdOptions::from_url("etcds://jobs:secret@one.example,two.example:2379/leaders?ca=/etc/ca.pem")?;
+/// assert_eq!((options.endpoints.len(), options.prefix.as_str(), options.tls), (2, "leaders", true));
+/// assert!(!format!("{options:?}").contains("secret"));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EtcdOptions {
+    /// `host:port` of the members.
+    pub endpoints: Vec<String>,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The password. Left out when options are written.
+    #[serde(skip_serializing)]
+    pub password: Option<Secret>,
+    /// Whether to use TLS.
+    pub tls: bool,
+    /// A file with the certificates to trust, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// A file with the certificate to show to the members.
+    pub cert: Option<PathBuf>,
+    /// A file with the key of that certificate.
+    pub key: Option<PathBuf>,
+    /// The shortest lease that the members keep, in seconds: three halves of their election time-out,
+    /// rounded up.
+    pub min_lease: u32,
+    /// How many seconds a connection may take.
+    pub connect_timeout: u32,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            endpoints: vec!["127.0.0.1:2379".to_owned()],
+            prefix: "tenure".to_owned(),
+            user: None,
+            password: None,
+            tls: false,
+            ca: None,
+            cert: None,
+            key: None,
+            min_lease: 2,
+            connect_timeout: 3,
+        }
+    }
+}
+
+/// The schemes of this store's URLs.
+pub const SCHEMES: &[&str] = &["etcd", "etcds"];
+
+impl EtcdOptions {
+    /// From a URL: `etcd://user:password@host:port,host:port/prefix`, or `etcds://…` over TLS, with
+    /// `?ca=FILE`, `?cert=FILE&key=FILE`, `?min_lease=` and `?connect_timeout=`.
+    ///
+    /// # Errors
+    /// In one line, which never shows more of the URL than the name of an option.
+    pub fn from_url(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        if !SCHEMES.contains(&scheme) {
+            return Err("a URL of this store begins with etcd:// or etcds://".to_owned());
+        }
+        let rest = if rest.is_empty() { Some(rest) } else { rest.strip_prefix("//") };
+        let rest = rest.ok_or("a URL of this store begins with etcd:// or etcds://")?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = Self { tls: scheme == "etcds", ..Self::default() };
+        options.query(query)?;
+        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
+            options.user = Some(decoded(user)?).filter(|user| !user.is_empty());
+            options.password = password.map(decoded).transpose()?.map(Secret);
+        }
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        options.endpoints = hosts.split(',').map(with_port).collect::<Result<_, _>>()?;
+        if !path.is_empty() {
+            options.prefix = decoded(path)?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    /// What cannot be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let wrong = if self.endpoints.is_empty() {
+            "no member is named: etcd://host:port"
+        } else if self.endpoints.iter().any(|endpoint| with_port(endpoint).as_ref() != Ok(endpoint)) {
+            "a member is written as host:port"
+        } else if self.prefix.is_empty() || self.prefix.ends_with('/') {
+            "a prefix is not empty, and does not end with a slash"
+        } else if self.user.is_some() != self.password.is_some() {
+            "a user needs a password, and a password its user: etcd://user:password@host"
+        } else if self.cert.is_some() != self.key.is_some() {
+            "a certificate needs its key (?cert=FILE&key=FILE)"
+        } else if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
+            "certificates are for TLS: etcds://"
+        } else if self.min_lease == 0 {
+            "min_lease is at least 1 second"
+        } else if self.connect_timeout == 0 {
+            "connect_timeout is at least 1 second"
+        } else {
+            return Ok(());
+        };
+        Err(wrong.to_owned())
+    }
+
+    pub(crate) fn connect_within(&self) -> Duration {
+        Duration::from_secs(self.connect_timeout.into())
+    }
+
+    fn query(&mut self, query: &str) -> Result<(), String> {
+        for (name, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
+            let value = decoded(value)?;
+            let seconds = || value.parse().map_err(|_| format!("{name} is a whole number of seconds"));
+            match name {
+                "ca" => self.ca = Some(value.into()),
+                "cert" => self.cert = Some(value.into()),
+                "key" => self.key = Some(value.into()),
+                "min_lease" => self.min_lease = seconds()?,
+                "connect_timeout" => self.connect_timeout = seconds()?,
+                _ if name.contains(['@', ':', '/']) => {
+                    return Err("a ? in a password is written as %3F".to_owned());
+                }
+                _ => {
+                    let known = "ca, cert, key, min_lease, connect_timeout";
+                    return Err(format!("unknown option {name:?}: known are {known}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn with_port(host: &str) -> Result<String, String> {
+    let bare = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
+    match bare {
+        _ if host.is_empty() => Ok("127.0.0.1:2379".to_owned()),
+        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
+        None if !host.contains(['/', ' ']) => Ok(format!("{host}:2379")),
+        _ => Err("a member is written as host:port".to_owned()),
+    }
+}
+
+/// Takes `%41` for `A`.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        bytes.push(match byte {
+            b'%' => match (digit(rest.next()), digit(rest.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return Err("a % in a URL is written as %25".to_owned()),
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
+}
+
+/// A password. It is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(password: &str) -> Self {
+        Self(password.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_members_and_a_prefix() {
+        let options = |url: &str| EtcdOptions::from_url(url).unwrap();
+        assert_eq!(options("etcd://"), EtcdOptions::default());
+        assert_eq!(options("etcd:"), EtcdOptions::default());
+        let all = options("etcds://jobs:p%40ss@a,b:1,[::1]/my/leaders?ca=/c&cert=/d&key=/e&min_lease=8");
+        assert_eq!(all.endpoints, ["a:2379", "b:1", "[::1]:2379"]);
+        assert_eq!((all.prefix.as_str(), all.tls, all.min_lease), ("my/leaders", true, 8));
+        assert_eq!((all.user.as_deref(), all.password), (Some("jobs"), Some("p@ss".into())));
+        assert_eq!((all.ca, all.cert, all.key), (Some("/c".into()), Some("/d".into()), Some("/e".into())));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_told_without_the_password() {
+        for (url, told) in [
+            ("etcd:x", "begins with etcd://"),
+            ("http://u:hunter2@host", "begins with etcd://"),
+            ("etcd://u:hunter2@host?colour=red", "unknown option \"colour\""),
+            ("etcd://u:hunter2%@host", "%25"),
+            ("etcd://u:hunter2@host:port", "host:port"),
+            ("etcd://u:hunter2@host/x/", "slash"),
+            ("etcd://hunter2@host", "needs a password"),
+            ("etcd://:hunter2@host", "needs a password"),
+            ("etcd://u:hunter2@host?min_lease=many", "whole number"),
+            ("etcd://u:hunter2@host?min_lease=1.5", "whole number"),
+            ("etcd://u:hunter2@host?min_lease=0", "at least 1"),
+            ("etcds://u:hunter2@host?cert=x", "needs its key"),
+            ("etcd://u:hunter2@host?ca=x", "etcds://"),
+            ("etcd://u:x?hunter2@host/y", "%3F"),
+        ] {
+            let error = EtcdOptions::from_url(url).unwrap_err();
+            assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_come_from_configuration_and_unknown_ones_are_refused() {
+        let options: EtcdOptions =
+            toml::from_str("endpoints = ['a:1']\nuser = 'u'\npassword = 'hunter2'\nmin_lease = 5").unwrap();
+        assert_eq!((options.endpoints[0].as_str(), options.min_lease), ("a:1", 5));
+        let written = toml::Value::try_from(&options).unwrap();
+        assert_eq!(written.get("password"), None, "a password was written");
+        assert!(toml::from_str::<EtcdOptions>("endpionts = []").unwrap_err().to_string().contains("unknown field"));
+    }
+}

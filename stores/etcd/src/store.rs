@@ -1,0 +1,242 @@
+//! The store itself.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use tenure_core::{
+    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push,
+    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::bells::Bells;
+use crate::board::Boards;
+use crate::dial::Dialer;
+use crate::keys::Keys;
+use crate::line::Line;
+use crate::options::EtcdOptions;
+use crate::seats::{Glance, Mark, Reader, Seats};
+use crate::sessions::Sessions;
+use crate::tls;
+
+/// How often to look at a seat that cannot be listened to, three times over, where there is none to tell.
+const UNKNOWN_LEASE: Duration = Duration::from_secs(3);
+
+/// Seats in an etcd cluster.
+pub struct EtcdStore {
+    seats: Seats,
+    boards: Boards,
+    sessions: Arc<Sessions>,
+    bells: Arc<Bells>,
+    keys: Keys,
+    clock: OnceLock<Clock>,
+    prefix: String,
+    min_lease: Duration,
+}
+
+impl EtcdStore {
+    /// A store in this cluster. Nothing is connected before the first call.
+    ///
+    /// # Errors
+    /// In one line, without the password, if the options cannot be.
+    pub fn new(options: EtcdOptions) -> Result<Self, String> {
+        options.check()?;
+        Ok(Self::made(options, None))
+    }
+
+    /// A store at this URL.
+    ///
+    /// # Errors
+    /// In one line, without the password, if the URL cannot be read.
+    pub fn from_url(url: &str) -> Result<Self, String> {
+        Self::new(EtcdOptions::from_url(url)?)
+    }
+
+    /// A store with a TLS configuration of your own, and everything else from the options, whose `ca`, `cert` and
+    /// `key` are not looked at.
+    ///
+    /// # Errors
+    /// In one line, without the password, if the options cannot be.
+    pub fn with_tls(options: EtcdOptions, config: rustls::ClientConfig) -> Result<Self, String> {
+        let options = EtcdOptions { tls: true, ..options };
+        options.check()?;
+        Ok(Self::made(options, Some(tls::with(config))))
+    }
+
+    fn made(options: EtcdOptions, tls: Option<TlsConnector>) -> Self {
+        let (prefix, keys) = (options.prefix.clone(), Keys::new(&options.prefix));
+        let min_lease = Duration::from_secs(options.min_lease.into());
+        let line = Arc::new(Line::new(Dialer::new(options, tls, keys.clone())));
+        let bells = Arc::new(Bells::new(keys.clone()));
+        let sessions = Arc::new(Sessions::new(line.clone(), keys.clone(), bells.clone()));
+        Self {
+            seats: Seats::new(line.clone(), keys.clone(), sessions.clone()),
+            boards: Boards::new(line, keys.clone(), sessions.clone()),
+            sessions,
+            bells,
+            keys,
+            clock: OnceLock::new(),
+            prefix,
+            min_lease,
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock.get().cloned().unwrap_or_default()
+    }
+
+    /// Returns once there is news, or nobody listens any more.
+    ///
+    /// Listened for first, then looked: what changes in between is heard. The look is confirmed by a majority
+    /// after the member has said that it watches, so whatever it does not show comes later, and rings.
+    async fn news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
+        let (from, to) = self.keys.watched();
+        let ready = async {
+            let link = self.seats.link().await?;
+            link.watch(&from, &to, &self.bells).await?;
+            link.pulse(lease / 3);
+            let of_seat = self.bells.listen(&self.keys.seat(seat)).subscribe();
+            let requests = self.bells.listen(&self.keys.board(seat, NoteKind::Request)).subscribe();
+            Ok((self.seats.read(&link, seat, Reader::Watch).await?, link, of_seat, requests))
+        };
+        let given_up = StoreError::refused("nobody can be listened to");
+        let ready = tokio::time::timeout(lease / 3, ready).await.unwrap_or(Err(given_up))?;
+        let (glance, link, mut of_seat, mut requests) = ready;
+        let Glance { reading, session, requested, revision } = glance;
+        let is_over =
+            |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
+        let now_over = is_over(reading.seat.as_ref());
+        if let Some(own) = session.filter(|_| now_over).and_then(|session| self.sessions.alive(session)) {
+            own.end();
+        }
+        if seen.differs_from(reading.seat.as_ref())
+            || is_over(seen.seat.as_ref()) != now_over
+            || (seen.requests && requested)
+        {
+            return Ok(());
+        }
+        let later = move |last: &i64| *last > revision;
+        let mut waits: Vec<BoxFuture<'_, ()>> =
+            vec![Box::pin(link.ended()), Box::pin(async move { drop(of_seat.wait_for(later).await) })];
+        if seen.requests {
+            waits.push(Box::pin(async move { drop(requests.wait_for(later).await) }));
+        }
+        let holder = session.filter(|session| !now_over && !self.sessions.is_own(*session));
+        let ready = holder.map(|_| self.sessions.ready(lease, self.clock()));
+        if let Some(holder) = holder {
+            let mut life = self.bells.life(holder).subscribe();
+            waits.push(Box::pin(async move { drop(life.wait_for(|over| *over).await) }));
+        }
+        select_all(waits).await;
+        drop(ready);
+        Ok(())
+    }
+
+    /// Resolves when the one of our own sessions is over that a seat was seen to be held on.
+    async fn session_over(&self, seen: &Seen) {
+        let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
+        match session {
+            Some(session) if self.sessions.is_own(session) => {
+                if let Some(session) = self.sessions.alive(session) {
+                    let over = session.over();
+                    drop(session);
+                    over.await;
+                }
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for EtcdStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdStore").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Store for EtcdStore {
+    fn promises(&self) -> Promises {
+        Promises {
+            life: LifeKind::Session,
+            takeover: Takeover::Instant,
+            push: Push::Proven,
+            shared_heartbeat: true,
+            durability: "a write is on the disks of a majority of the members before it counts",
+            min_lease: self.min_lease,
+            lease_step: Duration::from_secs(1),
+            broken_by: &[
+                "A lease is revoked while its leader lives (etcdctl lease revoke), or its key under live/ is deleted: another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
+                "The clocks of two members that lead the cluster one after the other run apart by more than the drift.",
+                "The cluster is restored from a snapshot, or made anew from a part of its members (--force-new-cluster), while candidates run.",
+                "Keys under the prefix are edited by hand while candidates run. Those that were there when a seat was deleted wait a lease; one that is started just after that cannot know, and can bid at once.",
+                "Disks that lie about what they have written (--unsafe-no-fsync), and a majority of the members crashes.",
+            ],
+            ..Promises::of("etcd")
+        }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        let _ = self.clock.set(clock.clone());
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        let link = self.seats.link().await?;
+        Ok(self.seats.read(&link, seat, Reader::Call).await?.reading)
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.seats.swap(seat, expected, next, self.clock()).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, _record: &Record) -> Result<Swap, StoreError> {
+        self.seats.renew(seat, held).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        let lease = seen.seat.as_ref().map_or(UNKNOWN_LEASE, |seat| seat.record.lease);
+        let mut own = std::pin::pin!(self.session_over(seen));
+        let heard = tokio::select! {
+            biased;
+            () = &mut own => return Change::SessionOver,
+            heard = self.news(seat, seen, lease) => heard,
+        };
+        if let Err(error) = heard {
+            // What cannot be heard must be looked for.
+            tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
+            tokio::time::sleep(lease / 3).await;
+        }
+        // The news may have been just that.
+        tokio::select! {
+            biased;
+            () = own => Change::SessionOver,
+            () = std::future::ready(()) => Change::Look,
+        }
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.seats.forget(seat).await
+    }
+}
+
+impl Board for EtcdStore {
+    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        self.boards.put(seat, note).await
+    }
+
+    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+        self.boards.attend(process, lifetime, self.clock()).await
+    }
+
+    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        self.boards.list(seat, kind).await
+    }
+
+    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
+        self.boards.remove(seat, kind, key).await
+    }
+}

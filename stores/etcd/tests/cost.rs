@@ -1,0 +1,105 @@
+//! What elections cost, by the members' own count.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{stand, within};
+use tenure_core::Elections;
+use tenure_etcd::EtcdStore;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::Etcd;
+use tenure_testkit::wrap::Counting;
+
+/// What the members were asked so far.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    keep_alives: u64,
+    transactions: u64,
+    ranges: u64,
+    writes: u64,
+    watches: u64,
+}
+
+fn asked(etcd: &Etcd) -> Asked {
+    let started = |method: &str| etcd.metric(&format!("grpc_server_started_total{{grpc_method=\"{method}\"")) as u64;
+    Asked {
+        keep_alives: started("LeaseKeepAlive"),
+        transactions: started("Txn"),
+        ranges: started("Range"),
+        writes: etcd.metric("etcd_debugging_mvcc_put_total") as u64,
+        watches: etcd.metric("etcd_debugging_mvcc_watcher_total") as u64,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
+    // Long, so that a busy machine answers a thousand in time.
+    let lease = Duration::from_secs(9);
+    let leases = 1;
+    for count in [1, 1000] {
+        let etcd = Etcd::start();
+        let (store, counter) = Counting::new(EtcdStore::from_url(&etcd.url()).unwrap());
+        let elections = Elections::new(store);
+        let mut all = Vec::new();
+        while (all.len() as u64) < count {
+            // A few at a time: it is not the start that is measured.
+            let some = all.len() as u64..count.min(all.len() as u64 + 20);
+            let start = |number| elections.election(format!("seat-{number}")).lease(lease).start().unwrap();
+            let some: Vec<_> = some.map(start).collect();
+            for election in &some {
+                within("it is won", election.elected()).await.unwrap();
+            }
+            all.extend(some);
+        }
+        // The last ones have looked around, too.
+        tokio::time::sleep(lease / 2).await;
+        let (before, renewed) = (asked(&etcd), counter.counts());
+        tokio::time::sleep(lease * leases).await;
+        let (after, renewals) = (asked(&etcd), counter.counts().renewals - renewed.renewals);
+        assert!(all.iter().all(|election| election.is_leader()));
+        println!("{count} elections, {renewals} renewals in {leases} leases: {before:?}, then {after:?}");
+        // One every third of a lease, and as many again for a slow machine.
+        let keep_alives = after.keep_alives - before.keep_alives;
+        assert!(renewals >= count * u64::from(leases) * 2, "{renewals} renewals of {count} elections");
+        assert!(keep_alives <= u64::from(leases) * 6, "{keep_alives} keep-alives for {renewals} renewals");
+        // Each heartbeat looks at the seats, more than a hundred at once. Should the connection be replaced
+        // meanwhile, as on a slow machine, everybody looks once more, thirty at once.
+        let transactions = after.transactions - before.transactions;
+        let most = (keep_alives + 1) * count.div_ceil(100) + count / 5;
+        assert!(transactions <= most, "{transactions} transactions for {renewals} renewals");
+        let writes = after.writes - before.writes;
+        assert!(writes <= count / 10, "{renewals} renewals have written {writes} times");
+        // And, on a slow machine, one on a connection that was just replaced.
+        assert!(after.watches <= 2, "one watch for all seats, not {}", after.watches);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
+    let lease = Duration::from_secs(2);
+    let etcd = Etcd::start();
+    let desk = Desk::new();
+    let mut one = stand(&etcd.url(), "one", lease, &desk);
+    one.leads().await;
+    let mut other = stand(&etcd.url(), "other", lease, &desk);
+    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    tokio::time::sleep(lease).await;
+    let (reads, renewals, before) = (other.counter.counts().reads, one.counter.counts().renewals, asked(&etcd));
+    let leases = 4;
+    tokio::time::sleep(lease * leases).await;
+    let after = asked(&etcd);
+    let looks = other.counter.counts().reads - reads;
+    let renewed = one.counter.counts().renewals - renewals;
+    assert!(looks <= u64::from(leases) + 2, "{looks} looks in {leases} leases");
+    let (transactions, ranges) = (after.transactions - before.transactions, after.ranges - before.ranges);
+    assert!(transactions <= looks + renewed + 3, "{transactions} transactions: {looks} looks, {renewed} renewals");
+    assert!(ranges <= u64::from(leases) * 3, "{ranges} other questions");
+    assert_eq!(after.writes, before.writes, "somebody has written something");
+
+    // And yet it hears of a hand-over at once.
+    let reads = other.counter.counts().reads;
+    one.election.stop();
+    other.leads().await;
+    assert!(other.counter.counts().reads <= reads + 3, "it was not told, but has looked");
+}

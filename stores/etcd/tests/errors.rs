@@ -1,0 +1,231 @@
+//! What can be wrong with members, a log-in, a certificate or a key: each is one clear error, and nothing is
+//! harmed.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{stand, told, within};
+use tenure_core::{Elections, Event, Fault, Record, SeatName, Store, StoreError, Swap, Token, Version, record};
+use tenure_etcd::{EtcdOptions, EtcdStore};
+use tenure_testkit::Desk;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{Etcd, EtcdSetup, free_port};
+
+#[tokio::test]
+async fn where_nobody_listens_is_told_and_one_member_of_several_is_enough() {
+    let error = fails(&format!("etcd://127.0.0.1:{}", free_port()), Fault::Refused).await;
+    assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
+    let error = fails("etcd://no-such-host.invalid", Fault::Refused).await;
+    assert!(error.contains("no-such-host.invalid:2379 cannot be reached"), "{error}");
+    let etcd = Etcd::start();
+    works(&format!("etcd://127.0.0.1:{},{},127.0.0.1:{}", free_port(), etcd.addresses(), free_port())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_never_answers_is_given_up_in_time_told_once_and_passed_over() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.members[0].address());
+    proxy.black_hole(Way::Up);
+    let error = fails(&format!("etcd://{}?connect_timeout=1", proxy.address()), Fault::Unknown).await;
+    assert!(error.contains("does not answer"), "{error}");
+    works(&format!("etcd://{},{}", proxy.address(), etcd.addresses())).await;
+
+    let mut one = stand(&format!("etcd://{}", proxy.address()), "one", Duration::from_secs(3), &Desk::new());
+    let (fault, error) = one.fails().await;
+    assert_eq!(fault, Fault::Unknown, "{error}");
+    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    proxy.pass();
+    // The next thing told is that it works: not every attempt is.
+    one.event("it works", |event| match event {
+        Event::Error { error } => panic!("told twice: {error}"),
+        Event::Recovered => Some(()),
+        _ => None,
+    })
+    .await;
+    one.leads().await;
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_another_protocol_is_told() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"-ERR unknown command 'PRI'\r\n"] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 100]);
+                let _ = stream.write_all(answer);
+                // Until the other end hangs up.
+                while stream.read(&mut [0; 100]).is_ok_and(|count| count > 0) {}
+            }
+        });
+        let error = fails(&format!("etcd://{address}"), Fault::Denied).await;
+        assert!(error.contains("does not speak as etcd does"), "{error}");
+        let error = fails(&format!("etcds://{address}"), Fault::Denied).await;
+        assert!(error.contains("no TLS with"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+    let etcd = EtcdSetup::new().tls().start();
+    let ca = etcd.certificates().unwrap().ca.display().to_string();
+    works(&format!("{}?ca={ca}", etcd.url())).await;
+    works(&format!("{}?ca={ca}", etcd.url().replace("127.0.0.1", "localhost"))).await;
+    let error = fails(&etcd.url(), Fault::Denied).await;
+    assert!(error.contains("no TLS with 127.0.0.1") && error.contains("?ca=FILE"), "{error}");
+    let error = fails(&format!("{}?ca=/no/such/file", etcd.url()), Fault::Denied).await;
+    assert!(error.contains("/no/such/file cannot be read as PEM"), "{error}");
+    let error = EtcdStore::from_url(&etcd.url().replace("etcds", "etcd")).unwrap();
+    let error = told(&error.read(&seat()).await.unwrap_err());
+    assert!(error.contains("etcds://"), "{error}");
+    let plain = Etcd::start();
+    let error = fails(&format!("etcds://{}?ca={ca}", plain.addresses()), Fault::Denied).await;
+    assert!(error.contains("no TLS with") && error.contains("etcd://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_member_that_wants_a_certificate_is_shown_one_and_knows_its_name_by_it() {
+    let etcd = EtcdSetup::new().mutual_tls().start();
+    let files = etcd.certificates().unwrap().clone();
+    let (ca, cert, key) = (files.ca.display(), files.cert.display(), files.key.display());
+    let error = EtcdStore::from_url(&format!("{}?ca={ca}", etcd.url())).unwrap();
+    let error = told(&error.read(&seat()).await.unwrap_err());
+    assert!(error.contains("?cert=FILE&key=FILE"), "{error}");
+    let url = format!("{}?ca={ca}&cert={cert}&key={key}", etcd.url());
+    works(&url).await;
+    // With authentication, the certificate's name is the user's. Here it is the server's own certificate.
+    let jobs = ["user add localhost:unused", "role add jobs", "user grant-role localhost jobs"];
+    log_ins(&etcd, &jobs, "role grant-permission jobs readwrite tenure/ --prefix=true");
+    works(&url).await;
+}
+
+#[tokio::test]
+async fn a_log_in_that_is_wrong_missing_or_not_wanted_is_told_and_never_shown() {
+    let etcd = Etcd::start();
+    let at = |login: &str| format!("etcd://{login}@{}", etcd.addresses());
+    let error = fails(&at("jobs:hunter2"), Fault::Denied).await;
+    assert!(error.contains("authentication switched off") && error.contains("leave it out"), "{error}");
+
+    let jobs = ["user add jobs:right", "role add jobs", "user grant-role jobs jobs"];
+    log_ins(&etcd, &jobs, "role grant-permission jobs readwrite leaders/ --prefix=true");
+    for login in ["jobs:hunter2", "nobody:hunter2"] {
+        let error = fails(&at(login), Fault::Denied).await;
+        assert!(error.contains("knows no such user and password"), "{error}");
+    }
+    let error = fails(&etcd.url(), Fault::Denied).await;
+    assert!(error.contains("wants a user and a password"), "{error}");
+    // Its role is for another prefix.
+    let error = fails(&at("jobs:right"), Fault::Denied).await;
+    assert!(error.contains("does not permit this") && error.contains("readwrite on the prefix"), "{error}");
+    works(&format!("{}/leaders", at("jobs:right"))).await;
+    works(&at("root:root")).await;
+}
+
+#[tokio::test]
+async fn leases_that_etcd_cannot_keep_are_refused() {
+    let starts = |url: &str, lease: Duration| {
+        let elections = Elections::new(EtcdStore::from_url(url).unwrap());
+        elections.election("jobs").lease(lease).start().map(drop).map_err(|error| error.to_string())
+    };
+    let nowhere = "etcd://127.0.0.1:1";
+    let error = starts(nowhere, Duration::from_millis(4500)).unwrap_err();
+    assert!(error.contains("etcd") && error.contains("1s"), "{error}");
+    let error = starts(nowhere, Duration::from_secs(1)).unwrap_err();
+    assert!(error.contains("2s"), "{error}");
+    starts("etcd://127.0.0.1:1?min_lease=1", Duration::from_secs(1)).unwrap();
+    let error = starts("etcd://127.0.0.1:1?min_lease=8", Duration::from_secs(7)).unwrap_err();
+    assert!(error.contains("8s"), "{error}");
+
+    let etcd = Etcd::start();
+    let store = EtcdStore::from_url(&etcd.url()).unwrap();
+    let error = store.swap(&seat(), None, &held(Duration::from_millis(1500))).await.unwrap_err();
+    assert_eq!((error.fault(), error.to_string().contains("whole seconds")), (Fault::Denied, true), "{error}");
+}
+
+#[tokio::test]
+async fn what_tenure_did_not_write_and_what_is_newer_is_told_and_left_alone() {
+    let etcd = Etcd::start();
+    works(&etcd.url()).await;
+    let key = format!("tenure/seats/{}", seat().as_str());
+    let ours = etcd.ctl(&["get", "--print-value-only", &key]);
+    let newer = ours.replace("\"v\":1", "\"v\":99");
+    for (value, expected) in [("mine", "did not write"), ("-\n\"mine\"", "did not write"), (newer.as_str(), "newer")] {
+        etcd.ctl(&["put", "--", &key, value]);
+        let error = fails(&etcd.url(), Fault::Denied).await;
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(etcd.ctl(&["get", "--print-value-only", &key]), value);
+    }
+}
+
+#[tokio::test]
+async fn a_tls_configuration_of_ones_own_is_used() {
+    let etcd = EtcdSetup::new().tls().start();
+    let ca = &etcd.certificates().unwrap().ca;
+    let mut roots = rustls::RootCertStore::empty();
+    let certificates: Vec<_> =
+        rustls::pki_types::pem::PemObject::pem_file_iter(ca).unwrap().map(Result::unwrap).collect();
+    roots.add_parsable_certificates(certificates);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let options = EtcdOptions { endpoints: vec![etcd.addresses()], ..EtcdOptions::default() };
+    let store = EtcdStore::with_tls(options, config).unwrap();
+    store.read(&seat()).await.unwrap();
+}
+
+/// Has users, and lets nobody else in.
+fn log_ins(etcd: &Etcd, commands: &[&str], last: &str) {
+    let commands = ["user add root:root"].into_iter().chain(commands.iter().copied()).chain([last, "auth enable"]);
+    for command in commands {
+        etcd.ctl(&command.split(' ').collect::<Vec<_>>());
+    }
+}
+
+fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}
+
+fn held(lease: Duration) -> Record {
+    let json = r#"{"v":1,"holder":{"id":"me","incarnation":"00000000000000000000000000000001"},"token":1,"lease_ms":3000,"nonce":"0000000000000001"}"#;
+    let parsed = record::from_json(json).unwrap_or_else(|error| panic!("{error}"));
+    Record { lease, token: Token::new(1), ..parsed }
+}
+
+/// The one clear error that a reading fails with. Neither it nor a write ever shows a password.
+async fn fails(url: &str, fault: Fault) -> String {
+    let store = EtcdStore::from_url(url).unwrap_or_else(|error| panic!("{error}"));
+    let read = within("an answer", store.read(&seat())).await.expect_err("it must fail");
+    let swap = within("an answer", store.swap(&seat(), None, &held(Duration::from_secs(3)))).await;
+    let error = told(&read);
+    assert_eq!(read.fault(), fault, "{error}");
+    // What was found to be foreign is not there to be written over; everything else fails as a reading does.
+    match swap {
+        Ok(swap) => assert_eq!(swap, Swap::Lost, "{error}"),
+        Err(swap) => assert_eq!(swap.fault(), fault, "{}", told(&swap)),
+    }
+    assert!(!error.contains("hunter2") && !error.contains('\n') && error.len() < 500, "{error}");
+    assert!(!format!("{store:?}").contains("hunter2"));
+    error
+}
+
+async fn works(url: &str) {
+    let store = EtcdStore::from_url(url).unwrap_or_else(|error| panic!("{error}"));
+    let read = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+    let expected = read.seat.map(|seat| seat.version);
+    let next = Record { holder: None, ..held(Duration::from_secs(3)) };
+    let swap = within("an answer", store.swap(&seat(), expected.as_ref(), &next)).await;
+    // And with a session, then given up again.
+    let swap = within("an answer", store.swap(&seat(), version(&swap).as_ref(), &held(Duration::from_secs(3)))).await;
+    let swap = within("an answer", store.swap(&seat(), version(&swap).as_ref(), &next)).await;
+    version(&swap);
+}
+
+fn version(swap: &Result<Swap, StoreError>) -> Option<Version> {
+    match swap {
+        Ok(Swap::Done { version, .. }) => Some(version.clone()),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,69 @@
+//! The server's clock, stepped. Nothing can step the clock of a Redis server alone: it reads the machine's
+//! (libfaketime breaks it, and a time namespace has no wall clock of its own). But all that a step does to
+//! us is that the time of the last write lies as far off from the server's time as the step was wide, and
+//! that can be had: it is written by hand, again and again.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{acted_above, stand, within};
+use tenure_core::Token;
+use tenure_testkit::Desk;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::Redis;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// Makes the last write as old as it would be after the clock was stepped forward by so many seconds.
+fn step(redis: &Redis, seconds: i64) {
+    let at = redis.ask(&["HGET", "tenure:{jobs}:seat", "at"]);
+    let (written, micros) = at.text().split_once(' ').expect("a time");
+    // What was stepped already is left as it is.
+    let now = redis.ask(&["TIME"]);
+    let tenure_testkit::servers::Reply::List(now) = now else { panic!("no time") };
+    let (written, now): (i64, i64) = (written.parse().unwrap(), now[0].text().parse().unwrap());
+    if (written - now).abs() < 100 {
+        redis.ask(&["HSET", "tenure:{jobs}:seat", "at", &format!("{} {micros}", written - seconds)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_leader() {
+    for seconds in [300, -300] {
+        let redis = Redis::start();
+        let desk = Desk::new();
+        let mut one = stand(&redis.url(), "one", LEASE, &desk);
+        one.leads().await;
+        let other = stand(&redis.url(), "other", LEASE, &desk);
+        within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        let reads = other.counter.counts().reads;
+        let began = Instant::now();
+        while began.elapsed() < LEASE * 3 || other.counter.counts().reads < reads + 2 {
+            step(&redis, seconds);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(one.election.is_leader() && !other.election.is_leader(), "stepped by {seconds} s");
+        assert_eq!(desk.sittings(), 1, "stepped by {seconds} s");
+        desk.acts_do_not_overlap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_before_its_lease_is_over() {
+    for seconds in [300, -300] {
+        let redis = Redis::start();
+        let proxy = Proxy::start(redis.address());
+        let desk = Desk::new();
+        let mut one = stand(&format!("redis://{}", proxy.address()), "one", LEASE, &desk);
+        let first = one.leads().await;
+        let other = stand(&redis.url(), "other", LEASE, &desk);
+        acted_above(&desk, Token::ZERO).await;
+        within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        proxy.black_hole(Way::Up);
+        step(&redis, seconds);
+        assert_eq!(one.loses().await, first);
+        acted_above(&desk, first).await;
+        desk.acts_do_not_overlap().unwrap();
+    }
+}

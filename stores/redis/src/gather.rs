@@ -176,12 +176,14 @@ enum Batch {
     Calls {
         commands: Pipeline,
         /// Each caller, and how many answers are its own.
-        callers: Vec<(usize, oneshot::Sender<Result<Vec<Value>, RedisError>>)>,
+        callers: Vec<(usize, Caller)>,
         replicas: Option<Replicas>,
     },
     Leave(Vec<String>),
     Channels(HashMap<String, Listeners>),
 }
+
+type Caller = oneshot::Sender<Result<Vec<Value>, RedisError>>;
 
 type Listeners = (Arc<Ear>, Vec<oneshot::Sender<Result<(), RedisError>>>);
 

@@ -385,6 +385,19 @@ fn a_seat_that_was_given_up_is_not_waited_out_because_the_stores_clock_was_set_b
 }
 
 #[test]
+fn a_late_bid_of_its_own_does_not_end_stepping_aside() {
+    let mut script = Script::leading(|_| {});
+    script.tell(Input::StepDown);
+    script.tell(Input::Drained(Token::new(1)));
+    script.tell(done("v2"));
+    // The seat is lost, and an old bid lands where it was: it is given up, not led.
+    script.at(101.0).tell(Input::Changed(Change::Look));
+    assert_eq!(script.tell(read(Some(seat(Some(me()), 2, "v3")))), []);
+    let told = script.at(116.0).tell(Input::Wake);
+    assert!(releases(&told), "{told:?}");
+}
+
+#[test]
 fn a_store_with_another_identity_is_waited_out() {
     let life = |name: &str| {
         let reading = Reading::of(Some(seat(None, 5, "v5")));

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tenure_core::{Builder, Election, Elections, Ended, Event, SeatName, Term};
+use tenure_core::{Builder, Election, Elections, Ended, Error, Event, SeatName, Term};
 use tokio::task::JoinHandle;
 
 use crate::failure::ensure;
@@ -62,6 +62,20 @@ impl Bench {
     pub async fn elected(&self, standing: &Standing) -> Result<Term, Failure> {
         let who = &standing.election.candidate().id;
         Ok(self.within(&format!("that {who} leads"), standing.election.elected()).await??)
+    }
+
+    /// Has a candidate bid once; and once more if the store has failed, which it does on a busy machine when an
+    /// answer takes too long.
+    pub async fn bid(&self, standing: &Standing) -> Result<Option<Term>, Failure> {
+        self.within("an answer to a bid", async {
+            loop {
+                match standing.election.try_acquire().await {
+                    Err(Error::Store(_)) => tokio::time::sleep(self.lease() / 50).await,
+                    answer => return Ok(answer?),
+                }
+            }
+        })
+        .await?
     }
 
     /// Waits until a candidate's election has ended.

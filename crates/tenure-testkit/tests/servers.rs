@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Consul, ConsulCluster, ConsulSetup, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply,
+    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup,
+    Reply,
 };
 
 #[test]
@@ -77,6 +78,22 @@ fn three_consul_servers_choose_another_leader_when_theirs_is_killed() {
         std::thread::sleep(Duration::from_millis(20));
     }
     cluster.servers[first].restart();
+}
+
+#[test]
+fn an_etcd_cluster_of_three_goes_on_without_its_leader() {
+    let mut etcd = EtcdSetup::new().members(3).start();
+    etcd.ctl(&["put", "a", "1"]);
+    let leader = etcd.leader().expect("one leads");
+    etcd.members[leader].process.kill();
+    let began = std::time::Instant::now();
+    while etcd.leader().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no other leads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    etcd.members[leader].restart();
+    assert_eq!(etcd.ctl(&["get", "--print-value-only", "a"]), "1");
+    assert!(etcd.metric("grpc_server_started_total{grpc_method=\"Range\"") >= 1.0);
 }
 
 #[test]

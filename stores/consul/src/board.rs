@@ -89,10 +89,8 @@ impl Notes {
             self.lock().insert(name, session.id.clone());
             return Ok(Attended::Still);
         }
-        let mut ops = vec![match entry {
-            None => Op::check_not_exists(&key),
-            Some(entry) => Op::check_index(&key, entry.modify_index),
-        }];
+        // No condition but the locks: whether it is there unlocked, or was cleared away just now, is the same.
+        let mut ops = Vec::new();
         let before = entry.map(|entry| entry.session.as_str()).filter(|before| !before.is_empty());
         if let Some(before) = before {
             ops.push(Op::unlock(&key, "", before));

@@ -20,6 +20,8 @@ pub(crate) struct Seats {
     known: Mutex<Option<Known>>,
     /// Which write each seat was last seen to be of.
     latest: Mutex<HashMap<SeatName, u64>>,
+    /// Locked while a write to a seat is under way.
+    turns: Mutex<HashMap<SeatName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// This life of the data.
@@ -65,10 +67,21 @@ impl Mark {
 
 impl Seats {
     pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>, mirror: Arc<Mirror>) -> Self {
-        Self { client, keys, sessions, mirror, known: Mutex::default(), latest: Mutex::default() }
+        Self {
+            client,
+            keys,
+            sessions,
+            mirror,
+            known: Mutex::default(),
+            latest: Mutex::default(),
+            turns: Mutex::default(),
+        }
     }
 
     pub(crate) async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        // What we have written ourselves, and given up on, is settled first: each call has a connection of its
+        // own, so that it could be applied after this.
+        drop(self.turn(seat).lock().await);
         let keys = [self.keys.seat(seat), self.keys.floor(seat), self.keys.identity()];
         let (entries, known) = self.get(&keys).await?;
         let entry = entries.iter().find(|entry| entry.key == keys[0]);
@@ -115,7 +128,8 @@ impl Seats {
     ///
     /// The leader counts from the send of the last renewal that was answered: Consul keeps the session for
     /// its time from then at the least. If our process, the connection or the server stops in between, the
-    /// transaction was applied or not; the engine reads, and finds the seat ours and held, or as it was.
+    /// transaction was applied or not; the engine reads, which waits for what is under way, and finds the seat
+    /// ours and held, or as it was.
     ///
     /// *Tokens.* The bid's token is at the most one above all numbers of writes that were seen, and the write's
     /// own number is above those, too. So no token is above the number of its write, and the number of a later
@@ -163,7 +177,15 @@ impl Seats {
         if next.token.get() > known.highest + 1 {
             ops.push(Op::set(self.keys.floor(seat), &next.token.get().to_string()));
         }
-        let written = match kv::transact(&self.client, ops).await? {
+        // Dropped up to here, nothing is sent; from here on it is run to its end.
+        let (turn, client, within) = (self.turn(seat).lock_owned().await, self.client.clone(), next.lease / 5);
+        let task = tokio::spawn(async move {
+            let _turn = turn;
+            let late = |_| Err(StoreError::unknown("Consul has not answered in time"));
+            tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late)
+        });
+        let cut_off = |error| Err(StoreError::unknown("the write was cut off").because(error));
+        let written = match task.await.unwrap_or_else(cut_off)? {
             Outcome::Done(entries) => entries.into_iter().rfind(|entry| entry.key == key),
             Outcome::Unmet(unmet) => {
                 let obstacles = kv::obstacles(&self.client, &unmet)?;
@@ -300,6 +322,11 @@ impl Seats {
             Some(entry) => self.latest().insert(seat.clone(), entry.modify_index),
             None => self.latest().remove(seat),
         };
+    }
+
+    fn turn(&self, seat: &SeatName) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        turns.entry(seat.clone()).or_default().clone()
     }
 
     fn latest(&self) -> MutexGuard<'_, HashMap<SeatName, u64>> {

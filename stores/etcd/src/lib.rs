@@ -9,6 +9,7 @@ mod line;
 mod link;
 mod login;
 mod options;
+mod reads;
 mod seats;
 mod session;
 mod sessions;

@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{FutureExt, StreamExt, stream};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tenure_core::StoreError;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, oneshot, watch};
 use tokio::task::AbortHandle;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
@@ -19,6 +18,7 @@ use tonic_prost::ProstCodec;
 use crate::bells::Bells;
 use crate::faults;
 use crate::login::Login;
+use crate::reads::Reads;
 use crate::wire::{
     Answer, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest,
     LeaseRevokeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
@@ -41,6 +41,7 @@ pub(crate) struct Link {
     sounds: Arc<AtomicU64>,
     over: Arc<watch::Sender<bool>>,
     watching: OnceCell<Ending>,
+    pub(crate) reads: Reads,
     pulse: Mutex<Option<(Duration, Ending)>>,
 }
 
@@ -48,6 +49,12 @@ pub(crate) struct Link {
 pub(crate) struct Wire {
     grpc: Grpc<Channel>,
     login: Option<Login>,
+}
+
+/// What is pushed, for as long as this is there.
+struct Watch {
+    answers: tonic::Streaming<WatchResponse>,
+    _open: oneshot::Sender<()>,
 }
 
 /// A task that ends with this.
@@ -82,6 +89,7 @@ impl Link {
             sounds: Arc::default(),
             over: Arc::new(watch::Sender::new(false)),
             watching: OnceCell::new(),
+            reads: Reads::default(),
             pulse: Mutex::default(),
         })
     }
@@ -188,9 +196,10 @@ impl Link {
     pub(crate) async fn watch(&self, from: &str, to: &str, bells: &Arc<Bells>) -> Result<(), StoreError> {
         let opened = self.watching.get_or_try_init(|| async {
             let create = WatchCreateRequest { key: from.into(), range_end: to.into() };
-            let mut answers = self.wire.watch(create).await?;
+            let mut watch = self.wire.watch(create).await?;
             loop {
-                let answer = answers.message().await?.ok_or_else(|| Status::unavailable("the watch has ended"))?;
+                let answer =
+                    watch.answers.message().await?.ok_or_else(|| Status::unavailable("the watch has ended"))?;
                 if answer.canceled {
                     return Err(Status::permission_denied(answer.cancel_reason));
                 }
@@ -200,9 +209,15 @@ impl Link {
             }
             let (bells, over, sounds) = (bells.clone(), self.over.clone(), self.sounds.clone());
             let address = self.address.clone();
+            let mut retired = self.over.subscribe();
             let task = tokio::spawn(async move {
                 let why = loop {
-                    match answers.message().await {
+                    let answer = tokio::select! {
+                        answer = watch.answers.message() => answer,
+                        // Nobody listens to it any more.
+                        _ = retired.wait_for(|over| *over) => return,
+                    };
+                    match answer {
                         Ok(Some(answer)) if answer.canceled => {
                             break format!("{} (compacted at {})", answer.cancel_reason, answer.compact_revision);
                         }
@@ -242,7 +257,7 @@ impl Link {
             let mut heard = None;
             loop {
                 tokio::time::sleep(every).await;
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.upgrade().filter(|link| !*link.over.borrow()) else { return };
                 let sounds = link.sounds.load(Ordering::Relaxed);
                 if heard.replace(sounds) != Some(sounds) {
                     continue;
@@ -318,11 +333,13 @@ impl Wire {
         answers.message().await?.ok_or_else(|| Status::unknown("no answer to a keep-alive"))
     }
 
-    async fn watch(self: &Arc<Self>, create: WatchCreateRequest) -> Result<tonic::Streaming<WatchResponse>, Status> {
-        // Never ends from our side, but with the answers.
+    async fn watch(self: &Arc<Self>, create: WatchCreateRequest) -> Result<Watch, Status> {
+        // Ends when the watch is dropped: by itself the stream would stay open, and the connection with it.
+        let (open, mut closed) = oneshot::channel::<()>();
+        let end = stream::poll_fn(move |context| closed.poll_unpin(context).map(|_| None));
         let create = WatchRequest { create: Some(create) };
-        let questions = stream::once(std::future::ready(create)).chain(stream::pending());
-        self.stream(WATCH, questions).await
+        let answers = self.stream(WATCH, stream::once(std::future::ready(create)).chain(end)).await?;
+        Ok(Watch { answers, _open: open })
     }
 
     async fn stream<Q: Message + 'static, A: Message + Default + 'static>(

@@ -10,11 +10,9 @@ use tenure_core::{
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
+use crate::reads::{Found, Question};
 use crate::sessions::Sessions;
-use crate::wire::{
-    KeyValue, RangeRequest, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put, range, under,
-    written_at,
-};
+use crate::wire::{KeyValue, TxnRequest, created_at, delete, delete_under, get, get_key, put, written_at};
 
 /// Names one write of a seat: the revision that it made in this cluster's data, and the session that the seat
 /// is held on since.
@@ -89,27 +87,28 @@ impl Seats {
     /// Reads a seat, its floor, whether its holder's session lives, and whether requests lie on its board: one
     /// transaction, so all of one moment, confirmed by a majority. Which session to look at is guessed, as it
     /// rarely changes; a wrong guess costs a second transaction.
-    pub(crate) async fn read(&self, link: &Link, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    pub(crate) async fn read(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
         let mut guess = match self.known().get(seat) {
             Some(Known::Held(session)) => Some(*session),
             _ => None,
         };
         // Somebody would have to win it again and again in between.
         for _ in 0..5 {
-            let requests = RangeRequest { count_only: true, ..under(&self.keys.board(seat, NoteKind::Request)) };
-            let mut ask = vec![get(&self.keys.seat(seat)), get(&self.keys.floor(seat)), range(requests)];
-            ask.extend(guess.map(|session| get_key(&self.keys.live(session))));
-            let ask = TxnRequest { success: ask, ..Default::default() };
-            let mut answer = match reader {
-                Reader::Call => link.txn(ask).await?,
-                Reader::Watch => link.txn_idly(ask).await?,
+            let question = Question {
+                seat: self.keys.seat(seat),
+                floor: self.keys.floor(seat),
+                requests: self.keys.board(seat, NoteKind::Request),
+                live: guess.map(|session| self.keys.live(session)),
             };
-            let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
-            let written = found.map(|found| Written::of(&found)).transpose()?;
+            let doubt = matches!(reader, Reader::Call).then(|| link.doubt_if_dropped());
+            let found = link.read(question).await;
+            std::mem::forget(doubt);
+            let found = found?;
+            let written = found.seat.as_ref().map(Written::of).transpose()?;
             let session = written.as_ref().and_then(|written| written.session);
-            self.remember(seat, written.as_ref(), answer.cluster());
+            self.remember(seat, written.as_ref(), found.cluster);
             if session.is_none() || session == guess {
-                return Ok(self.glance(answer, written, floor));
+                return Ok(glance(&found, written));
             }
             guess = session;
         }
@@ -123,25 +122,6 @@ impl Seats {
             Some(None) => Known::Vacant,
         };
         self.known().insert(seat.clone(), known);
-    }
-
-    fn glance(&self, mut answer: TxnResponse, written: Option<Written>, floor: Option<KeyValue>) -> Glance {
-        let (cluster, revision) = (answer.cluster(), answer.revision());
-        let lives = !answer.found(3).is_empty();
-        let floor = floor.map_or(0, |floor| number(&floor)).max(revision.try_into().unwrap_or(0));
-        let session = written.as_ref().and_then(|written| written.session);
-        let seat = written.map(|written| Seat {
-            version: Mark { cluster, revision: written.revision, session }.version(),
-            record: written.record,
-            life: if session.is_some() && lives { Life::Held } else { Life::Over },
-        });
-        let identity = Some(Identity::new(format!("{cluster:x}")));
-        Glance {
-            reading: Reading { seat, floor: Token::new(floor), identity },
-            session,
-            requested: answer.count(2) > 0,
-            revision,
-        }
     }
 
     /// Writes a seat, if it is as expected.
@@ -275,6 +255,24 @@ impl Seats {
 
     fn known(&self) -> MutexGuard<'_, HashMap<SeatName, Known>> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn glance(found: &Found, written: Option<Written>) -> Glance {
+    let Found { cluster, revision, .. } = *found;
+    let floor = found.floor.as_ref().map_or(0, number).max(revision.try_into().unwrap_or(0));
+    let session = written.as_ref().and_then(|written| written.session);
+    let seat = written.map(|written| Seat {
+        version: Mark { cluster, revision: written.revision, session }.version(),
+        record: written.record,
+        life: if session.is_some() && found.lives { Life::Held } else { Life::Over },
+    });
+    let identity = Some(Identity::new(format!("{cluster:x}")));
+    Glance {
+        reading: Reading { seat, floor: Token::new(floor), identity },
+        session,
+        requested: found.requests > 0,
+        revision,
     }
 }
 

@@ -1,17 +1,18 @@
 //! One session: a lease of etcd's, the key that lives with it, and the heartbeat that keeps it for all seats.
 //!
 //! # Why a renewal is right
-//! A heartbeat is two things, sent together. The keep-alive has the lease counted anew by etcd's leader, from
-//! a moment after it was sent. The check is a transaction that only reads: this session's key is there, as it
-//! was made, and every seat was last written by the very write that won it on this session. Its reads are not
-//! `serializable`, so a majority has confirmed them after they were sent; a member that was deposed, or lags
+//! A heartbeat is two things. First a check, which is a transaction that only reads: this session's key is there,
+//! as it was made, and every seat was last written by the very write that won it on this session. Its reads are
+//! not `serializable`, so a majority has confirmed them after they were sent; a member that was deposed, or lags
 //! behind, cannot answer them from what it remembers. (etcd takes a transaction without any reads for a
-//! serializable one, whatever it compares: so both branches read.)
+//! serializable one, whatever it compares: so both branches read.) Then the keep-alive, which has the lease counted
+//! anew by etcd's leader. It is sent only once the check was answered: a process that may no longer look at its
+//! seats, or cannot, does not keep them from others.
 //!
 //! So `Done` says that after `since` the seat named its holder and term, and that the session lived. etcd ends
 //! the lease at the earliest its time to live after the keep-alive; a new leader counts every lease anew, and
-//! adds an election time-out for keep-alives that a deposed one has answered. As `since` is before the send,
-//! the holder's own count is over first.
+//! adds an election time-out for keep-alives that a deposed one has answered. As `since` is before both were
+//! sent, the holder's own count is over first.
 //!
 //! A watch alone could not tell: a seat that was deleted while it was broken would be missed, and what a
 //! member says about how far a watch has come is wrong in some versions. A heartbeat alone could not, either:
@@ -21,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::try_join_all;
 use tenure_core::{Clock, Moment, SeatName, StoreError, Swap};
 use tokio::sync::watch;
 
@@ -81,6 +82,13 @@ struct Underway {
     number: u64,
     link: Arc<Link>,
     outcome: watch::Receiver<Option<Result<Arc<Beat>, Arc<StoreError>>>>,
+}
+
+impl Underway {
+    /// Whether it is worth waiting for.
+    fn goes_on(&self) -> bool {
+        self.link.is_good() && self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
+    }
 }
 
 /// How many seats are looked at in one transaction. Members take 128 operations.
@@ -224,45 +232,45 @@ impl Session {
         held.from
     }
 
-    /// A heartbeat that is young enough and not before this one, or the next.
+    /// A heartbeat that is young enough and not before this one, or the next. One is under way at a time: whoever
+    /// needs a later one waits for it, and the next is for all of them.
     async fn beat(self: &Arc<Self>, from: u64) -> Result<Arc<Beat>, StoreError> {
-        let youngest = self.youngest();
-        let known =
-            |state: &State| state.last.as_ref().filter(|last| last.sent >= youngest && last.number >= from).cloned();
-        if let Some(last) = known(&self.lock()) {
-            return Ok(last);
-        }
-        let link = self.line.link().await?;
-        if !self.is_of(&link) {
-            // Another cluster knows nothing of it.
-            return Err(StoreError::refused(format!("{} is of another cluster than before", link.address)));
-        }
-        let (link, mut outcome) = {
-            let mut state = self.lock();
-            if let Some(last) = known(&state) {
+        loop {
+            let youngest = self.youngest();
+            let known = |state: &State| {
+                state.last.as_ref().filter(|last| last.sent >= youngest && last.number >= from).cloned()
+            };
+            if let Some(last) = known(&self.lock()) {
                 return Ok(last);
             }
-            let goes_on = |underway: &&Underway| {
-                underway.number >= from
-                    && underway.link.is_good()
-                    && underway.outcome.borrow().is_none()
-                    && underway.outcome.has_changed().is_ok()
-            };
-            match state.underway.as_ref().filter(goes_on) {
-                Some(underway) => (underway.link.clone(), underway.outcome.clone()),
-                None => {
-                    let outcome = self.begin(&mut state, link.clone());
-                    (link, outcome)
-                }
+            let link = self.line.link().await?;
+            if !self.is_of(&link) {
+                // Another cluster knows nothing of it.
+                return Err(StoreError::refused(format!("{} is of another cluster than before", link.address)));
             }
-        };
-        let doubt = link.doubt_if_dropped();
-        let told = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        std::mem::forget(doubt);
-        match told {
-            Some(Ok(beat)) => Ok(beat),
-            Some(Err(error)) => Err(faults::again(&error)),
-            None => Err(StoreError::unknown("the heartbeat was cut off")),
+            let (number, link, mut outcome) = {
+                let mut state = self.lock();
+                if let Some(last) = known(&state) {
+                    return Ok(last);
+                }
+                match state.underway.as_ref().filter(|underway| underway.goes_on()) {
+                    Some(underway) => (underway.number, underway.link.clone(), underway.outcome.clone()),
+                    None => {
+                        let outcome = self.begin(&mut state, link.clone());
+                        (state.beats, link, outcome)
+                    }
+                }
+            };
+            let doubt = link.doubt_if_dropped();
+            let told = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+            std::mem::forget(doubt);
+            if number >= from {
+                return match told {
+                    Some(Ok(beat)) => Ok(beat),
+                    Some(Err(error)) => Err(faults::again(&error)),
+                    None => Err(StoreError::unknown("the heartbeat was cut off")),
+                };
+            }
         }
     }
 
@@ -298,20 +306,16 @@ impl Session {
 
     async fn ask(&self, link: &Arc<Link>, number: u64, seats: Vec<(SeatName, i64)>) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
-        let kept = async {
-            let answer = link.keep_alive(self.id).await?;
-            if answer.ttl <= 0 {
-                self.end();
-            } else {
+        let held = try_join_all(seats.chunks(AT_ONCE).map(|seats| self.look(link, seats))).await?;
+        if !self.is_over() {
+            if link.keep_alive(self.id).await?.ttl > 0 {
                 let mut state = self.lock();
                 state.proven = state.proven.max(sent);
+            } else {
+                self.end();
             }
-            Ok(())
-        };
-        let looks = try_join_all(seats.chunks(AT_ONCE).map(|seats| self.look(link, seats)));
-        let (kept, held): (Result<(), StoreError>, _) = join(kept, looks).await;
-        kept?;
-        Ok(Beat { number, sent, held: held?.into_iter().flatten().collect() })
+        }
+        Ok(Beat { number, sent, held: held.into_iter().flatten().collect() })
     }
 
     /// Which of these seats are as they were won, while this session lives.

@@ -51,7 +51,7 @@ impl Subject for Cluster {
 
     /// Room for several writes to disk within the time of one call while a dozen laws do so at once.
     fn lease(&self) -> Duration {
-        Duration::from_secs(3)
+        Duration::from_secs(5)
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {

@@ -1,12 +1,12 @@
 //! What is asked of the API server: five verbs on one kind of object.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
-use tenure_core::StoreError;
+use tenure_core::{Clock, Moment, StoreError};
 
 use crate::faults::{self, Verb};
 use crate::lease::{self, Lease};
@@ -14,7 +14,9 @@ use crate::link::{Answer, Link, Links};
 
 /// Asks the API server for Leases of one namespace.
 pub(crate) struct Api {
-    pub(crate) links: Links,
+    links: Links,
+    /// What time the server last said it was, and when that was heard.
+    told: Mutex<Option<(Timestamp, Moment)>>,
 }
 
 /// What was there at one revision.
@@ -44,6 +46,16 @@ impl Which {
 }
 
 impl Api {
+    pub(crate) fn new(links: Links) -> Self {
+        Self { links, told: Mutex::default() }
+    }
+
+    /// What time it is for the server, as far as it has told us: a little less than it is.
+    pub(crate) fn server_time(&self) -> Option<Timestamp> {
+        let (date, heard) = (*self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))?;
+        date.checked_add(Clock::system().now().since(heard)).ok()
+    }
+
     /// What is there now: not from a cache, as no revision is asked for.
     pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
         let link = self.links.link().await?;
@@ -125,7 +137,12 @@ impl Api {
         body: Vec<u8>,
     ) -> Result<Answer, StoreError> {
         let request = request(link, method, path, query, body)?;
-        self.links.ask(link, request).await.map_err(|error| faults::of_asking(link, verb, error))
+        let answer = self.links.ask(link, request).await.map_err(|error| faults::of_asking(link, verb, error))?;
+        if let Some(date) = date(&answer) {
+            let told = Some((date, Clock::system().now()));
+            *self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = told;
+        }
+        Ok(answer)
     }
 
     /// The server said no. If it does not know us, what we know of ourselves is read anew the next time.

@@ -9,9 +9,10 @@
 //! *Who is there.* A process writes its own object every so often, once for all elections that it stands
 //! in. Whether it still does is judged without comparing the clocks of hosts: whoever has seen the object
 //! change counts its lifetime from then, on its own clock. Only at first sight, when there is nothing to
-//! compare with, the API server's word is taken: its time now, in its answer, against the time at which
-//! it has written the object last. Both are in whole seconds, which is allowed for. Servers whose clocks
-//! are apart can make that first answer wrong, for no longer than a lifetime; nobody leads by it.
+//! compare with, the API server's clock is asked: what time it is there stands in its answer, and what time
+//! it was there stands in the object, as whoever wrote it had it from the server's answer before, counted on
+//! by its own clock since. Servers whose clocks are apart can make that first answer wrong, for no longer than a
+//! lifetime; nobody leads by it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -85,8 +86,8 @@ impl Notes {
 /// How old the last write of an object is at least, by the server's clock.
 fn age(object: &Lease, date: Option<Timestamp>) -> Option<Duration> {
     let span = date?.as_second().checked_sub(object.touched()?.as_second())?;
-    // Each of the two may be cut by almost a second.
-    u64::try_from(span.checked_sub(1)?).ok().map(Duration::from_secs)
+    // It was told in whole seconds, and heard a moment later.
+    u64::try_from(span.checked_sub(2)?).ok().map(Duration::from_secs)
 }
 
 fn lifetime(object: &Lease) -> Duration {
@@ -119,6 +120,13 @@ impl KubernetesStore {
         object.metadata.uid = found.metadata.uid;
         object.metadata.resource_version = found.metadata.resource_version;
         self.api.replace(&object).await?.ok_or_else(contended)
+    }
+
+    /// Writes on an object what time it is for the server, as far as that is known.
+    fn date(&self, object: &mut Lease) {
+        if let Some(now) = self.api.server_time() {
+            annotate(object, &[(names::AT, &now.to_string())]);
+        }
     }
 
     /// Removes what processes have left that are long gone. Nobody waits for it, and what goes wrong the
@@ -156,6 +164,7 @@ impl Board for KubernetesStore {
         let pairs = [(names::KEY, &*note.key), (names::VALUE, &*note.value), (names::LIFETIME, &*lifetime)];
         annotate(&mut object, &pairs);
         annotate(&mut object, &[(names::NAME, seat.as_str())]);
+        self.date(&mut object);
         // So that one that is put again differs from the one before, and is as young as it is.
         object.spec.renew_time = Some(micro_time(Timestamp::now()));
         if let Some(post) = self.ears.existing(seat) {
@@ -175,6 +184,7 @@ impl Board for KubernetesStore {
         let key = process.to_string();
         object.metadata.labels.insert(names::BOARD.to_owned(), names::PROCESS.to_owned());
         annotate(&mut object, &[(names::KEY, &key), (names::LIFETIME, &milliseconds(lifetime))]);
+        self.date(&mut object);
         object.spec.holder_identity = Some(key);
         object.spec.renew_time = Some(micro_time(Timestamp::now()));
         let kept = if is_new { None } else { self.api.replace(&object).await? };

@@ -96,12 +96,11 @@ impl Lease {
         self.metadata.labels.get(key).map(String::as_str)
     }
 
-    /// When the server last wrote this object, by its own clock and in whole seconds.
+    /// When a note, or what tells that a process is there, was last written, by the server's clock. (What the
+    /// server itself writes down is when it was made, and not when it was changed.)
     pub(crate) fn touched(&self) -> Option<Timestamp> {
-        let rest = &self.metadata.rest;
-        let fields = rest.get("managedFields").and_then(Value::as_array);
-        let times = fields.into_iter().flatten().filter_map(|field| field.get("time"));
-        times.chain(rest.get("creationTimestamp")).filter_map(|time| time.as_str()?.parse().ok()).max()
+        let made = self.metadata.rest.get("creationTimestamp").and_then(Value::as_str);
+        [made, self.annotation(names::AT)].into_iter().flatten().filter_map(|time| time.parse().ok()).max()
     }
 
     /// What this object says as the seat of an election.

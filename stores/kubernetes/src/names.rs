@@ -34,6 +34,8 @@ pub(crate) const NAME: &str = key!("name");
 pub(crate) const KEY: &str = key!("key");
 pub(crate) const VALUE: &str = key!("value");
 pub(crate) const LIFETIME: &str = key!("lifetime-ms");
+/// Annotation of notes and processes: when they were written, by the server's clock.
+pub(crate) const AT: &str = key!("written-at");
 
 /// What the names of all objects begin with that are not called like an election.
 const OURS: &str = "tenure-";

@@ -66,7 +66,7 @@ impl KubernetesStore {
     }
 
     fn at(place: Place) -> Self {
-        let api = Arc::new(Api { links: Links::new(place) });
+        let api = Arc::new(Api::new(Links::new(place)));
         Self { ears: Ears::new(api.clone()), notes: Notes::default(), api, seats: Mutex::default() }
     }
 

@@ -62,8 +62,9 @@ impl Subject for Cluster {
             let all = leases.list(&Default::default()).await.expect("a list");
             for lease in all {
                 // Goes by what is written on it: how objects are called is the store's business.
-                let name = lease.metadata.annotations.as_ref().and_then(|all| all.get("tenure.election/name"));
-                if name.is_some_and(|name| name == seat.as_str()) {
+                let annotations = lease.metadata.annotations.unwrap_or_default();
+                let is_it = annotations.get("tenure.election/name").is_some_and(|name| name == seat.as_str());
+                if is_it && annotations.contains_key("tenure.election/record") {
                     let name = lease.metadata.name.unwrap_or_default();
                     leases.delete(&name, &DeleteParams::default()).await.expect("it can be deleted");
                 }

@@ -26,7 +26,7 @@ async fn what_processes_have_left_that_are_gone_is_removed_by_one_that_starts() 
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
     let left = || server.must("GET", &path, "").matches("\"uid\"").count();
     assert_eq!(left(), 12);
-    tokio::time::sleep(Duration::from_secs(24)).await;
+    tokio::time::sleep(Duration::from_secs(26)).await;
     let next = store(&url);
     let two = announce(&next, LONG).await;
     until("what is left is removed", || left() == 4).await;
@@ -51,6 +51,20 @@ async fn who_has_just_come_does_not_list_those_who_have_left() {
         listed = list(&store(&url)).await;
     }
     assert_eq!(listed, [there.to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_been_there_for_long_is_listed_by_those_who_have_just_come() {
+    let server = Kubernetes::shared();
+    let url = url(server.kubeconfig(&server.namespace()));
+    let lives = store(&url);
+    let one = announce(&lives, SHORT * 4).await;
+    // Longer than a lifetime and all that is allowed for.
+    for _ in 0..10 {
+        tokio::time::sleep(SHORT).await;
+        lives.attend(one, SHORT * 4).await.unwrap();
+    }
+    assert_eq!(list(&store(&url)).await, [one.to_string()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 //! anybody still waits for the answer: so it is always known which locks are held. One that is not
 //! answered within a lease ends the session, and with it every lock.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ type Answered = Result<Arc<Beat>, Arc<StoreError>>;
 struct Beat {
     sent: Moment,
     /// The seats, with the versions of their rows, whose locks this very session was seen to hold.
-    held: HashSet<(String, String)>,
+    held: HashMap<String, String>,
 }
 
 impl Session {
@@ -156,7 +156,7 @@ impl Session {
                 return Ok(Swap::Lost);
             }
             let beat = self.beat(won).await?;
-            if beat.held.contains(&(seat.as_str().to_owned(), held.nonce.clone())) {
+            if beat.held.get(seat.as_str()) == Some(&held.nonce) {
                 return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {

@@ -1,4 +1,4 @@
-//! The store itself: each call is one statement.
+//! The store itself: what is asked of it becomes calls on one connection, or on a session.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -120,15 +120,22 @@ impl PostgresStore {
             waits.push(Box::pin(told.notified_owned()));
         }
         let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        let deaf = || -> BoxFuture<'_, ()> { Box::pin(tokio::time::sleep(lease / 3)) };
-        match self.look(seat, seen).await {
+        let looked = loop {
+            match self.look(seat, seen).await {
+                Ok(Some((link, _))) if link.server.pooled => {
+                    // What cannot be heard must be looked for.
+                    tokio::select! {
+                        () = self.line.ended(&link) => return,
+                        () = tokio::time::sleep(lease / 3) => {}
+                    }
+                }
+                looked => break looked,
+            }
+        };
+        match looked {
             Ok(None) => return,
             Ok(Some((link, holder))) => {
                 waits.push(Box::pin(self.line.ended(&link)));
-                if link.server.pooled {
-                    // What cannot be heard must be looked for.
-                    waits.push(deaf());
-                }
                 if let (Some(mode), Some(holder)) = (&self.sessions, holder)
                     && !mode.sessions.is_own(holder)
                 {
@@ -140,7 +147,7 @@ impl PostgresStore {
                     waits.push(Box::pin(mode.sessions.keep_ready(lease, self.clock())));
                 }
             }
-            Err(_) => waits.push(deaf()),
+            Err(_) => waits.push(Box::pin(tokio::time::sleep(lease / 3))),
         }
         select_all(waits).await;
     }

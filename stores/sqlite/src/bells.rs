@@ -126,8 +126,15 @@ mod ears {
             if let Some((_, told)) = listeners.by_path.get(path).and_then(|watch| listeners.by_watch.get(watch)) {
                 return Ok(told.clone());
             }
-            File::options().create(true).append(true).open(path)?;
-            let watch = inotify::add_watch(&self.hears.inotify, path, WatchFlags::CLOSE_WRITE)?;
+            let add = || inotify::add_watch(&self.hears.inotify, path, WatchFlags::CLOSE_WRITE);
+            let watch = match add() {
+                Err(rustix::io::Errno::NOENT) => {
+                    // Only then: making the file rings the bell, and whoever listens would look in vain.
+                    File::options().create(true).append(true).open(path)?;
+                    add()?
+                }
+                watch => watch?,
+            };
             let told = Arc::new(Notify::new());
             listeners.by_path.insert(path.to_owned(), watch);
             listeners.by_watch.insert(watch, (path.to_owned(), told.clone()));
@@ -197,5 +204,30 @@ mod ears {
         pub(super) fn listen(&self, _: &Path) -> io::Result<Arc<Notify>> {
             Err(io::ErrorKind::Unsupported.into())
         }
+    }
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_comes_to_listen_does_not_ring() {
+        let side = std::env::temp_dir().join(format!("tenure-bells-{}", std::process::id()));
+        std::fs::create_dir_all(&side).unwrap();
+        let seat = SeatName::new("jobs").unwrap();
+        let (one, other) = (Bells::new(side.clone()), Bells::new(side.clone()));
+        let told = one.listen(&seat, Bell::Holder).unwrap();
+        let mut heard = Box::pin(told.notified_owned());
+        heard.as_mut().enable();
+        other.listen(&seat, Bell::Holder).unwrap();
+        // Events come in order: once another bell of this folder is heard, so would be this one.
+        let probe = one.listen(&seat, Bell::Requests).unwrap();
+        let mut probed = Box::pin(probe.notified_owned());
+        probed.as_mut().enable();
+        one.ring(&seat, Bell::Requests);
+        probed.await;
+        assert!(futures_util::FutureExt::now_or_never(heard).is_none());
+        std::fs::remove_dir_all(&side).unwrap();
     }
 }

@@ -30,8 +30,15 @@ impl Machine {
             self.pause(now);
         }
         let seat = self.sight.seat();
-        if self.held_back.is_some_and(|held| seat.is_some_and(|seat| seat.record.token > held.after)) {
-            self.held_back = None;
+        if let (Some(held), Some(seat)) = (&mut self.held_back, seat)
+            && seat.record.token > held.after
+        {
+            if seat.record.is_held_by(self.me.incarnation) {
+                // A bid of our own from before has landed: nobody else has led yet.
+                held.after = seat.record.token;
+            } else {
+                self.held_back = None;
+            }
         }
         match &mut self.stage {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {

@@ -2,9 +2,8 @@
 //!
 //! Guard: only what every running candidate has seen, and nobody starts anew until the loss has been
 //! made good (see [`World::everyone_knows_the_seat`] and [`World::may_start`]). A candidate that never
-//! saw the lost term cannot know of it: that is not promised. And where a
-//! holder's end is taken for granted at once, no bid from before it lands after it (see
-//! `World::is_held_back`).
+//! saw the lost term cannot know of it: that is not promised. And some bids
+//! from before it never land (see `World::is_held_back`).
 
 use crate::world::World;
 

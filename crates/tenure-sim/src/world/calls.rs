@@ -96,14 +96,16 @@ impl World {
         }
     }
 
-    /// Not promised: where a holder's end is taken for granted at once, a bid from before a loss that lands
-    /// after it. To a third it looks like a rightful successor, and *its* end like the end of the only leader.
+    /// Not promised: where a holder's end is taken for granted at once, or the bidder's lease is shorter than
+    /// another's, a bid from before a loss that lands after it. To a third it looks like a rightful successor,
+    /// and *its* end like the end of the only leader.
     ///
     /// And on one machine, a process that is gone writes nothing any more.
     fn is_held_back(&self, call: &Call) -> bool {
-        let stale = self.plan.kind.takes_over_at_once()
-            && matches!(call.op, Op::Swap(_))
-            && self.lost_at.is_some_and(|lost| call.sent < lost);
+        let short = || call.record().is_some_and(|record| record.lease < self.plan.longest_lease());
+        let stale = matches!(call.op, Op::Swap(_))
+            && self.lost_at.is_some_and(|lost| call.sent < lost)
+            && (self.plan.kind.takes_over_at_once() || short());
         stale || (self.plan.kind == Kind::Lock && self.nodes[call.node].life != call.life)
     }
 

@@ -108,7 +108,7 @@ impl ConsulSetup {
     }
 
     fn spawn(&self, ports: Ports, all: &[Ports]) -> Consul {
-        let folder = Folder::new("consul");
+        let folder = Folder::in_memory("consul");
         let Ports { http, server, lan, wan } = ports;
         let mut settings = vec![
             r#""bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "disable_update_check": true"#.to_owned(),

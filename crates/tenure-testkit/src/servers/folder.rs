@@ -13,10 +13,25 @@ impl Folder {
     /// # Panics
     /// If the temporary folder cannot be written to.
     pub fn new(name: &str) -> Self {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// One that is kept in memory where the system can: for servers that wait for the disk at every write,
+    /// and are only ever killed, not switched off.
+    ///
+    /// # Panics
+    /// If it cannot be written to.
+    pub fn in_memory(name: &str) -> Self {
+        match Path::new(MEMORY) {
+            memory if memory.is_dir() => Self::below(memory, name),
+            _ => Self::new(name),
+        }
+    }
+
+    fn below(folder: &Path, name: &str) -> Self {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(remove_orphans);
-        let path =
-            std::env::temp_dir().join(format!("{PREFIX}{}-{name}-{:08x}", std::process::id(), rand::random::<u32>()));
+        let path = folder.join(format!("{PREFIX}{}-{name}-{:08x}", std::process::id(), rand::random::<u32>()));
         std::fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         #[cfg(unix)]
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
@@ -36,11 +51,14 @@ impl Drop for Folder {
     }
 }
 
+const MEMORY: &str = "/dev/shm";
+
 /// The id of the process that a folder belongs to follows.
 const PREFIX: &str = "tenure-servers-";
 
 fn remove_orphans() {
-    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+    let folders = [std::env::temp_dir(), MEMORY.into()];
+    for entry in folders.iter().flat_map(std::fs::read_dir).flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()).map(str::to_owned);
         if owner.is_some_and(|process| !Path::new("/proc").join(process).exists()) {

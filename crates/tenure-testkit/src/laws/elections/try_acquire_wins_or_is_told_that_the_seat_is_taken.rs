@@ -16,14 +16,14 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("acquired");
     let standing = bench.stand(&seat, "standing")?;
     let term = bench.elected(&standing).await?;
-    let again = bench.within("an answer", standing.election.try_acquire()).await??;
+    let again = bench.bid(&standing).await?;
     if standing.election.term().is_some_and(|now| now.token() == term.token()) {
         let again = again.map(|term| term.token());
         ensure!(again == Some(term.token()), "the leader itself is told {again:?}, not its term {}", term.token());
     }
 
     let manual = bench.stand_with(&seat, "manual", |election| election.manual())?;
-    if let Some(won) = bench.within("an answer", manual.election.try_acquire()).await?? {
+    if let Some(won) = bench.bid(&manual).await? {
         // Only if the other has lost it on a busy machine.
         ensure!(won.token() > term.token() && !standing.election.is_leader(), "a seat that is held was acquired");
     }
@@ -31,7 +31,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     bench.stopped(&standing).await?;
     let won = loop {
         // What the last one dropped may still be on its way to being released.
-        if let Some(won) = bench.within("an answer", manual.election.try_acquire()).await?? {
+        if let Some(won) = bench.bid(&manual).await? {
             break won;
         }
         tokio::time::sleep(bench.lease() / 50).await;

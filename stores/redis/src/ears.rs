@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use redis::{PushInfo, PushKind, Value};
 use tenure_core::Version;
@@ -13,8 +14,9 @@ pub(crate) struct Ears {
     ears: Mutex<HashMap<Box<str>, Arc<Ear>>>,
     is_over: AtomicBool,
     over: Notify,
-    /// How often anything came in.
+    /// How often anything came in, and when it did last.
     sounds: AtomicU64,
+    last_sound: Mutex<Instant>,
     /// With so many channels, those that nobody listens to are forgotten.
     many: AtomicUsize,
 }
@@ -49,6 +51,7 @@ impl Ears {
             is_over: AtomicBool::new(false),
             over: Notify::new(),
             sounds: AtomicU64::new(0),
+            last_sound: Mutex::new(Instant::now()),
             many: AtomicUsize::new(FEW),
         }
     }
@@ -77,6 +80,12 @@ impl Ears {
     /// Something came in.
     pub(crate) fn sound(&self) {
         self.sounds.fetch_add(1, Ordering::Relaxed);
+        *self.last_sound.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
+    }
+
+    /// For how long nothing has come in.
+    pub(crate) fn silence(&self) -> Duration {
+        self.last_sound.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).elapsed()
     }
 
     pub(crate) fn sounds(&self) -> u64 {

@@ -184,6 +184,7 @@ enum Batch {
 }
 
 type Caller = oneshot::Sender<Result<Vec<Value>, RedisError>>;
+
 type Listeners = (Arc<Ear>, Vec<oneshot::Sender<Result<(), RedisError>>>);
 
 impl Batch {

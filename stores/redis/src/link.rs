@@ -141,8 +141,8 @@ impl Call<'_> {
     }
 }
 
-/// A call that has not been answered. If it is given up after a while in which nothing at all has come in,
-/// the connection is not worth another call. One that is given up sooner tells nothing about it.
+/// A call that has not been answered. If it is given up after a while, and nothing at all has come in for
+/// longer, the connection is not worth another call. One that is given up sooner tells nothing about it.
 struct Unanswered<'a> {
     link: &'a Link,
     sounds: u64,
@@ -153,7 +153,9 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let Self { link, sounds, since, answered } = self;
-        if !*answered && link.ears.sounds() == *sounds && since.elapsed() >= link.gather.patience() {
+        let patience = link.gather.patience();
+        let silent = link.ears.sounds() == *sounds && link.ears.silence() >= patience * 3;
+        if !*answered && silent && since.elapsed() >= patience {
             link.ears.close();
         }
     }

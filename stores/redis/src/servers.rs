@@ -10,11 +10,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionAddr, ConnectionInfo, Value};
-use tenure_core::{Identity, StoreError};
+use tenure_core::{BoxFuture, Identity, StoreError};
 
 use crate::faults;
 use crate::link::{self, Link};
@@ -22,7 +23,7 @@ use crate::place::Place;
 
 /// The servers, and the connections to them.
 pub(crate) struct Servers {
-    place: Place,
+    place: Arc<Place>,
     known: Mutex<Known>,
 }
 
@@ -45,17 +46,24 @@ pub(crate) type Node = Option<(String, u16)>;
 #[derive(Default)]
 struct Seatholder {
     link: Mutex<Option<Arc<Link>>>,
-    connecting: tokio::sync::Mutex<()>,
+    /// What one caller has begun, and given up waiting for, the next goes on with.
+    connecting: tokio::sync::Mutex<Option<Attempt>>,
 }
+
+/// Connecting, since when.
+type Attempt = (Instant, BoxFuture<'static, Result<Arc<Link>, StoreError>>);
+
+/// Connecting that takes longer is begun anew.
+const LONG: Duration = Duration::from_secs(1);
 
 impl Servers {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+        Self { place: Arc::new(place), known: Mutex::default() }
     }
 
     /// The connection to the server that has this slot.
     pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, StoreError> {
-        let node = match &self.place {
+        let node = match &*self.place {
             Place::Cluster { .. } => match self.known_node(slot) {
                 Some(node) => node,
                 None => self.learn_slots(slot).await?,
@@ -73,7 +81,7 @@ impl Servers {
     /// The same, if it is there already.
     pub(crate) fn existing(&self, slot: u16) -> Option<Arc<Link>> {
         let known = self.lock();
-        let node = match &self.place {
+        let node = match &*self.place {
             Place::Cluster { .. } => find(&known.slots, slot)?,
             _ => None,
         };
@@ -86,11 +94,19 @@ impl Servers {
         if let Some(link) = holder.current() {
             return Ok(link);
         }
-        let _connecting = holder.connecting.lock().await;
+        let mut connecting = holder.connecting.lock().await;
         if let Some(link) = holder.current() {
             return Ok(link);
         }
-        let link = Link::connect(self.info(node).await?, self.is_cluster()).await?;
+        if connecting.as_ref().is_none_or(|(since, _)| since.elapsed() > LONG) {
+            let (place, node) = (self.place.clone(), node.clone());
+            let attempt = async move { Link::connect(place.info(&node).await?, place.is_cluster()).await };
+            *connecting = Some((Instant::now(), Box::pin(attempt)));
+        }
+        let Some((_, attempt)) = connecting.as_mut() else { return Err(StoreError::refused("nobody connects")) };
+        let link = attempt.await;
+        *connecting = None;
+        let link = link?;
         *holder.lock() = Some(link.clone());
         let mut known = self.lock();
         let before = known.identities.insert(node.clone(), link.identity.clone());
@@ -122,19 +138,7 @@ impl Servers {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.place, Place::Cluster { .. })
-    }
-
-    async fn info(&self, node: &Node) -> Result<ConnectionInfo, StoreError> {
-        match (&self.place, node) {
-            (Place::One(info), _) => Ok(info.clone()),
-            (Place::Sentinels { sentinels, name, server }, _) => {
-                let (host, port) = ask_sentinels(sentinels, name).await?;
-                Ok(at(server, host, port))
-            }
-            (Place::Cluster { seeds }, Some((host, port))) => Ok(at(&seeds[0], host.clone(), *port)),
-            (Place::Cluster { seeds }, None) => Ok(seeds[0].clone()),
-        }
+        self.place.is_cluster()
     }
 
     fn known_node(&self, slot: u16) -> Option<Node> {
@@ -143,7 +147,7 @@ impl Servers {
 
     /// Asks all nodes that are known at once who has which slots, and goes by the first answer.
     async fn learn_slots(&self, slot: u16) -> Result<Node, StoreError> {
-        let Place::Cluster { seeds } = &self.place else { return Ok(None) };
+        let Place::Cluster { seeds } = &*self.place else { return Ok(None) };
         let known: Vec<_> = self.lock().nodes.keys().flatten().cloned().collect();
         let infos = known.into_iter().map(|(host, port)| at(&seeds[0], host, port)).chain(seeds.iter().cloned());
         let slots = first(infos.map(|info| async move {
@@ -168,6 +172,25 @@ impl Servers {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Place {
+    fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster { .. })
+    }
+
+    /// How to connect to a node.
+    async fn info(&self, node: &Node) -> Result<ConnectionInfo, StoreError> {
+        match (self, node) {
+            (Self::One(info), _) => Ok(info.clone()),
+            (Self::Sentinels { sentinels, name, server }, _) => {
+                let (host, port) = ask_sentinels(sentinels, name).await?;
+                Ok(at(server, host, port))
+            }
+            (Self::Cluster { seeds }, Some((host, port))) => Ok(at(&seeds[0], host.clone(), *port)),
+            (Self::Cluster { seeds }, None) => Ok(seeds[0].clone()),
+        }
     }
 }
 

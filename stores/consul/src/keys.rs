@@ -8,6 +8,7 @@
 //! | `PREFIX/processes/INCARNATION` | locked by the session of a process that is there |
 //! | `PREFIX/candidates/INCARNATION/NAME/note` | what that process says of itself there |
 //! | `PREFIX/identity` | names this life of the data |
+//! | `PREFIX/lives/IDENTITY` | that it is this one: a number of a write can be the same in another |
 //!
 //! Everything in a name but letters, digits, `-`, `_` and `.` is written as `%20`: two names are never
 //! one key, and none is the beginning of another.
@@ -75,6 +76,10 @@ impl Keys {
 
     pub(crate) fn identity(&self) -> String {
         format!("{}/identity", self.prefix)
+    }
+
+    pub(crate) fn life(&self, identity: &str) -> String {
+        format!("{}/lives/{}", self.prefix, escaped(identity))
     }
 }
 

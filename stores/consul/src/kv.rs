@@ -206,12 +206,6 @@ pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreE
     client.call(ask).await?.index()
 }
 
-/// Makes an entry, unless there is one.
-pub(crate) async fn create(client: &Client, key: &str, text: &str) -> Result<bool, StoreError> {
-    let ask = Ask::put(format!("/v1/kv/{}", in_url(key))).with("cas=0").body(text.to_owned());
-    Ok(client.call(ask).await?.body.starts_with(b"true"))
-}
-
 /// Removes an entry. That there is none is not an error.
 pub(crate) async fn remove(client: &Client, key: &str) -> Result<(), StoreError> {
     client.call(Ask::delete(format!("/v1/kv/{}", in_url(key)))).await.map(drop)

@@ -35,19 +35,19 @@ struct Known {
     highest: u64,
 }
 
-/// A version: which write a seat was last changed by, the session that had locked it then, and the write
-/// that named this life of the data.
+/// A version: which write a seat was last changed by, the session that had locked it then, and the name of
+/// this life of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) index: u64,
     pub(crate) session: Option<String>,
-    life: u64,
+    life: String,
 }
 
 impl Mark {
-    fn of(entry: &Entry, life: u64) -> Self {
+    fn of(entry: &Entry, life: &str) -> Self {
         let session = Some(&entry.session).filter(|session| !session.is_empty()).cloned();
-        Self { index: entry.modify_index, session, life }
+        Self { index: entry.modify_index, session, life: life.to_owned() }
     }
 
     pub(crate) fn parse(version: &Version) -> Option<Self> {
@@ -55,7 +55,7 @@ impl Mark {
         let mark = Self {
             index: parts.next()?.parse().ok()?,
             session: Some(parts.next()?.to_owned()).filter(|session| session != "-"),
-            life: parts.next()?.parse().ok()?,
+            life: parts.next().filter(|life| !life.is_empty())?.to_owned(),
         };
         parts.next().is_none().then_some(mark)
     }
@@ -100,7 +100,7 @@ impl Seats {
         };
         self.saw(entry.modify_index);
         Ok(Reading {
-            seat: Some(seat_of(entry, known.index)?),
+            seat: Some(seat_of(entry, &known.identity)?),
             floor: Token::new(floor),
             identity: Some(Identity::new(known.identity)),
         })
@@ -108,7 +108,8 @@ impl Seats {
 
     /// A seat as the mirror has it.
     pub(crate) fn seat_of(&self, entry: &Entry) -> Result<Seat, StoreError> {
-        seat_of(entry, self.lock().as_ref().map_or(0, |known| known.index))
+        let life = self.lock().as_ref().map(|known| known.identity.clone()).unwrap_or_default();
+        seat_of(entry, &life)
     }
 
     /// Writes a seat, if it has the expected version and no living session but one of ours has locked it.
@@ -123,8 +124,9 @@ impl Seats {
     ///   with; and that must live, by the same entry of the log. So no seat is won from a living session or on
     ///   one that is over. Consul's locks do not keep anybody from a plain `set`: it is used only for a seat
     ///   that no session had locked when it was read, and, by the version, none has since.
-    /// - *The life of the data.* The write that named it must still be there: what was read from a cluster
-    ///   that has been made anew since is no reason to write.
+    /// - *The life of the data.* The key of its name, which is random, must still be there: what was read from
+    ///   a cluster that has been made anew since is no reason to write. The number of the write that named it
+    ///   would not do, as it can be the same in another life.
     ///
     /// The leader counts from the send of the last renewal that was answered: Consul keeps the session for
     /// its time from then at the least. If our process, the connection or the server stops in between, the
@@ -148,7 +150,7 @@ impl Seats {
             None => None,
         };
         let known = self.known().await?;
-        if expected.as_ref().is_some_and(|mark| mark.life != known.index) {
+        if expected.as_ref().is_some_and(|mark| mark.life != known.identity) {
             return Ok(Swap::Lost);
         }
         let holder = expected.as_ref().and_then(|mark| mark.session.as_deref());
@@ -161,7 +163,7 @@ impl Seats {
         };
         let since = session.as_ref().map(|session| session.renewed());
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
-        let mut ops = vec![Op::check_index(self.keys.identity(), known.index)];
+        let mut ops = vec![Op::check_index(self.keys.life(&known.identity), known.index)];
         ops.push(match &expected {
             None => Op::check_not_exists(&key),
             Some(mark) => Op::check_index(&key, mark.index),
@@ -207,7 +209,7 @@ impl Seats {
         let written = written.ok_or_else(|| StoreError::unknown("Consul does not say which write that was"))?;
         self.saw(written.modify_index);
         self.is_now(seat, Some(&written));
-        let version = Mark::of(&written, known.index).version();
+        let version = Mark::of(&written, &known.identity).version();
         Ok(Swap::Done { version, since, granted: session.map(|session| session.lease) })
     }
 
@@ -293,12 +295,27 @@ impl Seats {
                 let known = self.knows(identity.text()?, identity.modify_index);
                 return Ok((entries, known));
             }
-            kv::create(&self.client, &key, &format!("{:032x}", rand::random::<u128>())).await?;
+            self.name_life(&key).await?;
         }
         Err(StoreError::denied(format!(
             "the key {key} is there, but cannot be read: the token needs read on key_prefix \"{}/\", too",
             self.client.prefix()
         )))
+    }
+
+    /// Names this life of the data, unless another has just done so. One transaction, so both writes have the
+    /// same number.
+    async fn name_life(&self, key: &str) -> Result<(), StoreError> {
+        let identity = format!("{:032x}", rand::random::<u128>());
+        let ops = vec![
+            Op::check_not_exists(key),
+            Op::set(key, &identity),
+            Op::set(self.keys.life(&identity), "this is the one"),
+        ];
+        match kv::transact(&self.client, ops).await? {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Unmet(unmet) => kv::obstacles(&self.client, &unmet).map(drop),
+        }
     }
 
     fn knows(&self, identity: String, index: u64) -> Known {
@@ -338,7 +355,7 @@ impl Seats {
     }
 }
 
-fn seat_of(entry: &Entry, life: u64) -> Result<Seat, StoreError> {
+fn seat_of(entry: &Entry, life: &str) -> Result<Seat, StoreError> {
     let record = record::from_json(&entry.text()?)?;
     let held = !record.is_vacant() && !entry.session.is_empty();
     Ok(Seat { record, version: Mark::of(entry, life).version(), life: if held { Life::Held } else { Life::Over } })
@@ -351,10 +368,10 @@ mod tests {
     #[test]
     fn versions_come_back_and_others_are_not_taken_for_ours() {
         for session in [None, Some("1dad877d-0e3b".to_owned())] {
-            let mark = Mark { index: 7, session, life: 3 };
-            assert_eq!(Mark::parse(&mark.version()), Some(mark));
+            let mark = Mark { index: 7, session, life: "5f0c".to_owned() };
+            assert_eq!(Mark::parse(&mark.version()), Some(mark.clone()));
         }
-        for text in ["", "1", "1/-", "x/-/1", "1/-/1/1"] {
+        for text in ["", "1", "1/-", "x/-/1", "1/-/", "1/-/1/1"] {
             assert_eq!(Mark::parse(&Version::new(text)), None, "{text}");
         }
     }

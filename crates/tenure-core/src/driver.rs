@@ -28,7 +28,7 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Rules, Score, Token};
+use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Score, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::{Answer, Pending, Underway};
@@ -55,18 +55,18 @@ const NOBODY: ElectionId = ElectionId(u64::MAX);
 struct Entry {
     machine: Machine,
     shared: Arc<Shared>,
-    rules: Rules,
-    handlers: Option<HandlerLine>,
+    handlers: Option<Box<HandlerLine>>,
     on_overrun: OnOverrun,
     call: Option<Underway>,
     watch: Option<Underway>,
-    board: Option<Underway>,
-    roster: Option<Underway>,
+    /// What is not always there is kept apart: there may be very many elections.
+    board: Option<Box<Underway>>,
+    roster: Option<Box<Underway>>,
     heirs: Vec<Underway>,
-    checking: Option<Checking>,
+    checking: Option<Box<Checking>>,
     announces: bool,
     /// Only to be dropped with the election.
-    _stop_on: Option<Underway>,
+    _stop_on: Option<Box<Underway>>,
     wake: Option<Timer>,
     bids: Vec<oneshot::Sender<Result<Option<Term>, Error>>>,
     /// The last thing that the store complained of, for whoever is told that it fails.
@@ -252,7 +252,7 @@ impl Driver {
         let election = shared.id;
         rules.led = self.led.get(&shared.name).copied().unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
-        let machine = Machine::new(shared.candidate.clone(), rules.clone(), seed);
+        let machine = Machine::new(shared.candidate.clone(), rules, seed);
         let stop_on = stop_on.map(|token| {
             self.call(election, async move {
                 token.cancelled().await;
@@ -262,8 +262,7 @@ impl Driver {
         let entry = Entry {
             machine,
             shared,
-            rules,
-            handlers,
+            handlers: handlers.map(Box::new),
             on_overrun,
             call: None,
             watch: None,
@@ -272,7 +271,7 @@ impl Driver {
             heirs: Vec::new(),
             checking: None,
             announces,
-            _stop_on: stop_on,
+            _stop_on: stop_on.map(Box::new),
             wake: None,
             bids: Vec::new(),
             complaint: None,
@@ -283,8 +282,8 @@ impl Driver {
             let now_ms = calls::wall_ms();
             let standing = Standing {
                 candidate: entry.shared.candidate.clone(),
-                priority: entry.rules.priority,
-                metadata: entry.rules.metadata.clone(),
+                priority: entry.machine.rules().priority,
+                metadata: entry.machine.rules().metadata.clone(),
                 score: Score::FULL,
                 fit: true,
                 reported: Arc::default(),
@@ -334,27 +333,27 @@ impl Driver {
             answer => answer,
         };
         let Some(entry) = self.entries.get_mut(&election) else { return };
-        let is = |underway: &Option<Underway>| underway.as_ref().is_some_and(|underway| underway.number == number);
+        let is = |underway: Option<&Underway>| underway.is_some_and(|underway| underway.number == number);
         let input = match answer {
-            Answer::Read(answer) if is(&entry.call) => {
+            Answer::Read(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
                 self.end_call(election);
                 Input::Read(answer)
             }
-            Answer::Written(answer) if is(&entry.call) => {
+            Answer::Written(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
                 self.end_call(election);
                 Input::Written(answer)
             }
-            Answer::Changed(change) if is(&entry.watch) => {
+            Answer::Changed(change) if is(entry.watch.as_ref()) => {
                 entry.watch = None;
                 Input::Changed(change)
             }
-            Answer::Requests(requests) if is(&entry.board) => {
+            Answer::Requests(requests) if is(entry.board.as_deref()) => {
                 entry.board = None;
                 Input::Requests(requests)
             }
-            Answer::Roster(roster) if is(&entry.roster) => {
+            Answer::Roster(roster) if is(entry.roster.as_deref()) => {
                 entry.roster = None;
                 Input::Roster(roster)
             }
@@ -385,7 +384,7 @@ impl Driver {
     fn on_time_out(&mut self, election: ElectionId, number: u64) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let Some(call) = entry.call.take_if(|call| call.number == number) else { return };
-        entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.rules.timing.attempt())));
+        entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.machine.rules().timing.attempt())));
         let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
         self.step(election, input);
     }

@@ -226,6 +226,11 @@ impl Machine {
         self.tell(now, out);
     }
 
+    /// How this candidate behaves.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The term that may be counted on at this moment.
     pub fn term(&self, now: Moment) -> Option<Token> {
         match &self.stage {

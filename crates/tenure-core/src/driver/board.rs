@@ -36,7 +36,7 @@ impl Driver {
             }
             Answer::Requests(requests)
         });
-        self.entries.get_mut(&election).expect("it is being stepped").board = Some(board);
+        self.entries.get_mut(&election).expect("it is being stepped").board = Some(Box::new(board));
     }
 
     /// Reads who stands, to find out whose turn it is.
@@ -54,7 +54,7 @@ impl Driver {
             });
             Answer::Roster(roster.into_iter().map(CandidateStatus::standing).collect())
         });
-        self.entries.get_mut(&election).expect("it is being stepped").roster = Some(roster);
+        self.entries.get_mut(&election).expect("it is being stepped").roster = Some(Box::new(roster));
     }
 
     /// Asks something of the leader, by way of the board. Should it get lost, it is asked again.
@@ -164,7 +164,7 @@ impl Driver {
             kind: NoteKind::Request,
             key: format!("{:016x}", rand::random::<u64>()),
             value: serde_json::to_string(&form).expect("strings and numbers always have a JSON form"),
-            lifetime: self.entries[&election].rules.timing.lease(),
+            lifetime: self.entries[&election].machine.rules().timing.lease(),
         };
         let (store, seat) = (self.store.clone(), self.seat(election));
         self.in_time(election, async move { board_of(&*store)?.put(&seat, &note).await })

@@ -156,7 +156,7 @@ impl Driver {
             if entry.call.as_ref().is_none_or(|call| call.number != number) {
                 continue;
             }
-            let attempt = entry.rules.timing.attempt();
+            let attempt = entry.machine.rules().timing.attempt();
             let time_out = self.at(self.clock.now() + attempt, Due::TimeOut((election, number)));
             let abort = self.poll(answer);
             let call = self.entries.get_mut(&election).and_then(|entry| entry.call.as_mut()).expect("looked up above");
@@ -170,7 +170,7 @@ impl Driver {
         election: ElectionId,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        let until = self.clock.now() + self.entries[&election].rules.timing.attempt();
+        let until = self.clock.now() + self.entries[&election].machine.rules().timing.attempt();
         self.before(until, "the board did not answer in time", call)
     }
 

@@ -118,7 +118,8 @@ impl Driver {
             }
         }
         let Some(entry) = self.entries.get_mut(&election) else { return };
-        entry.checking = Some(Checking { every, timeout, asked: false, late: false, timer: None, first: true });
+        let checking = Checking { every, timeout, asked: false, late: false, timer: None, first: true };
+        entry.checking = Some(Box::new(checking));
         if let Some(thread) = &self.checks {
             let _ = thread.0.send(Job::Add(election, check));
         }

@@ -154,7 +154,8 @@ impl Entry {
             Bid::Won(token) => {
                 let term = self.shared.state().term.clone().filter(|term| term.token() == token);
                 // One releasing term, shared by all who asked at the same time.
-                let term = term.map(|term| if self.rules.stands { Term::new(term) } else { Term::releasing(term) });
+                let term =
+                    term.map(|term| if self.machine.rules().stands { Term::new(term) } else { Term::releasing(term) });
                 bids.for_each(|reply| drop(reply.send(Ok(term.clone()))));
             }
             Bid::Taken => bids.for_each(|reply| drop(reply.send(Ok(None)))),

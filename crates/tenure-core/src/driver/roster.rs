@@ -22,7 +22,7 @@ const MOST: usize = 64;
 /// What this process tells of itself.
 pub(super) struct Roster {
     process: Incarnation,
-    notices: BTreeMap<SeatName, Notice>,
+    notices: BTreeMap<SeatName, Box<Notice>>,
     /// Notices that may not be as they should.
     queue: VecDeque<SeatName>,
     underway: usize,
@@ -48,7 +48,7 @@ struct Notice {
     stale: bool,
     /// Something may stand there.
     there: bool,
-    call: Option<Underway>,
+    call: Option<Box<Underway>>,
 }
 
 /// A candidate, as it tells of itself.
@@ -119,13 +119,11 @@ impl Driver {
         if self.store.board().is_none() {
             return;
         }
-        let notice = self.roster.notices.entry(seat.clone()).or_insert_with(|| Notice {
-            lease,
-            says: None,
-            stale: true,
-            there: false,
-            call: None,
-        });
+        let notice = self
+            .roster
+            .notices
+            .entry(seat.clone())
+            .or_insert_with(|| Box::new(Notice { lease, says: None, stale: true, there: false, call: None }));
         (notice.lease, notice.says, notice.stale) = (lease, Some(standing), true);
         self.roster.queue.push_back(seat.clone());
         if matches!(self.roster.attendance, Attendance::Away) {
@@ -189,7 +187,7 @@ impl Driver {
             let name = seat.clone();
             let call = self.call(NOBODY, async move { Answer::Noticed(name, tell.await) });
             if let Some(notice) = self.roster.notices.get_mut(&seat) {
-                notice.call = Some(call);
+                notice.call = Some(Box::new(call));
             }
         }
     }

@@ -155,7 +155,7 @@ Examples:
   tenure step-down --wait 30s nightly-jobs     returns once that leader has handed over
   tenure step-down nightly-jobs --to alice     returns once alice leads
 
-With --to the seat is kept for that candidate for a third of a lease after it became free. Should
+With --to the seat is kept for that candidate for two fifths of a lease after it became free. Should
 it die or fall ill in that very moment, the seat is open to all, and this says who leads instead.
 
 Exit codes:

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Score, Token};
+use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::{Answer, Pending, Underway};
@@ -36,7 +36,7 @@ pub(crate) use self::checks::Check;
 use self::checks::{CheckThread, Checking};
 use self::lanes::Lanes;
 pub(crate) use self::line::{Command, Line, Start, start};
-use self::roster::{Roster, Standing};
+use self::roster::Roster;
 use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
@@ -277,23 +277,9 @@ impl Driver {
             complaint: None,
             since_ms: None,
         };
+        self.entries.insert(election, Box::new(entry));
         if announces {
-            let (seat, lease) = (entry.shared.name.clone(), entry.shared.lease);
-            let now_ms = calls::wall_ms();
-            let standing = Standing {
-                candidate: entry.shared.candidate.clone(),
-                priority: entry.machine.rules().priority,
-                metadata: entry.machine.rules().metadata.clone(),
-                score: Score::FULL,
-                fit: true,
-                reported: Arc::default(),
-                since_ms: now_ms,
-                updated_ms: now_ms,
-            };
-            self.entries.insert(election, Box::new(entry));
-            self.announce(&seat, lease, standing);
-        } else {
-            self.entries.insert(election, Box::new(entry));
+            self.announce(election);
         }
         match check {
             Some(check) => self.start_checks(election, check),

@@ -24,6 +24,7 @@ mod run;
 pub mod span;
 mod store;
 mod term;
+pub mod url;
 
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock};

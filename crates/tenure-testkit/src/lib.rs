@@ -29,6 +29,7 @@
 //! - `laws/elections/`: one file a law, about elections over a store, through the real engine
 //! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
 //! - [`proxy`]: a network that fails on demand
+//! - [`contender`]: candidates for a store's own tests, at a desk that tells whether two ever led at once
 //! - [`fleet`]: candidates in processes of their own, killed and stopped in turns
 //! - [`figures`]: how soon a leader is followed and what many elections cost, in one frame for all stores
 //! - [`servers`]: real servers on this machine, for the tests of a store
@@ -36,6 +37,7 @@
 //! See `docs/writing-a-store.md` for a store from scratch.
 
 mod bench;
+pub mod contender;
 mod desk;
 mod failure;
 #[cfg(unix)]
@@ -55,6 +57,7 @@ mod subject;
 pub mod wrap;
 
 pub use bench::Bench;
+pub use contender::Contender;
 pub use desk::{Desk, Shift};
 pub use failure::{Failure, Verdict};
 pub use kit::{Kit, conformance};

@@ -111,6 +111,17 @@ fn memory(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
     Ok(Box::new(Memory::of_kind(kind, crate::Clock::system()).store()))
 }
 
+/// How the schemes of each store begin, built in or not, and the feature that it is.
+const STORES: &[(&str, &str)] = &[
+    ("consul", "consul"),
+    ("etcd", "etcd"),
+    ("kubernetes", "kubernetes"),
+    ("postgres", "postgres"),
+    ("redis", "redis"),
+    ("sqlite", "sqlite"),
+    ("valkey", "redis"),
+];
+
 /// Why a URL was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(String);
@@ -121,7 +132,12 @@ impl ConnectError {
         if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
             Self(format!("that is not the URL of a store: write it like memory: (known here: {known})"))
         } else {
-            Self(format!("unknown store {scheme:?}: known here are {known}; other stores are features of the crate"))
+            match STORES.iter().find(|(begins, _)| scheme.starts_with(begins)) {
+                Some((_, store)) => Self(format!(
+                    "this program was built without {store}: build it with the feature {store:?} (known here: {known})"
+                )),
+                None => Self(format!("unknown store {scheme:?}: known here are {known}")),
+            }
         }
     }
 }
@@ -145,6 +161,20 @@ mod tests {
         }
         for scheme in schemes() {
             assert!(examples().iter().any(|url| url.starts_with(scheme)), "{scheme}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_left_out_is_told_apart_from_one_that_is_unknown() {
+        for (scheme, store) in
+            [("etcds", "etcd"), ("redis+unix", "redis"), ("valkeys", "redis"), ("postgresql", "postgres")]
+        {
+            let told = ConnectError::unknown(scheme).to_string();
+            assert!(told.contains(&format!("build it with the feature {store:?}")), "{told}");
+        }
+        assert!(ConnectError::unknown("zookeeper").to_string().contains("unknown store \"zookeeper\""));
+        for scheme in schemes().iter().filter(|scheme| **scheme != "memory") {
+            assert!(STORES.iter().any(|(begins, store)| begins == scheme && store == scheme), "{scheme}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! The variables that Consul's own command and libraries go by.
 
 use crate::options::{ConsulOptions, Secret};
-use crate::url;
 
 /// Looks a variable up.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -42,7 +41,7 @@ pub(crate) fn options(lookup: Lookup<'_>) -> Result<ConsulOptions, String> {
         "" | "http" | "https" | "tcp" => {
             options.tls |= scheme == "https";
             let port = if options.tls { 8501 } else { 8500 };
-            options.addresses = vec![url::with_port(rest.trim_end_matches('/'), port).map_err(wrong)?];
+            options.addresses = vec![tenure_core::url::with_port(rest.trim_end_matches('/'), port).map_err(wrong)?];
         }
         _ => return Err(wrong(String::new())),
     }
@@ -91,9 +90,9 @@ mod tests {
             "CONSUL_NAMESPACE" => Some("team".to_owned()),
             _ => None,
         };
-        let alone = url::parse("consul:", &find).unwrap();
+        let alone = crate::url::parse("consul:", &find).unwrap();
         assert_eq!((alone.addresses[0].as_str(), alone.tls), ("elsewhere:1", true));
-        let named = url::parse("consul://:mine@here/p?namespace=other", &find).unwrap();
+        let named = crate::url::parse("consul://:mine@here/p?namespace=other", &find).unwrap();
         assert_eq!((named.addresses[0].as_str(), named.tls, named.prefix.as_str()), ("here:8500", false, "p"));
         assert_eq!((named.token, named.namespace.as_deref()), (Some("mine".into()), Some("other")));
     }

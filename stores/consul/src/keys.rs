@@ -105,18 +105,9 @@ fn escape(text: &str, kept: &[u8]) -> String {
     escaped
 }
 
-/// Takes `%41` for `A`.
+/// The other way round; `None` if it was not escaped like that.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => (digit(rest.next())? * 16 + digit(rest.next())?) as u8,
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
+    tenure_core::url::decoded(text).ok()
 }
 
 #[cfg(test)]

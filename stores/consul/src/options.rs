@@ -1,11 +1,11 @@
 //! What the store is told: where Consul is, and how to keep the seats.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::Takeover;
+pub use tenure_core::url::Secret;
 
 use crate::{environment, url};
 
@@ -164,23 +164,6 @@ impl ConsulOptions {
             return Ok(());
         };
         Err(wrong.to_owned())
-    }
-}
-
-/// A token or password. It is never printed.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(secret: &str) -> Self {
-        Self(secret.to_owned())
     }
 }
 

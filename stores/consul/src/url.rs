@@ -1,7 +1,8 @@
 //! From a URL to options.
 
+use tenure_core::url::{decoded, with_port};
+
 use crate::environment::{self, Lookup};
-use crate::keys::unescaped;
 use crate::options::{ConsulOptions, SCHEMES, Secret, TakeoverMode};
 
 const KNOWN: &str = "prefix, token, token_file, datacenter, namespace, partition, ca, ca_path, cert, key, \
@@ -89,25 +90,6 @@ fn set(options: &mut ConsulOptions, name: &str, value: String) -> Result<(), Str
         _ => return Err(format!("unknown option {name:?}: known are {KNOWN}")),
     }
     Ok(())
-}
-
-pub(crate) fn with_port(host: &str, port: u16) -> Result<String, String> {
-    let bare = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
-    let name = bare.map_or(host, |(name, _)| name);
-    let plain = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c))
-            || name.starts_with('[') && name.ends_with(']')
-    };
-    match bare {
-        _ if !plain(name) => Err("a host is written as host:port".to_owned()),
-        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        None => Ok(format!("{host}:{port}")),
-        Some(_) => Err("a host is written as host:port".to_owned()),
-    }
-}
-
-fn decoded(text: &str) -> Result<String, String> {
-    unescaped(text).ok_or_else(|| "a % in a URL is written as %25, and a URL is UTF-8".to_owned())
 }
 
 #[cfg(test)]

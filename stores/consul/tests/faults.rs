@@ -128,7 +128,7 @@ async fn a_server_that_has_forgotten_everything_is_led_with_a_higher_token() {
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &desk));
     let first = acted_above(&desk, Token::ZERO).await;
     for one in &mut candidates {
-        one.knows_a_leader().await;
+        one.knows(Token::ZERO).await;
     }
     let identity = consul.entry("tenure/identity", "Value");
     consul.restart();
@@ -152,7 +152,7 @@ async fn a_session_that_an_operator_ends_ends_the_term_at_once() {
     let mut one = stand(&consul.url(), "one", &desk);
     let first = one.leads().await;
     let mut other = stand(&consul.url(), "other", &desk);
-    other.knows_a_leader().await;
+    other.knows(Token::ZERO).await;
     let renewals = one.counter.counts().renewals;
     consul.destroy_session_of(SEAT);
     assert_eq!(one.loses().await, (first, Why::SessionOver));
@@ -170,7 +170,7 @@ async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_wa
     let first = one.leads().await;
     // This one is told otherwise, and kept from the seat by Consul all the same.
     let mut other = stand_with(&url, "other", &desk, |election| election.takeover(TakeoverOption::Instant));
-    other.knows_a_leader().await;
+    other.knows(Token::ZERO).await;
     let ended = Instant::now();
     consul.destroy_session_of(SEAT);
     assert_eq!(one.loses().await, (first, Why::SessionOver));
@@ -186,7 +186,7 @@ async fn a_seat_that_an_operator_deletes_in_mid_term_makes_no_second_leader_and_
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &desk));
     let first = acted_above(&desk, Token::ZERO).await;
     for one in &mut candidates {
-        one.knows_a_leader().await;
+        one.knows(Token::ZERO).await;
     }
     consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
     acted_above(&desk, first).await;
@@ -200,7 +200,7 @@ async fn a_snapshot_that_is_restored_makes_no_two_leaders_and_news_is_heard_on()
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &desk));
     let mut token = acted_above(&desk, Token::ZERO).await;
     for one in &mut candidates {
-        one.knows_a_leader().await;
+        one.knows(Token::ZERO).await;
     }
     let file = consul.folder().join("snapshot").display().to_string();
     consul.command(&["snapshot", "save", &file]);

@@ -1,10 +1,14 @@
 //! What the store is told: where the members are, and how to keep the seats.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+pub use tenure_core::url::Secret;
+use tenure_core::url::{decoded, with_port};
+
+/// Where members listen unless told otherwise.
+const PORT: u16 = 2379;
 
 /// Where the store keeps its seats, and how it gets there.
 ///
@@ -85,7 +89,8 @@ impl EtcdOptions {
             options.password = password.map(decoded).transpose()?.map(Secret);
         }
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        options.endpoints = hosts.split(',').map(with_port).collect::<Result<_, _>>()?;
+        let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
+        options.endpoints = hosts.split(',').map(|host| with_port(host, PORT)).collect::<Result<_, _>>()?;
         if !path.is_empty() {
             options.prefix = decoded(path)?;
         }
@@ -97,7 +102,7 @@ impl EtcdOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = if self.endpoints.is_empty() {
             "no member is named: etcd://host:port"
-        } else if self.endpoints.iter().any(|endpoint| with_port(endpoint).as_ref() != Ok(endpoint)) {
+        } else if self.endpoints.iter().any(|endpoint| with_port(endpoint, PORT).as_ref() != Ok(endpoint)) {
             "a member is written as host:port"
         } else if self.prefix.is_empty() || self.prefix.ends_with('/') {
             "a prefix is not empty, and does not end with a slash"
@@ -143,50 +148,6 @@ impl EtcdOptions {
             }
         }
         Ok(())
-    }
-}
-
-fn with_port(host: &str) -> Result<String, String> {
-    let bare = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
-    match bare {
-        _ if host.is_empty() => Ok("127.0.0.1:2379".to_owned()),
-        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        None if !host.contains(['/', ' ']) => Ok(format!("{host}:2379")),
-        _ => Err("a member is written as host:port".to_owned()),
-    }
-}
-
-/// Takes `%41` for `A`.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        bytes.push(match byte {
-            b'%' => match (digit(rest.next()), digit(rest.next())) {
-                (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err("a % in a URL is written as %25".to_owned()),
-            },
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
-}
-
-/// A password. It is never printed.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(password: &str) -> Self {
-        Self(password.to_owned())
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::{Candidate, acted_above, stand, stand_with, within};
+use support::{Contender, acted_above, stand, stand_with, within};
 use tenure_core::{Event, Fault, SeatName, Store, Swap, TakeoverOption, Token, Why, record};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
@@ -24,15 +24,15 @@ fn through(proxy: &Proxy) -> String {
 
 /// One that takes over only when a leader whose session was ended from outside must have stopped: with
 /// `takeover=instant` the two may overlap until the news has arrived, and that is said.
-fn stand_safely(url: &str, id: &str, desk: &Desk) -> Candidate {
+fn stand_safely(url: &str, id: &str, desk: &Desk) -> Contender {
     stand_with(url, id, LEASE, desk, |election| election.takeover(TakeoverOption::Safe))
 }
 
-async fn follows(candidate: &Candidate) {
+async fn follows(candidate: &Contender) {
     within("it watches", candidate.counter.wait_for(|counts| counts.watches > 0)).await;
 }
 
-async fn renews_on(candidate: &Candidate) {
+async fn renews_on(candidate: &Contender) {
     let renewals = candidate.counter.counts().renewals;
     within("it renews again", candidate.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
 }

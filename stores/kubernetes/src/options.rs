@@ -6,6 +6,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
+use tenure_core::url::decoded;
 
 use crate::faults;
 
@@ -109,23 +110,6 @@ impl KubernetesOptions {
         }
         Ok(())
     }
-}
-
-/// Takes `%41` for `A`.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        bytes.push(match byte {
-            b'%' => match (digit(rest.next()), digit(rest.next())) {
-                (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err("a % in a URL is written as %25".to_owned()),
-            },
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
 }
 
 /// Where the configuration of the client comes from.

@@ -30,7 +30,7 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
         let mut other = stand(&url(server.kubeconfig(&namespace)), "other", LEASE, &desk);
         other.knows(first).await;
         proxy.black_hole(way);
-        assert_eq!(one.loses().await, first);
+        assert_eq!(one.loses().await.0, first);
         let second = acted_above(&desk, first).await;
         proxy.pass();
         one.knows(second).await;
@@ -142,7 +142,7 @@ async fn a_token_revoked_in_mid_term_is_told_and_another_takes_over() {
     let (fault, told) = one.fails().await;
     assert_eq!(fault, Fault::Denied, "{told}");
     assert!(told.contains("does not know who we are (401)") && !told.contains(&token), "{told}");
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     acted_above(&desk, first).await;
     // Whoever is let in again by another token in the same file goes on.
     std::fs::copy(server.kubeconfig(&namespace), &kubeconfig).unwrap();
@@ -255,7 +255,7 @@ async fn a_server_that_is_killed_paused_or_cannot_write_makes_no_second_leader()
     within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
     assert_eq!(desk.sittings(), 1, "a pause cost the term");
     server.api.pause();
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     server.api.resume();
     let second = acted_above(&desk, first).await;
 

@@ -175,7 +175,7 @@ async fn a_leader_whose_lease_another_client_takes_stops_and_tokens_go_on_rising
     let first = one.leads().await;
     // It leaves our annotations as they are, so they tell of a term that is over.
     until("another client takes it", || other.update(|spec| *spec = Other::spec("pushy", 2, 1))).await;
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     let store = KubernetesStore::from_url(&other.url()).unwrap();
     let seat = store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.unwrap();
     assert_eq!(&*seat.record.holder.unwrap().id, "pushy");

@@ -1,9 +1,10 @@
 //! What the store is told: where the servers are, and how to keep the seats.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+pub use tenure_core::url::Secret;
+use tenure_core::url::{decoded, with_port};
 
 /// Where the store keeps its seats, and how it gets there.
 ///
@@ -124,6 +125,7 @@ impl RedisOptions {
             options.hosts.clear();
         } else {
             let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
             let port = if scheme.ends_with("sentinel") { 26379 } else { 6379 };
             options.hosts = hosts.split(',').map(|host| with_port(host, port)).collect::<Result<_, _>>()?;
             options.path(scheme, path)?;
@@ -194,50 +196,6 @@ impl RedisOptions {
             None => Ok(()),
             Some(_) => Err("there is too much behind the host: redis://host:port/2".to_owned()),
         }
-    }
-}
-
-fn with_port(host: &str, port: u16) -> Result<String, String> {
-    let bare = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
-    match bare {
-        _ if host.is_empty() => Ok(format!("127.0.0.1:{port}")),
-        Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        None => Ok(format!("{host}:{port}")),
-        Some(_) => Err("a host is written as host:port".to_owned()),
-    }
-}
-
-/// Takes `%41` for `A`.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        bytes.push(match byte {
-            b'%' => match (digit(rest.next()), digit(rest.next())) {
-                (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err("a % in a URL is written as %25".to_owned()),
-            },
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
-}
-
-/// A password. It is never printed.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(password: &str) -> Self {
-        Self(password.to_owned())
     }
 }
 

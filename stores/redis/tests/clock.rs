@@ -62,7 +62,7 @@ async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_befor
         within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
         proxy.black_hole(Way::Up);
         step(&redis, seconds);
-        assert_eq!(one.loses().await, first);
+        assert_eq!(one.loses().await.0, first);
         acted_above(&desk, first).await;
         desk.acts_do_not_overlap().unwrap();
     }

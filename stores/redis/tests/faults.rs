@@ -28,7 +28,7 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
         let _other = stand(&redis.url(), "other", LEASE, &desk);
         acted_above(&desk, Token::ZERO).await;
         proxy.black_hole(way);
-        assert_eq!(one.loses().await, first);
+        assert_eq!(one.loses().await.0, first);
         let second = acted_above(&desk, first).await;
         proxy.pass();
         one.event("it knows who leads now", |event| match event {
@@ -115,7 +115,7 @@ async fn a_server_that_pauses_briefly_costs_no_term_and_for_long_costs_one() {
     within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
     assert_eq!(desk.sittings(), 1, "a pause cost the term");
     redis.pause();
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     redis.resume();
     acted_above(&desk, first).await;
     desk.acts_do_not_overlap().unwrap();
@@ -150,7 +150,7 @@ async fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
     redis.kill();
     let down = Instant::now();
     redis.restart();
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     let second = acted_above(&desk, first).await;
     assert!(down.elapsed() >= LEASE, "what was lost was not waited out");
     // A server that has lost everything says how late it is, and that is above what it ever gave out.
@@ -167,7 +167,7 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
     let other = stand(&redis.url(), "other", LEASE, &desk);
     within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
     redis.ask(&["FLUSHALL"]);
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     assert!(acted_above(&desk, first).await > first);
     desk.acts_do_not_overlap().unwrap();
 }
@@ -215,7 +215,7 @@ async fn a_leader_that_has_lost_its_replicas_stops() {
     let first = one.leads().await;
     let _other = stand(&url, "other", LEASE * 2, &desk);
     replica.kill();
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     replica.restart();
     acted_above(&desk, first).await;
     desk.acts_do_not_overlap().unwrap();
@@ -253,7 +253,7 @@ async fn rights_revoked_in_mid_term_are_told_and_another_takes_over() {
     let (fault, told) = one.fails().await;
     assert_eq!(fault, Fault::Denied, "{told}");
     assert!(told.contains("does not permit this") && !told.contains("secret"), "{told}");
-    assert_eq!(one.loses().await, first);
+    assert_eq!(one.loses().await.0, first);
     acted_above(&desk, first).await;
     redis.ask(&["ACL", "SETUSER", "jobs", "+evalsha", "+eval"]);
     one.event("it is told that it works again", |event| matches!(event, Event::Recovered).then_some(())).await;

@@ -115,17 +115,27 @@ impl Roster {
 
 impl Driver {
     /// Begins to tell of a candidate.
-    pub(super) fn announce(&mut self, seat: &SeatName, lease: Duration, standing: Standing) {
-        if self.store.board().is_none() {
-            return;
-        }
+    pub(super) fn announce(&mut self, election: ElectionId) {
+        let Some(entry) = self.entries.get(&election).filter(|_| self.store.board().is_some()) else { return };
+        let (seat, lease, rules, now_ms) =
+            (entry.shared.name.clone(), entry.shared.lease, entry.machine.rules(), wall_ms());
+        let standing = Standing {
+            candidate: entry.shared.candidate.clone(),
+            priority: rules.priority,
+            metadata: rules.metadata.clone(),
+            score: Score::FULL,
+            fit: true,
+            reported: Arc::default(),
+            since_ms: now_ms,
+            updated_ms: now_ms,
+        };
         let notice = self
             .roster
             .notices
             .entry(seat.clone())
             .or_insert_with(|| Box::new(Notice { lease, says: None, stale: true, there: false, call: None }));
         (notice.lease, notice.says, notice.stale) = (lease, Some(standing), true);
-        self.roster.queue.push_back(seat.clone());
+        self.roster.queue.push_back(seat);
         if matches!(self.roster.attendance, Attendance::Away) {
             self.roster.attendance = Attendance::Asking;
             self.attend();

@@ -1,127 +1,22 @@
 //! Candidates at one desk, whose work tells whether two ever led at once.
 
-#![allow(dead_code, reason = "each test program uses some of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses some of it")]
 
 pub(crate) mod gate;
 
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::{Election, Elections, Event, Events, Fault, StoreError, Token};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::Desk;
-use tenure_testkit::wrap::{Counter, Counting};
-
-/// How long to wait for what must happen: only a broken test takes it all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};
 
 /// The URL of a store by way of a kubeconfig file.
 pub(crate) fn url(kubeconfig: impl AsRef<Path>) -> String {
     format!("kubernetes:?kubeconfig={}", kubeconfig.as_ref().display())
 }
 
-/// A candidate that works at the desk whenever it leads, as if in a process of its own.
-pub(crate) struct Candidate {
-    pub(crate) election: Election,
-    pub(crate) elections: Elections,
-    pub(crate) events: Events,
-    pub(crate) counter: Counter,
-}
-
 /// A candidate for the one seat of a test.
-pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Candidate {
-    let (store, counter) = Counting::new(KubernetesStore::from_url(url).unwrap());
-    let elections = Elections::new(store);
-    let election = elections.election("jobs").candidate(id).lease(lease).start().unwrap();
-    let events = election.events();
-    let (working, desk) = (election.clone(), desk.clone());
-    tokio::spawn(async move {
-        while let Ok(term) = working.elected().await {
-            let _ = working.run_if_leader(async |term| desk.work(term).await).await;
-            term.ended().await;
-        }
-    });
-    Candidate { election, elections, events, counter }
-}
-
-impl Candidate {
-    /// Waits for an event.
-    pub(crate) async fn event<T>(&mut self, what: &str, mut is_it: impl FnMut(&Event) -> Option<T>) -> T {
-        within(what, async {
-            loop {
-                let event = self.events.next().await.unwrap_or_else(|| panic!("the events ended before this: {what}"));
-                if let Some(found) = is_it(&event) {
-                    return found;
-                }
-            }
-        })
-        .await
-    }
-
-    pub(crate) async fn leads(&mut self) -> Token {
-        self.event("it leads", |event| match event {
-            Event::BecameLeader { term } => Some(term.token()),
-            _ => None,
-        })
-        .await
-    }
-
-    pub(crate) async fn loses(&mut self) -> Token {
-        self.event("it loses its term", |event| match event {
-            Event::LostLeadership { token, .. } => Some(*token),
-            _ => None,
-        })
-        .await
-    }
-
-    /// Waits until it knows of a leader with this token or a later one.
-    pub(crate) async fn knows(&mut self, token: Token) {
-        self.event("it knows who leads", |event| match event {
-            Event::LeaderChanged { leader: Some(leader) } if leader.token >= token => Some(()),
-            _ => None,
-        })
-        .await;
-    }
-
-    /// Waits for an error, and returns how it was told.
-    pub(crate) async fn fails(&mut self) -> (Fault, String) {
-        self.event("an error", |event| match event {
-            Event::Error { error } => Some((error.fault(), told(error))),
-            _ => None,
-        })
-        .await
-    }
-
-    pub(crate) async fn recovers(&mut self) {
-        self.event("it works again", |event| matches!(event, Event::Recovered).then_some(())).await;
-    }
-}
-
-/// An error and what caused it, as people get to see it.
-pub(crate) fn told(error: &StoreError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
-}
-
-pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))
-}
-
-pub(crate) async fn acted_above(desk: &Desk, token: Token) -> Token {
-    within("somebody works in a later term", desk.acted_above(token)).await
-}
-
-/// Asks again and again until the answer is yes.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    within(what, async {
-        while !is_so() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Contender {
+    Contender::stand(KubernetesStore::from_url(url).unwrap(), id, desk, |election| election.lease(lease))
 }

@@ -3,6 +3,9 @@
 //! Each is applied to a copy of the sources, built, and held to its law on one kind of memory. That
 //! must fail in the law's own words: a build that fails, or a run that hangs, does not count. While
 //! one is being run the next is built.
+//!
+//! A law that catches its mutant only mostly is a law that can pass by luck:
+//! `TENURE_TEST_MUTANT_RUNS=20` holds each to it that often, and every time must fail.
 
 mod mutants;
 
@@ -40,7 +43,9 @@ fn catch_all() -> Result<(), String> {
     let outcomes = runs.into_iter().map(|run| run.join().unwrap_or_else(|_| Err("its run panicked".to_owned())));
     let (caught, missed): (Vec<_>, Vec<_>) = outcomes.partition(Result::is_ok);
     caught.iter().flatten().for_each(|said| println!("caught: {said}"));
-    println!("mutants: {} caught, {} missed", caught.len(), missed.len());
+    let names: String =
+        missed.iter().flat_map(|said| said.as_ref().err()?.lines().next()).map(|said| format!("; {said}")).collect();
+    println!("mutants: {} caught, {} missed{names}", caught.len(), missed.len());
     if missed.is_empty() {
         Ok(())
     } else {
@@ -124,11 +129,18 @@ fn build(copy: &Path, target: &Path, program: &Path) -> Result<PathBuf, String> 
     Ok(program.to_owned())
 }
 
-/// Holds a mutant to its law, which must fail, and returns in which words.
+/// Holds a mutant to its law as often as was asked for, which must fail, and returns in which words.
 fn run(mutant: &Mutant, program: &Path) -> Result<String, String> {
+    let times = std::env::var("TENURE_TEST_MUTANT_RUNS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    let outcome = (1..times).try_for_each(|_| run_once(mutant, program).map(drop));
+    let outcome = outcome.and_then(|()| run_once(mutant, program));
+    let _ = fs::remove_file(program);
+    outcome
+}
+
+fn run_once(mutant: &Mutant, program: &Path) -> Result<String, String> {
     let trial = format!("{}::{}", mutant.on, mutant.caught_by);
     let output = run_in_time(Command::new(program).args(["--exact", &trial]).env("TENURE_TEST_PATIENCE", "4"));
-    let _ = fs::remove_file(program);
     let output = output.map_err(|error| format!("{}: {error}", mutant.name))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let failure = said.split_once(&format!("---- {trial} ----\n")).and_then(|(_, rest)| rest.lines().next());

@@ -8,11 +8,13 @@ use tenure_core::Event;
 
 use crate::failure::ensure;
 use crate::law::Need;
+use crate::wrap::Traffic;
 use crate::{Bench, Desk, Standing, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[Need::Board];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
+    the_seat_names_the_heir(&bench).await?;
     let seat = bench.seat("transfer");
     let desk = Desk::new();
     // A long lease, so that others leave the seat alone for longer than any machine is busy.
@@ -47,6 +49,27 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let words = refused(&third.election.candidate().id).await;
     ensure!(words.contains("not well"), "handing over to an unhealthy candidate is answered: {words}");
     Ok(())
+}
+
+/// What keeps others back is in the seat itself. That is looked at while the heir cannot bid, for an heir
+/// that is not named may still be the first to come.
+async fn the_seat_names_the_heir(bench: &Bench) -> Verdict {
+    let seat = bench.seat("heir");
+    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
+    let one = stand("one")?;
+    bench.elected(&one).await?;
+    let heir = stand("heir")?;
+    bench.until("that two are listed", || async { Ok(one.election.candidates().await?.len() == 2) }).await?;
+    heir.wire.set_writes(Traffic::Refuse);
+    bench.within("an answer to a transfer", one.election.transfer_to("heir")).await??;
+    let store = bench.connect();
+    bench
+        .until("that the seat is given up", || async { Ok(bench.read(&store, &seat).await?.record.holder.is_none()) })
+        .await?;
+    let named = bench.read(&store, &seat).await?.record.heir;
+    ensure!(named.is_some(), "the seat was given up to a named candidate, and names nobody");
+    heir.wire.set_writes(Traffic::Pass);
+    bench.elected(&heir).await.map(drop)
 }
 
 /// Which of them leads.

@@ -16,6 +16,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("twins");
     let desk = Desk::new();
     let twins = [bench.stand(&seat, "twin")?, bench.stand(&seat, "twin")?];
+    // Mistaken for each other they lead both, or by turns if they are lucky; so this is looked at first.
+    let [one, other] = twins.each_ref().map(|twin| twin.election.candidate().incarnation);
+    ensure!(one != other, "two processes with the same id are the same candidate");
     for twin in &twins {
         twin.works_at(&desk);
     }

@@ -124,7 +124,7 @@ pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
     let millis = millis(lease);
     let seconds = lease.as_nanos().div_ceil(1_000_000_000).clamp(1, 32_767);
     let mut settings = format!(
-        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0; SET jit = off;
+        "SET statement_timeout = {millis}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = 0; {PLANS}
          SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;",
         // A row that somebody else has locked must not hold up the heartbeat.
         millis.div_ceil(10)
@@ -141,6 +141,10 @@ pub(crate) fn session_settings(version: i32, lease: Duration) -> String {
     }
     settings
 }
+
+/// Rows are found by their names: a plan that was made while the tables were small stays for long. So it can be
+/// made once, and not again for every call, as that takes longer than the call; and so does compiling one.
+pub(crate) const PLANS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off;";
 
 /// After how long the server is to end a session that holds seats, if it can.
 pub(crate) fn idle_session_timeout(version: i32, lease: Duration) -> Option<String> {

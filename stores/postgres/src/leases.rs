@@ -9,7 +9,7 @@ use tenure_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::bells::Bell;
+use crate::bells;
 use crate::gather::{self, Call, Gather};
 use crate::link::Link;
 use crate::lone::{self, Param};
@@ -308,6 +308,6 @@ pub(crate) async fn renew(
 }
 
 pub(crate) async fn forget(link: &Arc<Link>, seat: &SeatName) -> Result<(), StoreError> {
-    let params = vec![Param::Text(seat.as_str().to_owned()), Param::Text(Bell::Holder.payload(seat))];
+    let params = vec![Param::Text(seat.as_str().to_owned()), Param::Text(bells::removed(seat))];
     lone::ask(link, &link.server.seats.forget, params).await.map(drop)
 }

@@ -21,8 +21,6 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    /// Told to whoever watches over a connection that is no longer used.
-    retired: watch::Sender<u64>,
     dialing: Option<Dialing>,
 }
 
@@ -39,8 +37,8 @@ type Outcome = Result<Arc<Link>, Arc<StoreError>>;
 const STALE: Duration = Duration::from_secs(5);
 
 impl Line {
-    pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
-        Self { dialer, bells: Arc::default(), state: Mutex::default() }
+    pub(crate) fn new(dialer: Arc<Dialer>, bells: Arc<Bells>) -> Self {
+        Self { dialer, bells, state: Mutex::default() }
     }
 
     /// A connection to ask over.
@@ -52,7 +50,8 @@ impl Line {
                     return Ok(link.clone());
                 }
                 state.link = None;
-                state.retired.send_modify(|count| *count += 1);
+                // What is pushed over it is not heard any more.
+                self.bells.ring_all();
             }
             match &state.dialing {
                 Some(dialing) if dialing.goes_on() => dialing.outcome.clone(),
@@ -85,33 +84,12 @@ impl Line {
         }
     }
 
-    /// Resolves once this connection is closed or no longer used: what is pushed over it is not heard
-    /// any more.
-    pub(crate) fn ended(&self, link: &Arc<Link>) -> impl Future<Output = ()> + Send + 'static {
-        let (mut retired, is_current) = {
-            let state = self.lock();
-            let is_current = state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link));
-            let mut retired = state.retired.subscribe();
-            retired.mark_unchanged();
-            (retired, is_current)
-        };
-        let closed = link.closed();
-        async move {
-            if is_current {
-                tokio::select! {
-                    () = closed => {}
-                    _ = retired.changed() => {}
-                }
-            }
-        }
-    }
-
     fn dial(&self) -> Dialing {
         let (tell, outcome) = watch::channel(None);
         let (dialer, bells) = (self.dialer.clone(), self.bells.clone());
         tokio::spawn(async move {
             let opened = tokio::select! {
-                opened = dialer.dial(Some(bells)) => opened,
+                opened = dialer.dial(Some(bells.clone())) => opened,
                 // The store itself is gone.
                 () = tell.closed() => return,
             };
@@ -120,7 +98,12 @@ impl Line {
             {
                 tracing::info!("there is a pooler before PostgreSQL: changes are looked for, not listened to");
             }
+            let closed = opened.as_ref().ok().map(Link::closed);
             let _ = tell.send(Some(opened.map(Arc::new).map_err(Arc::new)));
+            if let Some(closed) = closed {
+                closed.await;
+                bells.ring_all();
+            }
         });
         Dialing { began: Instant::now(), outcome }
     }

@@ -16,7 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::bells::Bells;
 use crate::dial::{self, Target};
 use crate::gather::{self, Call, Gather};
-use crate::hello::{self, Server};
+use crate::hello::{self, PLANS, Server};
 use crate::options::{Mode, PostgresOptions, SslMode};
 use crate::{board, faults, leases, locks, lone, schema, tls};
 
@@ -92,12 +92,7 @@ impl Dialer {
             let channel = schema::quoted(&schema::channel(&self.schema));
             // A row that somebody else has locked holds up one call, not all that come behind it; and what
             // nobody waits for any more does not stay on the server.
-            // Rows are found by their names: a plan that was made while the tables were small stays for long.
-            // Compiling one takes longer than all that it is used for.
-            let settings = format!(
-                "SET lock_timeout = 500; SET statement_timeout = 10000; SET enable_seqscan = off; SET jit = off; \
-                 LISTEN {channel}"
-            );
+            let settings = format!("SET lock_timeout = 500; SET statement_timeout = 10000; {PLANS} LISTEN {channel}");
             client.batch_execute(&settings).await.map_err(faults::of_statement)?;
         }
         Ok(Link {
@@ -108,6 +103,7 @@ impl Dialer {
             sessions: self.options.mode == Mode::Session,
             gathers: Gathers::default(),
             doubted: AtomicBool::new(false),
+            is_warm: AtomicBool::new(false),
             quiet_since: Mutex::default(),
             driver: guard,
             prepared: Mutex::default(),
@@ -146,6 +142,7 @@ pub(crate) struct Link {
     pub(crate) gathers: Gathers,
     /// Calls were given up one after the other, and nothing was heard meanwhile.
     doubted: AtomicBool,
+    is_warm: AtomicBool,
     /// Since when there are calls, and nothing is heard.
     quiet_since: Mutex<Option<Instant>>,
     driver: Ending,
@@ -180,6 +177,15 @@ impl Link {
         let answer = gather::call(self, call).await;
         std::mem::forget(doubt);
         answer
+    }
+
+    /// Has the server get to know the statement of a bid, once, before there is one to make: that takes several
+    /// times as long as the bid itself.
+    pub(crate) fn warm_up(self: &Arc<Self>) {
+        if !self.sessions && !self.server.pooled && !self.is_warm.swap(true, Ordering::Relaxed) {
+            let link = self.clone();
+            tokio::spawn(async move { tokio::time::timeout(CONNECT_WITHIN, leases::Update::run(&link, &[])).await });
+        }
     }
 
     /// Runs one statement on a session of our own and waits for its rows. If this is dropped before that, and

@@ -119,7 +119,7 @@ impl Statements {
             )),
             // `IS TRUE` has the locks looked up in a hash, where a join may compare each with every row.
             heartbeat: fill(
-                "SELECT seat.name, seat.version FROM {schema}.seats AS seat WHERE seat.session = $1 \
+                "SELECT array_agg(seat.version) FROM {schema}.seats AS seat WHERE seat.session = $1 \
                  AND (seat.lock_id IN (SELECT held.classid::int8 << 32 | held.objid::int8 FROM pg_locks AS held \
                  WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
                  AND held.pid = pg_backend_pid() \
@@ -185,7 +185,7 @@ const DURABLE: &str = "CASE current_setting('synchronous_commit') WHEN 'off' \
 
 /// The versions of those that were written; whoever listens is told.
 const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), count(told), min(durable) \
-     FROM (SELECT version, pg_notify('{channel}', 'h' || name)::text AS told, {durable} AS durable FROM done OFFSET 0) AS told";
+     FROM (SELECT version, pg_notify('{channel}', 'w' || version || name)::text AS told, {durable} AS durable FROM done OFFSET 0) AS told";
 
 /// The two halves of a session's number, each a positive one of 31 bits.
 const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 2147483647)::int4";
@@ -201,9 +201,8 @@ const UNLOCK: &str = "SELECT (SELECT identity FROM life), array_agg(version) FIL
      THEN set_config('idle_session_timeout', $8, false) END \
      FROM (SELECT version, session, written, {durable} AS durable, \
      CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE to_lock END THEN pg_advisory_unlock(key) END AS unlocked, \
-     CASE WHEN written THEN pg_notify('{channel}', 'h' || name)::text END AS told \
-     FROM (SELECT lock.*, done.version IS NOT NULL AS written FROM lock LEFT JOIN done ON done.version = lock.version \
-     OFFSET 0) AS outcome OFFSET 0) AS outcome";
+     CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS told \
+     FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
 /// What a version means to us.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,6 +224,11 @@ impl Mark {
             Some(session) => Some(session.parse().ok()?),
         };
         Some(Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session })
+    }
+
+    /// The nonce as a number, as those have it that we have written.
+    pub(crate) fn number(&self) -> Option<u64> {
+        u64::from_str_radix(&self.nonce, 16).ok()
     }
 
     pub(crate) fn version(&self) -> Version {

@@ -12,6 +12,7 @@ use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap};
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::gather::Call;
 use crate::leases::Write;
 use crate::link::{Dialer, Link};
 use crate::locks::{self, Locked, LockedInsert, LockedUpdate};
@@ -34,7 +35,7 @@ pub(crate) struct Session {
 struct Hold {
     locked: bool,
     /// The write that the row stands as.
-    nonce: String,
+    nonce: u64,
     won: Moment,
 }
 
@@ -49,8 +50,8 @@ type Answered = Result<Arc<Beat>, Arc<StoreError>>;
 /// A heartbeat that was answered.
 struct Beat {
     sent: Moment,
-    /// The seats, with the versions of their rows, whose locks this very session was seen to hold.
-    held: HashMap<String, String>,
+    /// The writes, in order, that the rows stand as whose locks this very session was seen to hold.
+    held: Vec<u64>,
 }
 
 impl Session {
@@ -70,6 +71,12 @@ impl Session {
             return Err(StoreError::refused("another session has the same number: trying another one"));
         }
         Ok(Self { id, lease, clock, link, seats: Mutex::default(), beats: Mutex::default() })
+    }
+
+    /// Has the server get to know the statement of a bid before there is one to make: that takes several
+    /// times as long as the bid itself.
+    pub(crate) async fn warm_up(&self) {
+        let _ = self.bounded(async { LockedUpdate::run(&self.link, &[]).await.map_err(faults::of_statement) }).await;
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -135,7 +142,7 @@ impl Session {
         let Some(identity) = written.await? else { return Ok(Swap::Lost) };
         hold.locked = session.is_some();
         hold.won = self.clock.now();
-        hold.nonce.clone_from(&nonce);
+        hold.nonce = next.nonce;
         if session.is_none() {
             lock(&self.seats).retain(|name, other| name != seat || Arc::strong_count(other) > 2);
         }
@@ -146,21 +153,22 @@ impl Session {
     /// Keeps a seat by the heartbeat that all seats share.
     pub(crate) async fn renew(self: &Arc<Self>, seat: &SeatName, held: &Mark, key: i64) -> Result<Swap, StoreError> {
         let known = lock(&self.seats).get(seat).cloned();
-        let Some(known) = known else { return Ok(Swap::Lost) };
+        let (Some(known), Some(nonce)) = (known, held.number()) else { return Ok(Swap::Lost) };
         loop {
             let (locked, is_it, won) = {
                 let hold = known.lock().await;
-                (hold.locked, hold.nonce == held.nonce, hold.won)
+                (hold.locked, hold.nonce == nonce, hold.won)
             };
             if !locked || !is_it {
                 return Ok(Swap::Lost);
             }
             let beat = self.beat(won).await?;
-            if beat.held.get(seat.as_str()) == Some(&held.nonce) {
+            // No two writes have the same nonce, so it is of this seat.
+            if beat.held.binary_search(&nonce).is_ok() {
                 return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {
-                self.give_back_later(seat.clone(), held.nonce.clone(), key);
+                self.give_back_later(seat.clone(), nonce, key);
                 return Ok(Swap::Lost);
             }
         }
@@ -168,7 +176,7 @@ impl Session {
 
     /// Somebody has removed the row. The lock protects whatever its leader still does; it is given back
     /// when that must be over.
-    fn give_back_later(self: &Arc<Self>, seat: SeatName, nonce: String, key: i64) {
+    fn give_back_later(self: &Arc<Self>, seat: SeatName, nonce: u64, key: i64) {
         let session = Arc::downgrade(self);
         let lease = self.lease;
         tokio::spawn(async move {
@@ -223,7 +231,10 @@ impl Session {
     async fn ask(&self) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
         let rows = self.bounded(self.link.query(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)])).await?;
-        Ok(Beat { sent, held: rows.iter().map(|row| (row.get(0), row.get(1))).collect() })
+        let versions: Vec<&str> = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+        let mut held: Vec<u64> = versions.iter().filter_map(|version| u64::from_str_radix(version, 16).ok()).collect();
+        held.sort_unstable();
+        Ok(Beat { sent, held })
     }
 
     /// Waits for a statement to end, which is the session's end, too, if it takes a lease.

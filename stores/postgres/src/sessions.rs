@@ -1,11 +1,12 @@
 //! `mode=session`: seats that are held by the locks of a session, and freed with it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tenure_core::{Clock, Life, Record, SeatName, StoreError, Swap, Version};
 
+use crate::bells::Bells;
 use crate::faults;
 use crate::leases::{self, Glance, Reader};
 use crate::link::{Dialer, Link};
@@ -15,8 +16,14 @@ use crate::session::Session;
 
 /// The sessions of a store: one for each lease, as the server is told how long to wait for us.
 pub(crate) struct Sessions {
-    dialer: Arc<Dialer>,
     lock_id: Option<i64>,
+    pool: Arc<Pool>,
+}
+
+/// What outlives a call.
+struct Pool {
+    dialer: Arc<Dialer>,
+    bells: Arc<Bells>,
     state: Mutex<State>,
 }
 
@@ -26,11 +33,13 @@ struct State {
     live: HashMap<i64, Arc<Session>>,
     /// All that we have ever had.
     own: HashSet<i64>,
+    /// The leases for which a session is kept ready.
+    ready: HashSet<Duration>,
 }
 
 impl Sessions {
-    pub(crate) fn new(dialer: Arc<Dialer>, lock_id: Option<i64>) -> Self {
-        Self { dialer, lock_id, state: Mutex::default() }
+    pub(crate) fn new(dialer: Arc<Dialer>, bells: Arc<Bells>, lock_id: Option<i64>) -> Self {
+        Self { lock_id, pool: Arc::new(Pool { dialer, bells, state: Mutex::default() }) }
     }
 
     fn key(&self, seat: &SeatName) -> i64 {
@@ -39,12 +48,12 @@ impl Sessions {
 
     /// Whether a session is one of ours, alive or not.
     pub(crate) fn is_own(&self, session: i64) -> bool {
-        self.lock().own.contains(&session)
+        self.pool.lock().own.contains(&session)
     }
 
     /// One of our own sessions, if it lives.
     pub(crate) fn alive(&self, session: i64) -> Option<Arc<Session>> {
-        self.lock().live.get(&session).filter(|session| !session.is_over()).cloned()
+        self.pool.lock().live.get(&session).filter(|session| !session.is_over()).cloned()
     }
 
     pub(crate) async fn read(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
@@ -87,7 +96,7 @@ impl Sessions {
         let holder = expected.as_ref().and_then(|mark| mark.session).and_then(|session| self.alive(session));
         let session = match holder {
             Some(session) => session,
-            None => self.session(next.lease, clock).await?,
+            None => self.pool.session(next.lease, clock).await?,
         };
         if self.lock_id.is_some() && session.is_shared(seat) {
             return Err(StoreError::denied(
@@ -105,29 +114,58 @@ impl Sessions {
         }
     }
 
-    /// Has a session ready for a bid on a seat that another holds, so that nothing is to be opened when it
-    /// is free. Its lease is a guess: that of the holder. Never resolves.
-    pub(crate) async fn keep_ready(&self, lease: Duration, clock: Clock) {
-        loop {
-            if let Ok(session) = self.session(lease, clock.clone()).await {
-                let over = session.over();
-                drop(session);
-                over.await;
-            }
-            tokio::time::sleep(lease).await;
+    /// Has a session ready for bids on seats that others hold, so that nothing is to be opened when one is
+    /// free. Its lease is a guess: that of the holder.
+    pub(crate) fn keep_ready(&self, lease: Duration, clock: Clock) {
+        if self.pool.lock().ready.insert(lease) {
+            tokio::spawn(keep_ready(Arc::downgrade(&self.pool), lease, clock));
         }
     }
+}
 
+/// Returns when nobody follows any more.
+async fn keep_ready(pool: Weak<Pool>, lease: Duration, clock: Clock) {
+    loop {
+        let Some(here) = pool.upgrade() else { return };
+        let opened = here.session(lease, clock.clone()).await;
+        drop(here);
+        if let Ok(session) = opened {
+            session.warm_up().await;
+            let over = session.over();
+            drop(session);
+            over.await;
+        }
+        tokio::time::sleep(lease).await;
+        let Some(here) = pool.upgrade() else { return };
+        let mut state = here.lock();
+        if !here.bells.mind_any(|session| !state.own.contains(&session)) {
+            state.ready.remove(&lease);
+            return;
+        }
+    }
+}
+
+impl Pool {
     /// The session for this lease, opened if need be. That goes on when the call is given up.
     async fn session(&self, lease: Duration, clock: Clock) -> Result<Arc<Session>, StoreError> {
         let slot = self.lock().by_lease.entry(lease).or_default().clone();
-        let dialer = self.dialer.clone();
+        if let Some(session) = slot.try_lock().ok().and_then(|slot| slot.clone()).filter(|session| !session.is_over())
+            && self.lock().live.contains_key(&session.id)
+        {
+            return Ok(session);
+        }
+        let (dialer, bells) = (self.dialer.clone(), self.bells.clone());
         let task = tokio::spawn(async move {
             let mut slot = slot.lock().await;
             if let Some(session) = slot.as_ref().filter(|session| !session.is_over()) {
                 return Ok(session.clone());
             }
             let session = Arc::new(Session::open(&dialer, lease, clock).await?);
+            let (id, over) = (session.id, session.over());
+            tokio::spawn(async move {
+                over.await;
+                bells.ring_session(id);
+            });
             *slot = Some(session.clone());
             Ok(session)
         });

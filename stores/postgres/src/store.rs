@@ -3,14 +3,14 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::select_all;
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises,
-    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
+    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
+use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 
-use crate::bells::Bell;
+use crate::bells::{Bells, Watch};
 use crate::board;
 use crate::leases::{self, Glance, Reader};
 use crate::line::Line;
@@ -25,6 +25,7 @@ pub struct PostgresStore {
     line: Line,
     /// Only in `mode=session`.
     sessions: Option<SessionMode>,
+    looks: Semaphore,
     clock: OnceLock<Clock>,
     schema: String,
 }
@@ -65,11 +66,13 @@ impl PostgresStore {
     fn made(config: Config, options: PostgresOptions) -> Self {
         let (mode, lock_id, schema) = (options.mode, options.lock_id, options.schema().to_owned());
         let dialer = Arc::new(Dialer::new(config, options));
+        let bells = Arc::new(Bells::default());
         let sessions = (mode == Mode::Session).then(|| SessionMode {
-            sessions: Sessions::new(dialer.clone(), lock_id),
-            waiting: Waiting::new(dialer.clone()),
+            sessions: Sessions::new(dialer.clone(), bells.clone(), lock_id),
+            waiting: Waiting::new(dialer.clone(), bells.clone()),
         });
-        Self { line: Line::new(dialer), sessions, clock: OnceLock::new(), schema }
+        let looks = Semaphore::new(LOOKS);
+        Self { line: Line::new(dialer, bells), sessions, looks, clock: OnceLock::new(), schema }
     }
 
     fn clock(&self) -> Clock {
@@ -83,75 +86,90 @@ impl PostgresStore {
         }
     }
 
-    /// What there is to tell a watcher now; otherwise the connection that tells, and whose session holds
-    /// the seat.
-    async fn look(&self, seat: &SeatName, seen: &Seen) -> Result<Option<(Arc<Link>, Option<i64>)>, StoreError> {
-        let link = self.line.link().await?;
-        let Glance { reading, session, requested } = self.glance(&link, seat, Reader::Watch).await?;
+    /// Resolves when there is something new to see.
+    async fn news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) {
+        loop {
+            let look = async {
+                let _turn = self.looks.acquire().await;
+                // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
+                Box::pin(self.look(watch, seat, seen)).await
+            };
+            let looked = tokio::select! {
+                biased;
+                () = watch.told() => return,
+                looked = look => looked,
+            };
+            let pause = match looked {
+                Looked::News => return,
+                Looked::Quiet => return watch.told().await,
+                Looked::Deaf(pause) | Looked::Failed(pause) => Box::pin(tokio::time::sleep(pause)),
+            };
+            tokio::select! {
+                () = watch.told() => return,
+                () = pause => {}
+            }
+            if matches!(looked, Looked::Failed(_)) {
+                return;
+            }
+        }
+    }
+
+    async fn look(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
+        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+        let looked = async {
+            let link = self.line.link().await?;
+            let glance = self.glance(&link, seat, Reader::Watch).await?;
+            Ok::<_, StoreError>((link, glance))
+        };
+        let Ok((link, Glance { reading, session, requested })) = looked.await else {
+            return Looked::Failed(lease / 3);
+        };
         let is_over =
             |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
         let news = seen.differs_from(reading.seat.as_ref())
             || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
             || (seen.requests && requested);
-        Ok((!news).then_some((link, session)))
+        if news {
+            return Looked::News;
+        }
+        if link.server.pooled {
+            return Looked::Deaf(lease / 3);
+        }
+        link.warm_up();
+        if let (Some(mode), Some(holder)) = (&self.sessions, session)
+            && !mode.sessions.is_own(holder)
+        {
+            // Minded first, then waited for: an end in between is told.
+            watch.mind(holder);
+            mode.waiting.wait_for(holder, lease / 3);
+            mode.sessions.keep_ready(lease, self.clock());
+        }
+        Looked::Quiet
     }
 
-    /// Resolves when the one of our own sessions is over that a seat was seen to be held on.
-    async fn session_over(&self, seen: &Seen) {
-        let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
-        match (&self.sessions, session) {
-            (Some(mode), Some(session)) if mode.sessions.is_own(session) => {
-                if let Some(session) = mode.sessions.alive(session) {
-                    let over = session.over();
-                    drop(session);
-                    over.await;
-                }
-            }
-            _ => std::future::pending().await,
-        }
+    fn is_own(&self, session: i64) -> bool {
+        self.sessions.as_ref().is_some_and(|mode| mode.sessions.is_own(session))
     }
 
-    async fn news(&self, seat: &SeatName, seen: &Seen) {
-        let mut waits: Vec<BoxFuture<'_, ()>> = Vec::new();
-        // Listened for first, then looked: what changes in between is heard.
-        let bells = [Some(Bell::Holder), seen.requests.then_some(Bell::Requests)];
-        for bell in bells.into_iter().flatten() {
-            let told = self.line.bells.listen(seat, bell);
-            waits.push(Box::pin(told.notified_owned()));
-        }
-        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        let looked = loop {
-            match self.look(seat, seen).await {
-                Ok(Some((link, _))) if link.server.pooled => {
-                    // What cannot be heard must be looked for.
-                    tokio::select! {
-                        () = self.line.ended(&link) => return,
-                        () = tokio::time::sleep(lease / 3) => {}
-                    }
-                }
-                looked => break looked,
-            }
-        };
-        match looked {
-            Ok(None) => return,
-            Ok(Some((link, holder))) => {
-                waits.push(Box::pin(self.line.ended(&link)));
-                if let (Some(mode), Some(holder)) = (&self.sessions, holder)
-                    && !mode.sessions.is_own(holder)
-                {
-                    waits.push(Box::pin(async move {
-                        if !mode.waiting.wait_for(holder).await {
-                            tokio::time::sleep(lease / 3).await;
-                        }
-                    }));
-                    waits.push(Box::pin(mode.sessions.keep_ready(lease, self.clock())));
-                }
-            }
-            Err(_) => waits.push(Box::pin(tokio::time::sleep(lease / 3))),
-        }
-        select_all(waits).await;
+    /// Whether a session of our own is over.
+    fn is_over(&self, session: Option<i64>) -> bool {
+        let Some((mode, session)) = self.sessions.as_ref().zip(session) else { return false };
+        self.is_own(session) && mode.sessions.alive(session).is_none()
     }
 }
+
+/// What a watcher has found when it looked.
+enum Looked {
+    News,
+    /// Nothing; it will be told.
+    Quiet,
+    /// Nothing; what cannot be heard must be looked for, after so long.
+    Deaf(Duration),
+    Failed(Duration),
+}
+
+/// So many watchers look at once: ten thousand may begin to watch together, and looking takes room.
+const LOOKS: usize = 512;
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -222,11 +240,17 @@ impl Store for PostgresStore {
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        tokio::select! {
-            biased;
-            () = self.session_over(seen) => Change::SessionOver,
-            () = self.news(seat, seen) => Change::Look,
+        let mark = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version));
+        let (nonce, session) = (mark.as_ref().and_then(Mark::number), mark.and_then(|mark| mark.session));
+        // Listened for first, then looked: what changes in between is heard.
+        let watch = self.line.bells.watch(seat, nonce, seen.requests);
+        if let Some(session) = session.filter(|session| self.is_own(*session)) {
+            watch.mind(session);
         }
+        if !self.is_over(session) {
+            self.news(&watch, seat, seen).await;
+        }
+        if self.is_over(session) { Change::SessionOver } else { Change::Look }
     }
 
     fn board(&self) -> Option<&dyn DynBoard> {

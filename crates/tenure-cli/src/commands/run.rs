@@ -74,8 +74,11 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         args,
     };
     let leave = runner.run().await?;
-    // Whatever is left of the candidacy ends in good order; the guard ends with this process.
+    // Whatever is left of the candidacy ends in good order.
     runner.part().await;
+    // So does the guard: whoever waits for this process finds nothing left of it. And what the store has open
+    // is closed after that: servers are busy with it for a while, and the next leader is just asking them.
+    runner.keeper.part(PARTING).await;
     leave.into_code()
 }
 
@@ -298,6 +301,9 @@ async fn next(events: &mut Events) -> Event {
         None => std::future::pending().await,
     }
 }
+
+/// How long a guard may take to leave. It ends with this process in any case.
+const PARTING: Duration = Duration::from_millis(200);
 
 /// So many guards are started in the life of one `tenure run`: killing them is not for every day.
 const MOST_GUARDS: u32 = 100;

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::Shutdown;
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -169,6 +170,14 @@ impl Keeper {
                     self.inbox.push_back(news);
                 }
             }
+        }
+    }
+
+    /// Lets go of the guard, and returns when it has left, or has not within so long: one that somebody has
+    /// stopped leaves when it goes on.
+    pub(crate) async fn part(&mut self, within: Duration) {
+        if rustix::net::shutdown(self.line.get_ref(), Shutdown::Write).is_ok() {
+            let _ = tokio::time::timeout(within, async { while self.news().await.is_some() {} }).await;
         }
     }
 

@@ -46,6 +46,7 @@ pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
     let lease = Duration::from_secs(1);
     let mut spans = Vec::new();
     let store = open(&ground.url());
+    let mut left_out = 0;
     for round in 0..20 {
         let name = format!("crash-{round}");
         let seat = SeatName::new(&name).expect("a name");
@@ -58,11 +59,20 @@ pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
         proxy.black_hole(Way::Up);
         tokio::time::sleep(Duration::from_millis(20)).await;
         let asked = Instant::now();
-        let reading = store.read(&seat).await.expect("a reading");
-        let Some(Life::Clock { now, renewed }) = reading.seat.map(|seat| seat.life) else { panic!("no clock") };
+        let seat = store.read(&seat).await.expect("a reading").seat.expect("a seat");
+        if !seat.record.is_held_by(leader.1.candidate().incarnation) {
+            // On a machine that is too busy to renew in time, it has been followed before it was cut off. What
+            // is read is the seat of the next one, and when that lapses tells nothing.
+            left_out += 1;
+            continue;
+        }
+        let Life::Clock { now, renewed } = seat.life else { panic!("no clock") };
         let lapses = asked + lease.saturating_sub(now.checked_since(renewed).unwrap_or_default());
         next.1.elected().await.expect("it runs");
         spans.push(Instant::now().checked_duration_since(lapses).expect("followed before its lease had lapsed"));
+    }
+    if left_out > 0 {
+        println!("{left_out} leaders had lost their seat before they were cut off, and are left out");
     }
     show("a leader that is gone is followed, past the lapse, after", &mut spans);
 }

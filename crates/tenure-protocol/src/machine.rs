@@ -105,9 +105,9 @@ enum Stage {
 struct Hold {
     token: Token,
     version: Version,
-    /// The moment that the deadline counts from.
-    since: Moment,
     deadline: Moment,
+    /// When it is to be renewed.
+    renew_at: Moment,
     /// When this was last answered: a renewal that proves nothing newer is not asked again at once.
     kept_at: Moment,
     /// False once the seat was found missing.

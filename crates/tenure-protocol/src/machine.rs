@@ -34,7 +34,9 @@ mod turn;
 use self::fitness::Fitness;
 use self::turn::Turn;
 use crate::sight::Sight;
-use crate::{Action, Bid, Candidate, Change, Dice, Fault, Input, Moment, Record, Rules, Stopped, Token, Version, Why};
+use crate::{
+    Action, Bid, Candidate, Change, Dice, Fault, Incarnation, Input, Moment, Record, Rules, Stopped, Token, Version, Why,
+};
 
 /// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
 #[derive(Debug)]
@@ -87,7 +89,7 @@ pub struct Machine {
     news: bool,
     watch_at: Moment,
     board: Board,
-    told_leader: Option<(Candidate, Token)>,
+    told_leader: Option<(Incarnation, Token)>,
     told_wake: Option<Moment>,
 }
 
@@ -149,19 +151,20 @@ struct Call {
     sent: Moment,
 }
 
+/// What is written is kept apart: there may be very many machines, and most wait.
 #[derive(Debug)]
 enum Kind {
     Read,
-    Bid(Record),
+    Bid(Box<Record>),
     /// And whether the record is written anew, not just kept.
-    Renew(Record, bool),
-    Vacate(Record),
+    Renew(Box<Record>, bool),
+    Vacate(Box<Record>),
 }
 
 /// What a watch was asked for: the holder and term last seen, and whether requests matter.
 #[derive(Debug, PartialEq, Eq)]
 struct Watched {
-    holder: Option<Candidate>,
+    holder: Option<Incarnation>,
     token: Option<Token>,
     requests: bool,
 }

@@ -82,12 +82,12 @@ impl Machine {
                 let deadline = since + self.rules.timing.hold_of(lease);
                 match kind {
                     Kind::Bid(record) | Kind::Renew(record, _) => {
-                        self.on_kept(now, record, version, since, deadline, out);
+                        self.on_kept(now, *record, version, since, deadline, out);
                     }
                     Kind::Vacate(record) => {
                         self.ours = None;
                         self.look_at = self.bidding.then_some(now);
-                        self.sight.wrote(now, Seat { record, version, life: Life::Observe });
+                        self.sight.wrote(now, Seat { record: *record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),
                 }

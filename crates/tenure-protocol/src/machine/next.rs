@@ -172,7 +172,7 @@ impl Machine {
         let record = self.record(token, true);
         self.ours = None;
         self.wrote_at = now;
-        self.call = Some(Call { kind: Kind::Bid(record.clone()), sent: now });
+        self.call = Some(Call { kind: Kind::Bid(Box::new(record.clone())), sent: now });
         let expected = self.sight.seat().map(|seat| seat.version.clone());
         out.push(Action::Swap { expected, record });
     }
@@ -181,13 +181,13 @@ impl Machine {
         let record = self.record(token, true);
         self.wrote_at = now;
         let rewrite = self.turn.rewrite;
-        self.call = Some(Call { kind: Kind::Renew(record.clone(), rewrite), sent: now });
+        self.call = Some(Call { kind: Kind::Renew(Box::new(record.clone()), rewrite), sent: now });
         out.push(if rewrite { Action::Swap { expected: Some(held), record } } else { Action::Renew { held, record } });
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
         let record = self.record(ours.token, false);
-        self.call = Some(Call { kind: Kind::Vacate(record.clone()), sent: now });
+        self.call = Some(Call { kind: Kind::Vacate(Box::new(record.clone())), sent: now });
         out.push(Action::Swap { expected: Some(ours.version.clone()), record });
     }
 

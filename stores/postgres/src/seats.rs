@@ -36,6 +36,10 @@
 //! condition is tested on the row as it is then, not as it was in the snapshot. That the lock is given
 //! back before the transaction commits does none either: whoever takes it in between finds the row locked.
 //!
+//! *The heartbeat* (`mode=session`) names the versions of those rows that name this very session and whose
+//! locks it holds. As no two writes have the same version, a seat is still held in the same term if and only if
+//! the version of the write that won it is among them.
+//!
 //! *The floor* of tokens is raised in the same statement and stays when a seat is removed.
 
 use tenure_core::Version;

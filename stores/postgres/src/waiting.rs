@@ -27,8 +27,11 @@ pub(crate) struct Waiting {
 /// Each kept here as long as it is waited for. When these are gone, so is the store.
 type BySession = HashMap<i64, watch::Receiver<()>>;
 
-/// How long a connection waits on when nobody minds any more, or for somebody who does.
+/// How long a connection waits on when nobody minds any more.
 const LINGER: Duration = Duration::from_secs(20);
+
+/// How long one that has waited is kept for the next: whoever has not won looks whom to wait for at once.
+const SPARE: Duration = Duration::from_millis(200);
 
 impl Waiting {
     pub(crate) fn new(dialer: Arc<Dialer>, bells: Arc<Bells>) -> Self {
@@ -119,7 +122,7 @@ async fn keep(link: Link, spare: &Weak<Mutex<Option<Link>>>, session: i64) {
         Some(spare) => *lock(&spare) = Some(link),
         None => return,
     }
-    tokio::time::sleep(LINGER).await;
+    tokio::time::sleep(SPARE).await;
     if let Some(spare) = spare.upgrade() {
         lock(&spare).take();
     }

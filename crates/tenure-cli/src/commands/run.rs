@@ -76,9 +76,11 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     let leave = runner.run().await?;
     // Whatever is left of the candidacy ends in good order.
     runner.part().await;
-    // So does the guard: whoever waits for this process finds nothing left of it. And what the store has open
-    // is closed after that: servers are busy with it for a while, and the next leader is just asking them.
+    // So does the guard: whoever waits for this process finds nothing left of it.
     runner.keeper.part(PARTING).await;
+    // What the store has open is closed a little later. That keeps a server busy for longer than a whole
+    // hand-over takes, and the next leader is just starting, perhaps on the same machine.
+    tokio::time::sleep(COURTESY).await;
     leave.into_code()
 }
 
@@ -304,6 +306,9 @@ async fn next(events: &mut Events) -> Event {
 
 /// How long a guard may take to leave. It ends with this process in any case.
 const PARTING: Duration = Duration::from_millis(200);
+
+/// How long the next leader is left alone with the store.
+const COURTESY: Duration = Duration::from_millis(10);
 
 /// So many guards are started in the life of one `tenure run`: killing them is not for every day.
 const MOST_GUARDS: u32 = 100;

@@ -48,7 +48,7 @@ impl Dialer {
             let opened = tokio::time::timeout(longest, self.dial_one(&target, tls.as_ref(), bells.clone())).await;
             // Nothing has happened; but it is told as a call is that was given up for the same reason, so
             // that a server which does not answer is one piece of news and not two.
-            match opened.unwrap_or_else(|_| Err(StoreError::unknown(format!("{target} does not answer")))) {
+            match opened.unwrap_or_else(|_| Err(faults::silent(&target))) {
                 Ok(link) => return Ok(link),
                 Err(error) => problem = error,
             }

@@ -64,6 +64,8 @@ pub enum Mode {
 pub enum SslMode {
     /// In plain.
     Disable,
+    /// In plain, unless the server lets us in only encrypted. Nothing is checked.
+    Allow,
     /// Encrypted if the server can. Nothing is checked.
     #[default]
     Prefer,
@@ -79,6 +81,7 @@ impl SslMode {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "disable" => Self::Disable,
+            "allow" => Self::Allow,
             "prefer" => Self::Prefer,
             "require" => Self::Require,
             "verify-ca" => Self::VerifyCa,
@@ -90,6 +93,7 @@ impl SslMode {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Disable => "disable",
+            Self::Allow => "allow",
             Self::Prefer => "prefer",
             Self::Require => "require",
             Self::VerifyCa => "verify-ca",

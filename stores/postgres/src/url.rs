@@ -33,8 +33,9 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
             }
             "sslmode" => {
                 let mode = SslMode::parse(&value()?);
-                options.sslmode =
-                    Some(mode.ok_or("sslmode is disable, prefer, require, verify-ca or verify-full".to_owned())?);
+                options.sslmode = Some(
+                    mode.ok_or("sslmode is disable, allow, prefer, require, verify-ca or verify-full".to_owned())?,
+                );
             }
             "sslrootcert" => options.sslrootcert = Some(value()?.into()),
             "sslcert" => options.sslcert = Some(value()?.into()),

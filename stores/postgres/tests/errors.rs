@@ -98,8 +98,16 @@ fn encryption_is_as_sslmode_says() {
         |host: &str, sslmode: &str| format!("postgres://encrypted@{host}:{}/postgres?sslmode={sslmode}", server.port());
     let error = fails(&at("127.0.0.1", "disable"), Fault::Denied);
     assert!(error.contains("sslmode=disable is in the way"), "{error}");
-    works(&at("127.0.0.1", "prefer"));
-    works(&at("127.0.0.1", "require"));
+    for sslmode in ["allow", "prefer", "require"] {
+        works(&at("127.0.0.1", sslmode));
+    }
+    // Who is to come in plain is let in by those that do not insist.
+    let plainly = |sslmode: &str| at("127.0.0.1", sslmode).replace("encrypted@", "plain@");
+    for sslmode in ["disable", "allow", "prefer"] {
+        works(&plainly(sslmode));
+    }
+    let error = fails(&plainly("require"), Fault::Denied);
+    assert!(error.contains("does not let us in") && error.contains("pg_hba.conf"), "{error}");
 
     let root = server.folder().join("data/server.crt");
     let trusted = |host, sslmode| format!("{}&sslrootcert={}", at(host, sslmode), root.display());
@@ -124,7 +132,11 @@ fn a_standby_is_refused_and_the_next_host_is_tried() {
     let standby = PostgresSetup::new().standby_of(&primary).start();
     let error = fails(&standby.url(), Fault::Denied);
     assert!(error.contains("is a standby and cannot be written to: name the primary"), "{error}");
-    works(&format!("postgres://postgres@{},{}/postgres", standby.address(), primary.address()));
+    let both = format!("postgres://postgres@{},{}/postgres", standby.address(), primary.address());
+    works(&both);
+    for attributes in ["any", "read-write"] {
+        works(&format!("{both}?target_session_attrs={attributes}"));
+    }
 }
 
 #[test]
@@ -165,12 +177,9 @@ fn where_tables_may_not_be_made_the_error_has_the_sql_and_that_sql_is_enough() {
         error.contains("permission denied") && error.contains("CREATE SCHEMA IF NOT EXISTS \"made by hand\""),
         "{error}"
     );
+    let (_, sql) = error.split_once("prints it, too): ").expect("the SQL comes last");
+    server.sql(sql);
     server.sql(&schema_sql("made by hand"));
-    server.sql(&schema_sql("made by hand"));
-    server.sql(
-        "GRANT USAGE ON SCHEMA \"made by hand\" TO humble;
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA \"made by hand\" TO humble",
-    );
     works(&url);
     works(&format!("{url}&mode=session"));
 }
@@ -230,6 +239,25 @@ fn a_record_that_is_not_ours_is_told_and_left_alone() {
     let error = fails(&url, Fault::Denied);
     assert!(error.contains("something that Tenure did not write"), "{error}");
     assert_eq!(server.sql("SELECT record FROM records.seats"), "\"mine\"");
+    let newer = record::to_json(&held(1)).replace("\"v\":1", "\"v\":99");
+    server.sql(&format!("UPDATE records.seats SET record = '{newer}'"));
+    let error = fails(&url, Fault::Denied);
+    assert!(error.contains("newer version of Tenure"), "{error}");
+    assert_eq!(server.sql("SELECT record FROM records.seats"), newer);
+}
+
+#[test]
+fn the_drivers_own_configuration_and_pairs_lead_there_too() {
+    let server = server();
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(server.port()).user("keyed").password("right").dbname("postgres");
+    let options = PostgresOptions { schema: Some("driver".into()), ..Default::default() };
+    run(PostgresStore::with_config(config.clone(), options.clone()).unwrap().read(&seat("x"))).unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM driver.seats"), "0", "the options count, too");
+    let error = run(PostgresStore::with_config(config.password("hunter2").clone(), options).unwrap().read(&seat("x")));
+    assert!(error.unwrap_err().to_string().contains("password authentication failed"));
+    let pairs = format!("host=127.0.0.1 port={} user=keyed password='right' dbname=postgres", server.port());
+    run(PostgresStore::new(PostgresOptions { url: pairs, ..Default::default() }).unwrap().read(&seat("x"))).unwrap();
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -244,10 +272,12 @@ fn server() -> Arc<Postgres> {
     let access = "host all keyed 127.0.0.1/32 scram-sha-256
                   hostssl all encrypted 127.0.0.1/32 trust
                   hostnossl all encrypted 127.0.0.1/32 reject
+                  hostnossl all plain 127.0.0.1/32 trust
+                  hostssl all plain 127.0.0.1/32 reject
                   host all all 127.0.0.1/32 trust";
     let started = Arc::new(PostgresSetup::new().access(access).encrypts().start());
     started.sql(
-        "CREATE ROLE keyed LOGIN SUPERUSER PASSWORD 'right'; CREATE ROLE encrypted LOGIN SUPERUSER;
+        "CREATE ROLE keyed LOGIN SUPERUSER PASSWORD 'right'; CREATE ROLE encrypted LOGIN SUPERUSER; CREATE ROLE plain LOGIN SUPERUSER;
          CREATE ROLE reader LOGIN SUPERUSER; CREATE ROLE humble LOGIN",
     );
     *server = Arc::downgrade(&started);

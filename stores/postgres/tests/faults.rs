@@ -168,6 +168,26 @@ fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
 }
 
 #[test]
+fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
+    for mode in MODES {
+        let mut server = Postgres::start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
+            let first = works_above(&desk, Token::ZERO).await;
+            let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
+            within("that it watches", follower.counter.wait_for(|counts| counts.watches > 0)).await;
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
+            server.restart_empty();
+            leader.is_told_of_a_loss().await;
+            works_above(&desk, first).await;
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
     for mode in MODES {
         let server = PostgresSetup::new().clock_by_hand().start();

@@ -150,6 +150,39 @@ fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
 }
 
 #[test]
+fn what_was_done_survives_a_crash_of_the_server_though_it_is_told_not_to_wait_for_its_disk() {
+    for mode in MODES {
+        // Else it would be a while before what is committed leaves the server's memory.
+        let settings = ["synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB"];
+        let mut server = settings.into_iter().fold(PostgresSetup::new(), PostgresSetup::with).start();
+        runtime().block_on(async {
+            let url = format!("{}{mode}", server.url());
+            let seat = SeatName::new("jobs").unwrap();
+            let store = PostgresStore::at(&url).unwrap();
+            assert!(store.read(&seat).await.unwrap().seat.is_none());
+            let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
+            server.kill();
+            server.restart();
+            let after = |url: String| async move {
+                let store = PostgresStore::at(&url).unwrap();
+                store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.map(|seat| (seat.record, seat.version))
+            };
+            let (record, kept) = after(url.clone()).await.expect("a bid that was won is gone");
+            assert_eq!((record.token, &kept), (Token::new(1), &version), "{mode}");
+            // In session mode a renewal writes nothing.
+            if mode == MODES[0] {
+                let store = PostgresStore::at(&url).unwrap();
+                let renewed = store.renew(&seat, &version, &held(1, 1)).await.unwrap();
+                let Swap::Done { version, .. } = renewed else { panic!("lost") };
+                server.kill();
+                server.restart();
+                assert_eq!(after(url).await.expect("it is gone").1, version, "a renewal that was answered is gone");
+            }
+        });
+    }
+}
+
+#[test]
 fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
     for mode in MODES {
         let server = Postgres::start();

@@ -21,6 +21,10 @@ pub(crate) fn of_connecting(address: &str, error: RedisError) -> StoreError {
         return told.because(error);
     }
     let said = error.to_string();
+    if said.contains("CertificateRequired") {
+        return StoreError::denied(format!("{address} wants to see a certificate of ours: ?cert=FILE&key=FILE"))
+            .because(error);
+    }
     let tls = ["tls", "certificate", "CorruptMessage", "InvalidContentType", "corrupt message"];
     match error.kind() {
         ErrorKind::RESP3NotSupported => {

@@ -4,8 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LEASE, runtime, stand_for, within, works_above};
-use tenure_core::{Candidate, Elections, Incarnation, Record, SeatName, Store, Swap, Token, Why};
+use common::{LEASE, held, runtime, stand_for, within, works_above};
+use tenure_core::{Elections, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
 use tenure_testkit::servers::Postgres;
@@ -23,16 +23,16 @@ fn a_session_that_lives_without_the_lock_keeps_no_seat() {
         let seat = SeatName::new("jobs").unwrap();
         assert!(store.read(&seat).await.unwrap().seat.is_none());
         server.sql(GIVES_LOCKS_BACK);
-        let Swap::Done { version, .. } = store.swap(&seat, None, &held(1)).await.unwrap() else { panic!("lost") };
+        let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
         assert_eq!(holders(&server, "jobs"), "0", "the lock is gone, and the session that had it is not");
-        assert_eq!(store.renew(&seat, &version, &held(1)).await.unwrap(), Swap::Lost);
+        assert_eq!(store.renew(&seat, &version, &held(1, 1)).await.unwrap(), Swap::Lost);
         // The next bid is for the lock again, and not only for the row.
         server.sql("DROP TRIGGER give_back ON tenure.seats");
-        let Swap::Done { version, .. } = store.swap(&seat, Some(&version), &held(2)).await.unwrap() else {
+        let Swap::Done { version, .. } = store.swap(&seat, Some(&version), &held(2, 1)).await.unwrap() else {
             panic!("lost")
         };
         assert_eq!(holders(&server, "jobs"), "1");
-        assert!(matches!(store.renew(&seat, &version, &held(2)).await.unwrap(), Swap::Done { .. }));
+        assert!(matches!(store.renew(&seat, &version, &held(2, 1)).await.unwrap(), Swap::Done { .. }));
     });
 }
 
@@ -121,15 +121,4 @@ fn holders(server: &Postgres, seat: &str) -> String {
          AND classid::int8 << 32 | objid::int8 = {}",
         lock_id_of(seat)
     ))
-}
-
-fn held(token: u64) -> Record {
-    Record {
-        nonce: rand::random(),
-        ..Record::new(
-            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-            Token::new(token),
-            Duration::from_secs(15),
-        )
-    }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Target {
     port: u16,
     /// What its certificate must be for.
     name: String,
+    /// There is no other.
+    pub(crate) alone: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +41,8 @@ impl Target {
     /// The hosts of a configuration, in its order.
     pub(crate) fn all(config: &Config) -> Vec<Self> {
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
-        (0..hosts.len().max(addresses.len()))
+        let count = hosts.len().max(addresses.len());
+        (0..count)
             .map(|number| {
                 let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
                 let name = match hosts.get(number) {
@@ -52,7 +55,7 @@ impl Target {
                     (None, Some(Host::Unix(folder))) => Place::Socket(folder.join(format!(".s.PGSQL.{port}"))),
                     _ => Place::Name(name.clone()),
                 };
-                Self { place, port, name }
+                Self { place, port, name, alone: count == 1 }
             })
             .collect()
     }

@@ -30,6 +30,18 @@ pub(crate) fn silent(target: &Target) -> StoreError {
     StoreError::unknown(format!("{target} does not answer: see that it is a PostgreSQL server, and can be reached"))
 }
 
+/// The server cannot be written to. Where others are named, too, one of them may be in a moment.
+pub(crate) fn standby(target: &Target) -> StoreError {
+    match target.alone {
+        true => StoreError::denied(format!(
+            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
+        )),
+        false => StoreError::refused(format!(
+            "{target} is a standby, and none of the others can be written to: is there a primary?"
+        )),
+    }
+}
+
 /// Encryption could not be agreed upon.
 pub(crate) fn of_tls(target: &Target, ssl: SslMode, error: io::Error) -> StoreError {
     let broken = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];

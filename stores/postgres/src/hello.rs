@@ -48,9 +48,7 @@ pub(crate) async fn greet(
     let row = client.query_typed_one(QUESTIONS, &params).await.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
     if row.get(1) {
-        return Err(StoreError::denied(format!(
-            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
-        )));
+        return Err(faults::standby(target));
     }
     if row.get(2) {
         return Err(StoreError::denied(format!(

@@ -165,12 +165,14 @@ impl PostgresOptions {
     }
 }
 
+pub(crate) const READ_ONLY: &str = "target_session_attrs must let servers be written to: seats are";
+
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err("name the host of the database: postgres://HOST/DATABASE, or ?host=/var/run/postgresql".to_owned());
     }
     if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
-        return Err("target_session_attrs=read-only cannot work: seats are written".to_owned());
+        return Err(READ_ONLY.to_owned());
     }
     let (hosts, ports) = (config.get_hosts().len().max(config.get_hostaddrs().len()), config.get_ports().len());
     if ports > 1 && ports != hosts {

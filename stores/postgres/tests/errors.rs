@@ -134,9 +134,17 @@ fn a_standby_is_refused_and_the_next_host_is_tried() {
     assert!(error.contains("is a standby and cannot be written to: name the primary"), "{error}");
     let both = format!("postgres://postgres@{},{}/postgres", standby.address(), primary.address());
     works(&both);
-    for attributes in ["any", "read-write"] {
+    for attributes in ["any", "read-write", "primary", "prefer-standby"] {
         works(&format!("{both}?target_session_attrs={attributes}"));
     }
+    // Where others are named that may come up, or be promoted, it is not for ever.
+    let dead = format!("127.0.0.1:{}", free_port());
+    for hosts in [format!("{dead},{}", standby.address()), format!("{},{dead}", standby.address())] {
+        fails(&format!("postgres://postgres@{hosts}/postgres"), Fault::Refused);
+    }
+    let (one, port) = (standby.address(), standby.port());
+    let error = fails(&format!("postgres://postgres@{one},localhost:{port}/postgres"), Fault::Refused);
+    assert!(error.contains("is there a primary?"), "{error}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tenure_core::{
 };
 use tenure_postgres::{PostgresOptions, PostgresStore, schema_sql};
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup, free_port};
+use tenure_testkit::servers::{Certificates, Folder, PgBouncer, Postgres, PostgresSetup, free_port};
 
 #[test]
 fn a_wrong_password_is_told_without_showing_it() {
@@ -123,6 +123,22 @@ fn encryption_is_as_sslmode_says() {
     assert!(error.contains("does not encrypt, but sslmode=require wants it"), "{error}");
     works(&format!("{}?sslmode=prefer", plain.url()));
     works(&format!("postgres://postgres@/postgres?host={}&port={}", plain.folder().display(), plain.port()));
+}
+
+#[test]
+fn a_certificate_of_our_own_lets_us_in() {
+    let folder = Folder::new("certificates");
+    let ours = Certificates::make(folder.path());
+    let access = "hostssl all localhost 127.0.0.1/32 cert\nhost all all 127.0.0.1/32 trust";
+    let setup = PostgresSetup::new().access(access).encrypts();
+    let server = setup.with(format!("ssl_ca_file={}", ours.ca.display())).start();
+    server.sql("CREATE ROLE localhost LOGIN SUPERUSER");
+    let url = format!("postgres://localhost@{}/postgres?sslmode=require", server.address());
+    let error = fails(&url, Fault::Denied);
+    assert!(error.contains("requires a valid client certificate"), "{error}");
+    let error = fails(&format!("{url}&sslcert={}", ours.cert.display()), Fault::Denied);
+    assert!(error.contains("sslcert and sslkey go together"), "{error}");
+    works(&format!("{url}&sslcert={}&sslkey={}", ours.cert.display(), ours.key.display()));
 }
 
 #[test]

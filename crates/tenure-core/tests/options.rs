@@ -57,6 +57,13 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
         metadata = { zone = "a", rack = "7" }
         release_on_stop = false
         give_up_after = 3
+        priority = -7
+        preempt = true
+        min_health = 0.5
+        step_down_when_unhealthy = false
+        health_cmd = "test -e /run/well"
+        health_every = "3s"
+        health_timeout = "500ms"
         on_overrun = "abort"
         "#,
     )
@@ -76,6 +83,13 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
         ("TENURE_METADATA", "zone=a, rack=7"),
         ("TENURE_RELEASE_ON_STOP", "false"),
         ("TENURE_GIVE_UP_AFTER", "3"),
+        ("TENURE_PRIORITY", "-7"),
+        ("TENURE_PREEMPT", "yes"),
+        ("TENURE_MIN_HEALTH", "0.5"),
+        ("TENURE_STEP_DOWN_WHEN_UNHEALTHY", "0"),
+        ("TENURE_HEALTH_CMD", "test -e /run/well"),
+        ("TENURE_HEALTH_EVERY", "3s"),
+        ("TENURE_HEALTH_TIMEOUT", "500ms"),
         ("TENURE_ON_OVERRUN", "abort"),
     ])
     .unwrap();
@@ -84,7 +98,7 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
     assert_eq!(file.on_overrun, Some(OnOverrun::Abort));
     // Nothing was left out above: what is written down again is all there is.
     let shown = serde_json::to_value(&file).unwrap();
-    assert_eq!(shown.as_object().unwrap().len(), 15, "{shown}");
+    assert_eq!(shown.as_object().unwrap().len(), 22, "{shown}");
     assert_eq!(serde_json::from_value::<ElectionOptions>(shown).unwrap(), file);
     assert_eq!(serde_json::to_value(ElectionOptions::default()).unwrap(), serde_json::json!({}));
 }

@@ -39,6 +39,7 @@ struct Raw {
     preempt: Option<bool>,
     min_health: Option<f64>,
     step_down_when_unhealthy: Option<bool>,
+    health_cmd: Option<String>,
     #[serde(default, with = "span::option")]
     health_every: Option<Duration>,
     #[serde(default, with = "span::option")]
@@ -73,6 +74,7 @@ impl<'de> Deserialize<'de> for ElectionOptions {
             preempt: raw.preempt,
             min_health: raw.min_health,
             step_down_when_unhealthy: raw.step_down_when_unhealthy,
+            health_cmd: raw.health_cmd,
             health_every: raw.health_every,
             health_timeout: raw.health_timeout,
             on_overrun: raw.on_overrun,

@@ -9,14 +9,16 @@ use crate::servers::PATIENCE;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Prints a line for each number of elections: held for so long by one process.
+/// Prints a line for each number of elections, held by one process: the last of them for so long, those
+/// before it for a third of that.
 ///
 /// # Panics
 /// If a term is lost.
 pub fn table(ground: &dyn Ground, sizes: &[u64], held_for: Duration) {
-    println!("{}, lease {LEASE:?}, held for {held_for:?}", ground.name());
-    println!("  elections   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
-    for &count in sizes {
+    println!("{}, lease {LEASE:?}", ground.name());
+    println!("  elections  held   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
+    for (at, &count) in sizes.iter().enumerate() {
+        let held_for = if at + 1 == sizes.len() { held_for } else { held_for / 3 };
         let mut crowd = Crowd::start(&ground.url(), count, LEASE);
         let elected = crowd.elected();
         let (before, work) = (crowd.standing(), ground.work());
@@ -29,7 +31,7 @@ pub fn table(ground: &dyn Ground, sizes: &[u64], held_for: Duration) {
         let (round_trips, commands) = (rate(Work::round_trips), rate(|done| done.commands));
         let released = crowd.stop();
         println!(
-            "  {count:>9}  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>7.1} %  {round_trips:>13}  {commands:>10}  {:>10}",
+            "  {count:>9}  {held:>3.0}s  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>7.1} %  {round_trips:>13}  {commands:>10}  {:>10}",
             elected.as_secs_f64(),
             released.as_secs_f64(),
             after.memory as f64 / 1e6,

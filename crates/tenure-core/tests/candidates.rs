@@ -155,12 +155,19 @@ fn health_may_be_reported_from_work_and_handlers_and_every_time_it_is_heard() {
     let (itself, terms): (Arc<std::sync::OnceLock<Election>>, Arc<AtomicU32>) = Default::default();
     let report = |healthy| {
         let itself = itself.clone();
-        move || itself.get().map(|election| election.report_healthy(healthy, ()).unwrap())
+        move || {
+            if let Some(election) = itself.get() {
+                election.report_healthy(healthy, ()).unwrap();
+            }
+        }
     };
     let (unwell, well, counted) = (report(false), report(true), terms.clone());
     let one = stage.stand("one", |builder| {
-        let started = move |_| (unwell(), counted.fetch_add(1, Ordering::SeqCst));
-        builder.on_started_leading(move |term| drop(started(term))).on_stopped_leading(move |_, _| drop(well()))
+        let started = move |_| {
+            unwell();
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
+        builder.on_started_leading(started).on_stopped_leading(move |_, _| well())
     });
     assert!(one.is_leader());
     // In its first term it is its work that says so.

@@ -18,7 +18,7 @@ fn one_heartbeat_keeps_all_seats_of_a_process() {
     let path = ground.url().trim_start_matches("sqlite:").to_owned();
     let mut crowd = Crowd::start(&ground.url(), 500, lease);
     crowd.elected();
-    let beats = || -> u64 {
+    let beats = || -> i64 {
         let file = rusqlite::Connection::open(&path).unwrap();
         file.busy_timeout(Duration::from_secs(10)).unwrap();
         file.query_row("SELECT sum(beats) FROM sessions", (), |row| row.get(0)).unwrap()

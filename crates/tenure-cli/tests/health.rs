@@ -300,7 +300,7 @@ fn options_of_health_that_make_no_sense_are_refused() {
         is_refused(&world, world.tenure(&[&["run"], args, &["jobs", "--", "true"]].concat()), says);
     }
     for (variable, value, says) in [
-        ("TENURE_PRIORITY", "99999999999", "TENURE_PRIORITY"),
+        ("TENURE_PRIORITY", "99999999999", "TENURE_PRIORITY: 99999999999 is out of range"),
         ("TENURE_MIN_HEALTH", "much", "TENURE_MIN_HEALTH"),
         ("TENURE_MIN_HEALTH", "2", "min_health"),
         ("TENURE_PREEMPT", "maybe", "TENURE_PREEMPT"),
@@ -314,7 +314,7 @@ fn options_of_health_that_make_no_sense_are_refused() {
         ("min_helth = 0.5", "did you mean `min_health`?"),
         ("min_health = nan", "min_health"),
         ("min_health = 1.5", "min_health"),
-        ("priority = 2147483648", "elections.jobs.priority: "),
+        ("priority = 2147483648", "elections.jobs.priority: 2147483648 is out of range: use a whole number"),
         ("health_cmd = 3", "elections.jobs.health_cmd: "),
         ("health_cmd = \"true\"\nhealth_every = \"0s\"", "must not be 0"),
         ("health_cmd = \"true\"\nhealth_timeout = 2", "elections.jobs.health_timeout: "),

@@ -134,6 +134,10 @@ fn a_bad_value_is_refused_with_what_to_write() {
     is("lease = 15", "lease: 15 is not a duration: write it with its unit, like \"15s\"");
     is("takeover = \"quick\"", "takeover: ");
     is("lease = \"15s\"\ndrain = \"1s", "line 2: ");
+    is(
+        "priority = -2147483649",
+        "priority: -2147483649 is out of range: use a whole number from -2147483648 to 2147483647",
+    );
     is("elections = 3", "write [elections.NAME]");
     is("[elections]\njobs = 3", "write [elections.jobs]");
     is("[elections.\"\"]\nlease = \"15s\"", "give the election a name");

@@ -334,7 +334,8 @@ fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
 
 #[test]
 fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
-    let answers: [(fn() -> Report, &str); 5] = [
+    type Answer = fn() -> Report;
+    let answers: [(Answer, &str); 5] = [
         (|| panic!("on purpose"), "panicked"),
         (|| 1.5.into(), "answered 1.5"),
         (|| f64::NAN.into(), "answered NaN"),

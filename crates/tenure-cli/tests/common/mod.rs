@@ -93,8 +93,19 @@ impl World {
         args.extend(options);
         args.extend(["jobs", "--", "sh", "-c", script]);
         let errors = fs::File::options().append(true).create(true).open(self.path("errors")).unwrap();
-        let child = self.tenure(&args).stdout(Stdio::null()).stderr(errors).spawn().unwrap();
-        Running { child }
+        let tenure = self.tenure(&args);
+        // Tests that run in the background of a script are started with an interrupt ignored, and what is
+        // ignored from the start stays so.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,QUIT,HUP").arg(tenure.get_program()).args(tenure.get_args());
+        for (name, value) in tenure.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        Running { child: command.spawn().unwrap() }
     }
 
     /// Starts a shell in the same surroundings.

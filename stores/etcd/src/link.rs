@@ -24,6 +24,7 @@ use crate::wire::{
     LeaseRevokeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
     WatchResponse,
 };
+use crate::writes::Writes;
 
 /// One connection that works.
 pub(crate) struct Link {
@@ -42,6 +43,7 @@ pub(crate) struct Link {
     over: Arc<watch::Sender<bool>>,
     watching: OnceCell<Ending>,
     pub(crate) reads: Reads,
+    pub(crate) writes: Writes,
     pulse: Mutex<Option<(Duration, Ending)>>,
 }
 
@@ -90,6 +92,7 @@ impl Link {
             over: Arc::new(watch::Sender::new(false)),
             watching: OnceCell::new(),
             reads: Reads::default(),
+            writes: Writes::default(),
             pulse: Mutex::default(),
         })
     }

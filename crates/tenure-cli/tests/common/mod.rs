@@ -40,6 +40,11 @@ impl World {
         world
     }
 
+    /// All share the store at this URL.
+    pub(crate) fn at(url: &str) -> Self {
+        Self::new(url)
+    }
+
     fn new(store: &str) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let mark = format!("world-{}-{number}", std::process::id());

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The files that a mutant has its own copy of; everything else it shares with the real machine.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "machine.rs",
     "machine/answers.rs",
     "machine/fitness.rs",
     "machine/next.rs",
     "machine/tell.rs",
+    "machine/term.rs",
     "machine/turn.rs",
     "sight.rs",
 ];

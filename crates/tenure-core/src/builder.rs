@@ -298,6 +298,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         judge: options.judge.map_or(promises.judge, Judge::from),
         takeover,
         push: promises.push,
+        spread: !promises.shared_heartbeat,
         stands,
         release_on_stop: options.release_on_stop.unwrap_or(true),
         give_up_after: options.give_up_after,

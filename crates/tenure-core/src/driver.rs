@@ -7,12 +7,13 @@
 //! ```
 //!
 //! - `line.rs`: what can be asked of it
-//! - `calls.rs`: calls to the store; `board.rs`: requests, and who stands
+//! - `calls.rs`: calls to the store; `answers.rs`: what comes of them; `board.rs`: requests, and who stands
 //! - `roster.rs`: what this process tells of itself; `checks.rs`: how well its candidates are
 //!
 //! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
 //! share one thread, one alarm and one set of pending calls.
 
+mod answers;
 mod board;
 mod calls;
 mod checks;
@@ -25,10 +26,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use futures_util::future::Aborted;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Fault, Incarnation, Input, Machine, Moment, Token};
+use tenure_protocol::{Action, Incarnation, Input, Machine, Moment, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::{Answer, Pending, Underway};
@@ -297,91 +297,6 @@ impl Driver {
         self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
     }
 
-    /// Takes in what has been answered already, so much at most.
-    fn on_answers(&mut self, most: usize) {
-        for _ in 0..most {
-            let Some(Some(answer)) = self.pending.next().now_or_never() else { return };
-            self.guarded(|driver| driver.on_answer(answer));
-        }
-    }
-
-    fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
-        let Ok((election, number, answer)) = answer else { return };
-        let answer = match answer {
-            Answer::Attended(answer) => return self.on_attended(answer),
-            Answer::Noticed(seat, answer) => return self.on_noticed(seat, answer),
-            Answer::Heir(heir, reply) => {
-                if let Some(entry) = self.entries.get_mut(&election) {
-                    entry.heirs.retain(|underway| underway.number != number);
-                }
-                return self.on_heir(election, heir, reply);
-            }
-            answer => answer,
-        };
-        let Some(entry) = self.entries.get_mut(&election) else { return };
-        let is = |underway: Option<&Underway>| underway.is_some_and(|underway| underway.number == number);
-        let input = match answer {
-            Answer::Read(answer) if is(entry.call.as_ref()) => {
-                let answer = answer.map_err(|error| entry.complain(error));
-                self.end_call(election);
-                Input::Read(answer)
-            }
-            Answer::Written(answer) if is(entry.call.as_ref()) => {
-                let answer = answer.map_err(|error| entry.complain(error));
-                self.end_call(election);
-                Input::Written(answer)
-            }
-            Answer::Changed(change) if is(entry.watch.as_ref()) => {
-                entry.watch = None;
-                Input::Changed(change)
-            }
-            Answer::Requests(requests) if is(entry.board.as_deref()) => {
-                entry.board = None;
-                Input::Requests(requests)
-            }
-            Answer::Roster(roster) if is(entry.roster.as_deref()) => {
-                entry.roster = None;
-                Input::Roster(roster)
-            }
-            Answer::StopAsked => Input::Stop,
-            // Too late: it was answered as unknown, or replaced.
-            _ => return,
-        };
-        self.step(election, input);
-    }
-
-    /// Gives up calls that have taken too long. While this thread did not run, on a busy machine or in a
-    /// paused process, they may have been answered: so what has come in is taken in first.
-    async fn on_late(&mut self) {
-        if self.late.is_empty() {
-            return;
-        }
-        // From the network to the store's own task, and from there to here.
-        for _ in 0..4 {
-            tokio::task::yield_now().await;
-        }
-        self.on_answers(self.pending.len());
-        for (election, number) in std::mem::take(&mut self.late) {
-            self.guarded(|driver| driver.on_time_out(election, number));
-        }
-    }
-
-    /// Answers a call that has taken too long.
-    fn on_time_out(&mut self, election: ElectionId, number: u64) {
-        let Some(entry) = self.entries.get_mut(&election) else { return };
-        let Some(call) = entry.call.take_if(|call| call.number == number) else { return };
-        entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.machine.rules().timing.attempt())));
-        let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
-        self.step(election, input);
-    }
-
-    fn end_call(&mut self, election: ElectionId) {
-        let call = self.entries.get_mut(&election).and_then(|entry| entry.call.take());
-        if let Some(time_out) = call.and_then(|call| call.time_out) {
-            self.due.remove(&time_out);
-        }
-    }
-
     /// Steps the machine and does what it says, until there is nothing left to do at once.
     fn step(&mut self, election: ElectionId, input: Input) {
         if input == Input::Stop {
@@ -456,14 +371,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         // Only after a panic is there anything left to abandon.
         self.abandon();
-    }
-}
-
-impl Entry {
-    fn complain(&mut self, error: StoreError) -> Fault {
-        let fault = error.fault();
-        self.complaint = Some(Arc::new(error));
-        fault
     }
 }
 

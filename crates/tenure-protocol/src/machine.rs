@@ -17,7 +17,8 @@
 //! then takes in the input, which changes what is known; then decides what to do next (`proceed`)
 //! from what is known alone.
 //!
-//! - here: the stages, time, wishes, how a term begins and ends
+//! - here: the stages, time, wishes
+//! - `machine/term.rs`: how a term begins and ends
 //! - `machine/answers.rs`: what the store's answers mean, done, lost, failed or unknown
 //! - `machine/next.rs`: what to do next: look, bid, renew, give up the seat, stop
 //! - `machine/turn.rs`: whose turn it is: heirs and priorities
@@ -29,12 +30,16 @@ mod answers;
 mod fitness;
 mod next;
 mod tell;
+mod term;
 mod turn;
 
 use self::fitness::Fitness;
 use self::turn::Turn;
 use crate::sight::Sight;
-use crate::{Action, Bid, Candidate, Change, Dice, Fault, Input, Moment, Record, Rules, Stopped, Token, Version, Why};
+use crate::{
+    Action, Bid, Candidate, Change, Dice, Fault, Incarnation, Input, Moment, Record, Rules, Stopped, Token, Version,
+    Why,
+};
 
 /// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
 #[derive(Debug)]
@@ -87,7 +92,7 @@ pub struct Machine {
     news: bool,
     watch_at: Moment,
     board: Board,
-    told_leader: Option<(Candidate, Token)>,
+    told_leader: Option<(Incarnation, Token)>,
     told_wake: Option<Moment>,
 }
 
@@ -105,9 +110,9 @@ enum Stage {
 struct Hold {
     token: Token,
     version: Version,
-    /// The moment that the deadline counts from.
-    since: Moment,
     deadline: Moment,
+    /// When it is to be renewed.
+    renew_at: Moment,
     /// When this was last answered: a renewal that proves nothing newer is not asked again at once.
     kept_at: Moment,
     /// False once the seat was found missing.
@@ -149,19 +154,20 @@ struct Call {
     sent: Moment,
 }
 
+/// What is written is kept apart: there may be very many machines, and most wait.
 #[derive(Debug)]
 enum Kind {
     Read,
-    Bid(Record),
+    Bid(Box<Record>),
     /// And whether the record is written anew, not just kept.
-    Renew(Record, bool),
-    Vacate(Record),
+    Renew(Box<Record>, bool),
+    Vacate(Box<Record>),
 }
 
 /// What a watch was asked for: the holder and term last seen, and whether requests matter.
 #[derive(Debug, PartialEq, Eq)]
 struct Watched {
-    holder: Option<Candidate>,
+    holder: Option<Incarnation>,
     token: Option<Token>,
     requests: bool,
 }
@@ -331,75 +337,6 @@ impl Machine {
             }
             _ => out.push(Action::BidSettled(Bid::Taken)),
         }
-    }
-
-    fn begin(&mut self, hold: Hold, out: &mut Vec<Action>) {
-        let (token, until) = (hold.token, hold.deadline);
-        self.led = token;
-        self.used = self.used.max(token);
-        self.look_at = None;
-        self.board = Board::Unread;
-        self.stage = Stage::Leading(hold);
-        out.push(Action::Began { token, until });
-        self.settle_bid(Bid::Won(token), out);
-    }
-
-    /// The end that a user or another candidate has asked for: the seat is kept while work wraps up.
-    fn end_on_request(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
-        match &self.stage {
-            Stage::Leading(_) => self.end(why, now + self.rules.timing.stop_grace(), out),
-            Stage::Ending(hold, _) if why == Why::SteppedDown => self.held_back = Some(self.hold_back(now, hold.token)),
-            _ => {}
-        }
-    }
-
-    /// The end that another has brought about: there is no time left to wrap up in.
-    fn end_at_once(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
-        match &mut self.stage {
-            Stage::Leading(_) => self.end(why, now, out),
-            Stage::Ending(hold, end) => {
-                // Who was asked to step down steps aside, whatever else happens meanwhile.
-                let steps_aside = (end.why == Why::SteppedDown).then_some(hold.token);
-                *end = End { why, by: now };
-                self.held_back = steps_aside.map(|token| self.hold_back(now, token)).or(self.held_back);
-            }
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, why: Why, by: Moment, out: &mut Vec<Action>) {
-        let Stage::Leading(hold) = &self.stage else { return };
-        let hold = hold.clone();
-        out.push(Action::Ending { token: hold.token, why, by: by.min(hold.deadline) });
-        self.stage = Stage::Ending(hold, End { why, by });
-    }
-
-    fn finish(&mut self, now: Moment, drained: bool, out: &mut Vec<Action>) {
-        let Stage::Ending(hold, end) = &self.stage else { return };
-        let (hold, why) = (hold.clone(), end.why);
-        self.stage = Stage::Following;
-        self.turn.unsettle(now);
-        if !drained {
-            self.undrained = Some(Undrained { token: hold.token, since: now, told: false });
-        }
-        if why == Why::SteppedDown {
-            self.held_back = Some(self.hold_back(now, hold.token));
-        }
-        if self.board == Board::Wanted {
-            self.board = Board::Unread;
-        }
-        // What is certain about the seat can be acted on at once; otherwise we look first.
-        if why.is_voluntary() && hold.renewing && !self.doubt {
-            self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
-        } else {
-            self.doubt |= why == Why::NotRenewed;
-            self.look_at = Some(now);
-        }
-        out.push(Action::Ended { token: hold.token, why });
-    }
-
-    fn hold_back(&self, now: Moment, token: Token) -> HeldBack {
-        HeldBack { until: now + self.rules.timing.lease() * 2, after: token }
     }
 }
 

@@ -29,6 +29,12 @@ impl Moment {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The last moment up to this one at which the clock had gone so many whole steps: what is due at about
+    /// the same time comes to be due at the same.
+    pub fn in_step(self, step: Duration) -> Self {
+        Self(self.0 - self.0.checked_rem(nanos(step)).unwrap_or(0))
+    }
 }
 
 impl Add<Duration> for Moment {

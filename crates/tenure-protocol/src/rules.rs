@@ -16,6 +16,9 @@ pub struct Rules {
     pub takeover: Takeover,
     /// How much the store's push can be counted on.
     pub push: Push,
+    /// Whether its first renewal in a term comes at a time of its own, so that the renewals of many elections
+    /// that were won together are spread. Not where one heartbeat renews them all.
+    pub spread: bool,
     /// Whether it stands by itself, or only when asked for a bid.
     pub stands: bool,
     /// Whether the seat is given up when it stops; otherwise it is left to lapse.
@@ -47,6 +50,7 @@ impl Rules {
             judge: Judge::default(),
             takeover: Takeover::default(),
             push: Push::default(),
+            spread: false,
             stands: true,
             release_on_stop: true,
             give_up_after: None,

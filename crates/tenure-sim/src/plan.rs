@@ -227,6 +227,7 @@ impl Plan {
         };
         rules.takeover = if self.kind.takes_over_at_once() { Takeover::Instant } else { Takeover::Safe };
         rules.push = self.push;
+        rules.spread = !self.kind.has_sessions();
         rules.stands = !part.manual;
         rules.release_on_stop = part.release_on_stop;
         rules.give_up_after = part.give_up_after;

@@ -140,9 +140,8 @@ async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_an
         assert_eq!(seat.record.is_held_by(ME), won.is_some());
     }
     // Two writes of one seat at once: one of them is lost.
-    let version_of_one = won[1].as_ref();
-    let twice = join(one.swap(&seats[1], version_of_one, &record(2)), one.swap(&seats[1], version_of_one, &record(3)));
-    let (first, second) = twice.await;
+    let (mine, writes) = (won[1].as_ref(), [record(2), record(3)]);
+    let (first, second) = join(one.swap(&seats[1], mine, &writes[0]), one.swap(&seats[1], mine, &writes[1])).await;
     assert_ne!(version(&first.unwrap()).is_some(), version(&second.unwrap()).is_some());
     // Given up, all at once; the one that was written since is not.
     let vacant = Record { holder: None, ..record(4) };

@@ -82,12 +82,12 @@ impl Machine {
                 let deadline = since + self.rules.timing.hold_of(lease);
                 match kind {
                     Kind::Bid(record) | Kind::Renew(record, _) => {
-                        self.on_kept(now, record, version, since, deadline, out);
+                        self.on_kept(now, *record, version, since, deadline, out);
                     }
                     Kind::Vacate(record) => {
                         self.ours = None;
                         self.look_at = self.bidding.then_some(now);
-                        self.sight.wrote(now, Seat { record, version, life: Life::Observe });
+                        self.sight.wrote(now, Seat { record: *record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),
                 }
@@ -138,10 +138,11 @@ impl Machine {
         out: &mut Vec<Action>,
     ) {
         let token = record.token;
+        let renew_at = self.renew_at(since, !self.holds());
         self.sight.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
         match &mut self.stage {
             Stage::Leading(hold) if hold.token == token => {
-                *hold = Hold { token, version, since, deadline, kept_at: now, renewing: true };
+                *hold = Hold { token, version, deadline, renew_at, kept_at: now, renewing: true };
                 out.push(Action::Extended { token, until: deadline });
                 if self.rules.push != Push::Proven {
                     self.want_board();
@@ -151,14 +152,14 @@ impl Machine {
                 hold.version = version;
                 // A late renewal never revives a term, nor does it prolong one that time is ending.
                 if end.why.is_voluntary() {
-                    (hold.since, hold.deadline, hold.kept_at) = (since, deadline, now);
+                    (hold.deadline, hold.renew_at, hold.kept_at) = (deadline, renew_at, now);
                     out.push(Action::Extended { token, until: deadline.min(end.by) });
                 }
             }
             _ => {
                 self.ours = None;
                 if token > self.used && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
-                    self.begin(Hold { token, version, since, deadline, kept_at: now, renewing: true }, out);
+                    self.begin(Hold { token, version, deadline, renew_at, kept_at: now, renewing: true }, out);
                 } else {
                     // Won on a session that is about to end, or no longer wanted, or won a second
                     // time after its term was over: `proceed` knows what to do with it.

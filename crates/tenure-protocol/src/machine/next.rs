@@ -4,6 +4,10 @@ use super::{Call, Hold, Kind, Machine, Ours, Stage};
 use crate::sight::Free;
 use crate::{Action, Bid, Fault, Moment, Push, Record, Stopped, Token, Version};
 
+/// What is due every so often is due at one of so many times in between. Many elections are spread over
+/// these, and those of each share a call where the store can do that.
+const STEPS: u32 = 20;
+
 impl Machine {
     pub(super) fn proceed(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
         match &self.stage {
@@ -70,7 +74,7 @@ impl Machine {
         let timing = &self.rules.timing;
         let every = if self.rules.push == Push::Proven { timing.lease() } else { timing.lease() / 3 };
         // A little sooner each time, so that a fleet does not look in step.
-        let mut at = now + every - self.dice.jitter(every / 10);
+        let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
         if let Free::At(free) = self.sight.free(&self.rules) {
             at = at.min(free);
         }
@@ -138,9 +142,18 @@ impl Machine {
         }
     }
 
+    /// When a seat is to be renewed that was kept at `since`.
+    pub(super) fn renew_at(&mut self, since: Moment, first: bool) -> Moment {
+        let every = self.rules.timing.renew_every();
+        match self.rules.spread {
+            true if first => (since + self.dice.jitter(every)).in_step(every / STEPS),
+            true => (since + every).in_step(every / STEPS),
+            false => since + every,
+        }
+    }
+
     pub(super) fn renewal_due(&self, hold: &Hold) -> Moment {
-        let timing = &self.rules.timing;
-        let due = (hold.since + timing.renew_every()).max(hold.kept_at + timing.retry_every());
+        let due = hold.renew_at.max(hold.kept_at + self.rules.timing.retry_every());
         if self.turn.rewrite { self.paused_until } else { due.max(self.paused_until) }
     }
 
@@ -159,7 +172,7 @@ impl Machine {
         let record = self.record(token, true);
         self.ours = None;
         self.wrote_at = now;
-        self.call = Some(Call { kind: Kind::Bid(record.clone()), sent: now });
+        self.call = Some(Call { kind: Kind::Bid(Box::new(record.clone())), sent: now });
         let expected = self.sight.seat().map(|seat| seat.version.clone());
         out.push(Action::Swap { expected, record });
     }
@@ -168,13 +181,13 @@ impl Machine {
         let record = self.record(token, true);
         self.wrote_at = now;
         let rewrite = self.turn.rewrite;
-        self.call = Some(Call { kind: Kind::Renew(record.clone(), rewrite), sent: now });
+        self.call = Some(Call { kind: Kind::Renew(Box::new(record.clone()), rewrite), sent: now });
         out.push(if rewrite { Action::Swap { expected: Some(held), record } } else { Action::Renew { held, record } });
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
         let record = self.record(ours.token, false);
-        self.call = Some(Call { kind: Kind::Vacate(record.clone()), sent: now });
+        self.call = Some(Call { kind: Kind::Vacate(Box::new(record.clone())), sent: now });
         out.push(Action::Swap { expected: Some(ours.version.clone()), record });
     }
 

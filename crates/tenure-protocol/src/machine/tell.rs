@@ -24,7 +24,7 @@ impl Machine {
 
     pub(super) fn tell(&mut self, now: Moment, out: &mut Vec<Action>) {
         let leader = self.leader();
-        let key = leader.as_ref().map(|leader| (leader.candidate.clone(), leader.token));
+        let key = leader.as_ref().map(|leader| (leader.candidate.incarnation, leader.token));
         if key != self.told_leader {
             self.told_leader = key;
             out.push(Action::Leader(leader));
@@ -78,7 +78,7 @@ impl Machine {
         }
         let seat = self.sight.seat();
         let watch = Watched {
-            holder: seat.and_then(|seat| seat.record.holder.clone()),
+            holder: seat.and_then(|seat| Some(seat.record.holder.as_ref()?.incarnation)),
             token: seat.map(|seat| seat.record.token),
             requests: matches!(self.stage, Stage::Leading(_)),
         };

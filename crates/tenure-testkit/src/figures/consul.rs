@@ -29,7 +29,7 @@ impl Ground for ConsulGround {
 
     /// Every process reads all seats whenever one has changed: with more, that is all it does.
     fn most(&self) -> u64 {
-        2000
+        1000
     }
 
     fn work(&self) -> Option<Work> {

@@ -17,25 +17,21 @@ fn main() {
 }
 
 #[cfg(target_os = "linux")]
+mod scene;
+
+#[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
-    use std::io::{self, BufRead, BufReader, PipeWriter};
-    use std::path::PathBuf;
-    use std::process::{Child, Command, Stdio};
     use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
     use tenure::{Life, SeatName, Seen};
     use tenure_testkit::figures::{
-        ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, PostgresGround, RedisGround, number,
+        ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, PostgresGround, RedisGround,
     };
 
-    const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-
-    fn rounds() -> u64 {
-        number("TENURE_BENCH_ROUNDS", 40)
-    }
+    use super::scene::{Scene, rounds};
 
     pub(crate) fn main() {
         println!("from the end of a leader to the start of the next one's command, {} rounds each", rounds());
@@ -140,94 +136,6 @@ mod linux {
             });
             is_ready.recv().expect("it listens");
             told
-        }
-    }
-
-    /// Three candidates of one kind.
-    struct Scene {
-        folder: PathBuf,
-        kind: &'static str,
-        store: String,
-        lease: String,
-        reports: PipeWriter,
-        starts: Receiver<(String, Instant)>,
-        candidates: Vec<(String, Child)>,
-        number: u32,
-        overlaps: u32,
-    }
-
-    impl Scene {
-        fn new(kind: &'static str, store: &str, lease: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            let (reader, reports) = io::pipe().unwrap();
-            let (tell, starts) = channel();
-            std::thread::spawn(move || {
-                for line in BufReader::new(reader).lines().map_while(Result::ok) {
-                    let _ = tell.send((line, Instant::now()));
-                }
-            });
-            let (store, lease) = (store.to_owned(), lease.to_owned());
-            let mut scene =
-                Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
-            (0..3).for_each(|_| scene.add());
-            scene
-        }
-
-        fn add(&mut self) {
-            self.number += 1;
-            let name = format!("candidate-{}", self.number);
-            let probe = self.folder.join("probe");
-            let mut command = if self.kind == "flock" {
-                // It becomes the command, so that killing that frees the lock at once.
-                let mut command = Command::new("flock");
-                command.arg("--no-fork").arg(self.folder.join("lock")).env("TENURE_CANDIDATE", &name);
-                command.env("TENURE_TERM", self.number.to_string());
-                command
-            } else {
-                let mut command = Command::new(TENURE);
-                command.args([
-                    "run",
-                    "--quiet",
-                    "--lease",
-                    &self.lease,
-                    "--candidate",
-                    &name,
-                    "--store",
-                    &self.store,
-                    "bench",
-                    "--",
-                ]);
-                command
-            };
-            command.args([TENURE, "__probe"]).arg(probe).stdin(Stdio::null());
-            command.stdout(self.reports.try_clone().unwrap());
-            self.candidates.push((name, command.spawn().unwrap()));
-        }
-
-        fn nobody_overlapped(&self) {
-            println!("overlaps: {}", self.overlaps);
-            assert_eq!(self.overlaps, 0);
-        }
-
-        /// The next start of a command: whose, and when it was heard of.
-        fn next(&mut self) -> (usize, Instant) {
-            let (line, at) = self.starts.recv_timeout(Duration::from_secs(60)).expect("the next leader");
-            self.overlaps += u32::from(!line.starts_with("alone "));
-            let leader = line.rsplit(' ').next().unwrap_or_default();
-            (self.candidates.iter().position(|(name, _)| name == leader).expect("one of ours"), at)
-        }
-    }
-
-    impl Drop for Scene {
-        fn drop(&mut self) {
-            for (_, child) in &mut self.candidates {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            // The guards see to the rest, and leave.
-            std::thread::sleep(Duration::from_millis(200));
-            let _ = fs::remove_dir_all(&self.folder);
         }
     }
 

@@ -126,14 +126,15 @@ fn a_hand_over_that_cannot_be_is_refused_in_plain_words() {
     assert_eq!(world.starts().len(), 1);
 }
 
+/// Takes its time to wrap up, so that its heir can be gone by then.
+const SLOW: &str = "trap 'echo asked >> asked; until [ -e go ]; do sleep 0.01; done; exit' TERM
+    exec 9>> probe; flock -n 9 || echo overlap >> log
+    echo start $TENURE_TERM $$ a >> log; while :; do sleep 0.01; done";
+
 #[test]
 fn who_waits_for_an_heir_in_vain_is_told_so() {
     let world = World::shared();
-    // It takes its time to wrap up, so that its heir can be gone by then.
-    let slow = "trap 'echo asked >> asked; until [ -e go ]; do sleep 0.01; done; exit' TERM
-        exec 9>> probe; flock -n 9 || echo overlap >> log
-        echo start $TENURE_TERM $$ a >> log; while :; do sleep 0.01; done";
-    let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], slow);
+    let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], SLOW);
     world.start_number(1);
     let heir = stand(&world, "b", &["--lease", "3s"]);
     let _third = stand(&world, "c", &["--lease", "3s"]);
@@ -154,6 +155,27 @@ fn who_waits_for_an_heir_in_vain_is_told_so() {
     assert_eq!(asked.status.code(), Some(2), "{said}");
     assert_eq!(said, "tenure: a (term 1) has handed over, but c (term 2) leads instead of b\n");
     assert_eq!(world.start_number(2).candidate, "c");
+}
+
+#[test]
+fn of_two_hand_overs_at_once_the_first_counts_and_who_asked_for_the_other_is_told() {
+    let world = World::shared();
+    let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], SLOW);
+    world.start_number(1);
+    let _others = ["b", "c"].map(|id| stand(&world, id, &["--lease", "3s"]));
+    world.eventually("all to be listed", || candidates(&world).len() == 3);
+    let first = std::thread::scope(|scope| {
+        let first = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b", "--wait", "60s"]));
+        world.eventually("the leader to be asked", || !world.lines("asked").is_empty());
+        let second = world.output(&["step-down", "jobs", "--to", "c", "--wait", "200ms"]);
+        let said = text(&second.stderr);
+        assert_eq!(second.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("tenure: a (term 1) was asked, but c does not lead after 200ms: "), "{said}");
+        std::fs::write(world.path("go"), "").unwrap();
+        first.join().unwrap()
+    });
+    assert_eq!(text(&first.stdout), "a (term 1) has handed over: b (term 2) leads\n");
+    assert_eq!(world.start_number(2).candidate, "b");
 }
 
 #[test]

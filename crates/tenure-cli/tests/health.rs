@@ -289,7 +289,9 @@ fn options_of_health_that_make_no_sense_are_refused() {
         (&["--min-health", "1.5"], "from 0"),
         (&["--min-health", "-1"], "from 0"),
         (&["--min-health", "NaN"], "from 0"),
-        (&["--health-every", "5s"], "--health-cmd"),
+        (&["--health-every", "5s"], "--health-every is of no use without --health-cmd"),
+        (&["--health-timeout", "5s"], "--health-timeout is of no use without --health-cmd"),
+        (&["--health-cmd", " ", "--health-every", "5s"], "--health-every is of no use without --health-cmd"),
         (&["--health-cmd", "true", "--health-every", "5"], "5s"),
         (&["--health-cmd", "true", "--health-every", "0s"], "must not be 0"),
         (&["--health-cmd", "true", "--health-timeout", "0s"], "must not be 0"),
@@ -298,7 +300,7 @@ fn options_of_health_that_make_no_sense_are_refused() {
         is_refused(&world, world.tenure(&[&["run"], args, &["jobs", "--", "true"]].concat()), says);
     }
     for (variable, value, says) in [
-        ("TENURE_PRIORITY", "99999999999", "TENURE_PRIORITY"),
+        ("TENURE_PRIORITY", "99999999999", "TENURE_PRIORITY: 99999999999 is out of range"),
         ("TENURE_MIN_HEALTH", "much", "TENURE_MIN_HEALTH"),
         ("TENURE_MIN_HEALTH", "2", "min_health"),
         ("TENURE_PREEMPT", "maybe", "TENURE_PREEMPT"),
@@ -308,8 +310,18 @@ fn options_of_health_that_make_no_sense_are_refused() {
         command.env(variable, value);
         is_refused(&world, command, says);
     }
-    fs::write(world.path("tenure.toml"), "[elections.jobs]\nmin_helth = 0.5\n").unwrap();
-    is_refused(&world, world.tenure(&["run", "jobs", "--", "true"]), "did you mean `min_health`?");
+    for (option, says) in [
+        ("min_helth = 0.5", "did you mean `min_health`?"),
+        ("min_health = nan", "min_health"),
+        ("min_health = 1.5", "min_health"),
+        ("priority = 2147483648", "elections.jobs.priority: 2147483648 is out of range: use a whole number"),
+        ("health_cmd = 3", "elections.jobs.health_cmd: "),
+        ("health_cmd = \"true\"\nhealth_every = \"0s\"", "must not be 0"),
+        ("health_cmd = \"true\"\nhealth_timeout = 2", "elections.jobs.health_timeout: "),
+    ] {
+        fs::write(world.path("tenure.toml"), format!("[elections.jobs]\n{option}\n")).unwrap();
+        is_refused(&world, world.tenure(&["run", "jobs", "--", "true"]), says);
+    }
     assert!(world.starts().is_empty());
 }
 
@@ -329,4 +341,25 @@ fn a_health_command_comes_from_a_variable_too() {
     assert_eq!(unwell(&world, "alice"), "the health command ended with exit code 4");
     running.signal(Signal::TERM);
     assert_eq!(running.code(&world), 143);
+}
+
+#[test]
+fn a_health_command_comes_from_a_file_too_and_flags_go_over_it() {
+    let world = World::shared();
+    let file = "[elections.jobs]\nhealth_cmd = \"exit 5\"\nhealth_every = \"50ms\"\nhealth_timeout = \"20s\"\n";
+    fs::write(world.path("tenure.toml"), file).unwrap();
+    let over = |id: &str, options: &[&str], wrong: &str| {
+        let mut running = stand(&world, id, &[&["--lease", "1s"], options].concat());
+        assert_eq!(unwell(&world, id), wrong);
+        running.signal(Signal::TERM);
+        assert_eq!(running.code(&world), 143);
+    };
+    over("alice", &[], "the health command ended with exit code 5");
+    over("bob", &["--health-cmd", "exit 6"], "the health command ended with exit code 6");
+    let late = "the health command took longer than 300ms and was killed";
+    over("carol", &["--health-cmd", "sleep 1000", "--health-timeout", "300ms"], late);
+    assert!(world.starts().is_empty());
+    // An empty one is none, and how often it would be asked is the file's.
+    let _dave = stand(&world, "dave", &["--lease", "1s", "--health-cmd", ""]);
+    assert_eq!(world.start_number(1).candidate, "dave");
 }

@@ -1,60 +1,202 @@
-//! The command over stores that are servers, from the first candidate to the last: whatever the store, it says and
-//! does the same.
+//! The command over real servers: Redis, and PostgreSQL in both of its modes.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "redis", feature = "postgres"))]
 
 mod common;
 
-use common::{World, candidates, json_of, stand, text};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use common::{World, candidate, json_of, stand, text};
 use rustix::process::Signal;
-use tenure_testkit::servers::{Consul, Etcd, Kubernetes};
+use serde_json::Value;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup, Redis, RedisSetup, free_port};
+
+/// Short, but with room for a busy machine.
+const LEASE: [&str; 2] = ["--lease", "3s"];
 
 #[test]
-fn over_etcd_the_leader_hands_over_is_killed_and_leaves() {
-    let etcd = Etcd::start();
-    from_the_first_to_the_last(&etcd.url());
+fn everything_can_be_done_over_redis() {
+    let redis = Redis::start();
+    everything_can_be_done_over(&redis.url());
 }
 
 #[test]
-fn over_consul_the_leader_hands_over_is_killed_and_leaves() {
-    let consul = Consul::start();
-    from_the_first_to_the_last(&consul.url());
+fn everything_can_be_done_over_a_database_in_both_modes() {
+    let server = Postgres::start();
+    everything_can_be_done_over(&format!("{}?schema=leases", server.url()));
+    everything_can_be_done_over(&format!("{}?schema=sessions&mode=session", server.url()));
 }
 
-#[test]
-fn over_kubernetes_the_leader_hands_over_is_killed_and_leaves() {
-    let server = Kubernetes::start();
-    let kubeconfig = server.kubeconfig(&server.namespace());
-    from_the_first_to_the_last(&format!("kubernetes:?kubeconfig={}", kubeconfig.display()));
-}
+fn everything_can_be_done_over(url: &str) {
+    let world = World::on(url);
+    let vacant = world.output(&["status", "jobs"]);
+    assert_eq!((vacant.status.code(), text(&vacant.stdout).as_str()), (Some(1), "vacant: nobody has led yet\n"));
+    let mut watch = world.tenure(&["watch", "--json", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut leader = || -> Value {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        line["leader"]["candidate"].clone()
+    };
+    assert_eq!(leader(), Value::Null);
 
-/// Every start is alone, and above the last: [`World::start_number`] sees to that.
-fn from_the_first_to_the_last(url: &str) {
-    let world = World::at(url);
-    assert_eq!(world.output(&["status", "jobs"]).status.code(), Some(1), "nobody has led yet");
-    let mut alice = stand(&world, "alice", &["--lease", "3s"]);
-    let first = world.start_number(1);
-    let bob = stand(&world, "bob", &["--lease", "3s"]);
-    world.eventually("both to be listed", || candidates(&world).len() == 2);
-    let status = json_of(&world.output(&["status", "--json", "jobs"]));
-    let leader = (&status["leader"]["candidate"], &status["leader"]["token"]);
-    assert_eq!(leader, (&"alice".into(), &first.token.into()), "{status}");
+    let alice = stand(&world, "alice", &LEASE);
+    assert_eq!(world.start_number(1).candidate, "alice");
+    assert_eq!(leader(), "alice");
+    let mut bob = stand(&world, "bob", &LEASE);
+    world.eventually("bob to stand", || candidate(&world, "bob").is_some());
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!((status.status.code(), &json_of(&status)["leader"]["candidate"]), (Some(0), &Value::from("alice")));
 
     let asked = world.output(&["step-down", "jobs", "--to", "bob"]);
-    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked.stderr));
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
     assert_eq!(world.start_number(2).candidate, "bob");
+    while leader() != "bob" {}
 
+    // Killed with everything it could have told anybody by.
     bob.signal(Signal::KILL);
+    bob.wait(&world);
     assert_eq!(world.start_number(3).candidate, "alice");
+    while leader() != "alice" {}
 
-    alice.signal(Signal::TERM);
-    alice.wait(&world);
-    assert_eq!(world.output(&["status", "jobs"]).status.code(), Some(1), "it was left free");
-    let forgotten = world.output(&["forget", "jobs"]);
-    assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
-    let mut carol = stand(&world, "carol", &["--lease", "3s"]);
+    // Stopped: its command is killed by the guard before another starts.
+    let carol = stand(&world, "carol", &LEASE);
+    world.eventually("carol to stand", || candidate(&world, "carol").is_some());
+    alice.signal(Signal::STOP);
     assert_eq!(world.start_number(4).candidate, "carol");
-    carol.signal(Signal::TERM);
-    carol.wait(&world);
-    world.eventually_empty();
+    alice.signal(Signal::CONT);
+    drop((alice, carol));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+
+    let forgotten = world.output(&["forget", "--yes", "jobs"]);
+    assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
+    assert!(!world.lines("errors").iter().any(|line| line.contains("panicked")), "{:?}", world.lines("errors"));
+}
+
+#[test]
+fn what_is_wrong_with_a_redis_server_is_one_line_that_says_what_to_do() {
+    let redis = Redis::start();
+    let locked = RedisSetup::redis().with(["--requirepass", "right"]).start();
+    let replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &redis.port().to_string()]).start();
+    let another = other_protocol();
+    let url = |address: &str| format!("redis://jobs:hunter2@{address}");
+    redis.ask(&["SET", "theirs:{jobs}:seat", "mine", "NX"]);
+    redis.ask(&["HSET", "newer:{jobs}:seat", "nonce", "1", "record", r#"{"v":99}"#]);
+    for (url, says) in [
+        (url(&locked.address()), "knows no such user and password"),
+        (format!("redis://{}", locked.address()), "wants a password"),
+        (format!("{}/99", redis.url()), "no such database"),
+        (format!("redis://:hunter2@127.0.0.1:{}", free_port()), "nothing listens at"),
+        (format!("redis://:hunter2@{another}"), "does not speak Redis' protocol"),
+        (format!("rediss://:hunter2@{}", redis.address()), "it serves Redis' protocol without: redis://"),
+        (replica.url(), "name the master"),
+        (format!("{}?prefix=theirs", redis.url()), "another library's lock"),
+        (format!("{}?prefix=newer", redis.url()), "upgrade this program"),
+    ] {
+        is_told_by_every_command(&url, says);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_database_is_one_line_that_says_what_to_do() {
+    let access = "host all keyed 127.0.0.1/32 scram-sha-256\nhost all,replication all 127.0.0.1/32 trust";
+    let server = PostgresSetup::new().access(access).start();
+    server.sql("CREATE ROLE keyed LOGIN PASSWORD 'right'; CREATE ROLE humble LOGIN");
+    let standby = PostgresSetup::new().standby_of(&server).start();
+    let pooler = PgBouncer::before(&server);
+    let another = other_protocol();
+    let newer = format!("{}?schema=newer", server.url());
+    assert!(World::on(&newer).output(&["run", "-q", "jobs", "--", "true"]).status.success());
+    server.sql(r#"UPDATE newer.seats SET record = '{"v":99}'"#);
+    server.sql("CREATE SCHEMA theirs; CREATE TABLE theirs.seats (number int)");
+    let at = |login: &str, rest: &str| format!("postgres://{login}@{}/{rest}", server.address());
+    for (url, says) in [
+        (at("keyed:hunter2", "postgres"), "password authentication failed for user \"keyed\""),
+        (at("keyed", "postgres"), "wants a password, and none was given"),
+        (at("postgres:hunter2", "nowhere"), "database \"nowhere\" does not exist"),
+        (format!("postgres://postgres:hunter2@127.0.0.1:{}/postgres", free_port()), "no server listens at"),
+        (format!("postgres://postgres:hunter2@{another}/postgres"), "does not speak PostgreSQL's protocol"),
+        (at("postgres:hunter2", "postgres?sslmode=require"), "turn on ssl there, or use sslmode=prefer"),
+        (at("humble", "postgres"), "CREATE SCHEMA IF NOT EXISTS \"tenure\""),
+        (at("postgres", "postgres?schema=theirs"), "not of Tenure's making"),
+        (standby.url(), "name the primary"),
+        (format!("{}?mode=session", pooler.url()), "use mode=lease"),
+        (newer, "upgrade this program"),
+    ] {
+        is_told_by_every_command(&url, says);
+    }
+}
+
+/// The commands that look end with it; one that stands does, too, if it never will work, or else tells it
+/// once, however often it tries.
+fn is_told_by_every_command(url: &str, says: &str) {
+    let world = World::on(url);
+    for command in [&["status", "jobs"][..], &["candidates", "jobs"], &["watch", "jobs"], &["step-down", "jobs"]] {
+        is_refused(&world.output(command), says);
+    }
+    let mut standing = world.run(&LEASE, "echo led >> log");
+    world.eventually(says, || world.lines("errors").iter().any(|line| line.contains(says)));
+    // Several attempts later, if it goes on trying.
+    std::thread::sleep(Duration::from_secs(1));
+    let _ = rustix::process::kill_process(standing.pid(), Signal::TERM);
+    standing.wait(&world);
+    let errors = world.lines("errors");
+    assert_eq!(errors.iter().filter(|line| line.contains(says)).count(), 1, "{errors:#?}");
+    assert!(!errors.iter().any(|line| line.contains("hunter2") || line.contains("panicked")), "{errors:#?}");
+    assert!(world.log().is_empty(), "it led");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up_in_time_and_told_once_and_so_is_that_it_answers_again() {
+    let redis = Redis::start();
+    let server = Postgres::start();
+    for (address, url) in [
+        (redis.address(), "redis://:hunter2@{}"),
+        (server.address(), "postgres://postgres:hunter2@{}/postgres"),
+        (server.address(), "postgres://postgres:hunter2@{}/postgres?mode=session&schema=sessions"),
+    ] {
+        let proxy = Proxy::start(address);
+        proxy.black_hole(Way::Down);
+        let world = World::on(&url.replace("{}", &proxy.address().to_string()));
+        is_refused(&world.output(&["status", "jobs"]), "answer");
+        let standing = stand(&world, "alice", &LEASE);
+        let told = |says: &str| world.lines("errors").iter().filter(|line| line.contains(says)).count();
+        world.eventually("that it is told", || told("the store fails") > 0);
+        std::thread::sleep(Duration::from_secs(2));
+        proxy.pass();
+        world.start_number(1);
+        let errors = world.lines("errors");
+        assert_eq!((told("the store fails"), told("the store works again")), (1, 1), "{errors:#?}");
+        assert!(!errors.iter().any(|line| line.contains("hunter2")), "{errors:#?}");
+        drop(standing);
+    }
+}
+
+// -------------------------------------------------------------------------------------------------
+
+fn is_refused(output: &Output, says: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("tenure: ") && said.lines().count() == 1, "{said}");
+    assert!(said.contains(says) && !said.contains("hunter2"), "{says:?} is not in {said}");
+}
+
+/// Where somebody listens who speaks neither.
+fn other_protocol() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 100]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            // Until the other end hangs up.
+            let _ = stream.read(&mut [0; 100]);
+        }
+    });
+    address
 }

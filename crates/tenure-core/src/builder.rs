@@ -258,6 +258,12 @@ impl Builder {
                 "a health check needs time: health_every and health_timeout must not be 0".to_owned(),
             ));
         }
+        if self.check.is_none() && self.options.health_command().is_some() {
+            return Err(Error::Option(
+                "health_cmd is for `tenure run`: have this program say how well it is with `health(…)`, or leave it out"
+                    .to_owned(),
+            ));
+        }
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
         let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
         let start = Start {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Incarnation, Input, Machine, Moment, Token};
+use tenure_protocol::{Action, Incarnation, Input, Machine, Moment, Score, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::{Answer, Pending, Underway};
@@ -42,7 +42,7 @@ use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
 use crate::term::TermState;
-use crate::{Clock, DynStore, Ended, Error, SeatName, StoreError, Term};
+use crate::{Clock, DynStore, Ended, Error, Metadata, SeatName, StoreError, Term};
 
 /// Tells one election of an engine from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -278,12 +278,12 @@ impl Driver {
             since_ms: None,
         };
         self.entries.insert(election, Box::new(entry));
-        if announces {
-            self.announce(election);
-        }
         match check {
             Some(check) => self.start_checks(election, check),
-            None => self.step(election, Input::Start),
+            None => {
+                self.announce(election, Score::FULL, Metadata::default());
+                self.step(election, Input::Start);
+            }
         }
     }
 

@@ -89,7 +89,7 @@ impl Election {
     }
 
     /// Bids for the seat once, now. Returns the term if this candidate leads, `None` if another
-    /// does, or if this one may not stand now (it has just stepped down, or its work overran).
+    /// does, or if this one may not stand now (it is not well, has just stepped down, or its work overran).
     ///
     /// On a `.manual()` election this is the only way to lead, and the term is given up when the
     /// last clone of what this returns is dropped.

@@ -87,6 +87,10 @@ pub struct ElectionOptions {
     /// Whether a leader that falls below `min_health` hands over (true).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_down_when_unhealthy: Option<bool>,
+    /// A command for `sh` that tells `tenure run` how well its candidate is (none). Empty: none, over
+    /// one of a layer below. A program says [`Builder::health`](crate::Builder::health) instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_cmd: Option<String>,
     /// How often the health check is called, if there is one (lease / 3).
     #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub health_every: Option<Duration>,
@@ -159,10 +163,16 @@ impl ElectionOptions {
             preempt: over.preempt.or(self.preempt),
             min_health: over.min_health.or(self.min_health),
             step_down_when_unhealthy: over.step_down_when_unhealthy.or(self.step_down_when_unhealthy),
+            health_cmd: over.health_cmd.or(self.health_cmd),
             health_every: over.health_every.or(self.health_every),
             health_timeout: over.health_timeout.or(self.health_timeout),
             on_overrun: over.on_overrun.or(self.on_overrun),
         }
+    }
+
+    /// The health command asked for.
+    pub fn health_command(&self) -> Option<&str> {
+        self.health_cmd.as_deref().filter(|command| !command.trim().is_empty())
     }
 
     /// The least health asked for.

@@ -51,12 +51,18 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
             "the seat holds something that Tenure did not write ({why}): use another name, or remove it"
         ))
     };
-    let form: Form = serde_json::from_str(text).map_err(|error| foreign("not a record").because(error))?;
+    let newer = |form: u64| {
+        StoreError::denied(format!(
+            "the seat was written by a newer version of Tenure (form {form}, known up to {FORM}): upgrade this program"
+        ))
+    };
+    let form: Form = serde_json::from_str(text).map_err(|error| match number_of_form(text) {
+        // It may have other fields than ours.
+        Some(form) if form > u64::from(FORM) => newer(form),
+        _ => foreign("not a record").because(error),
+    })?;
     if form.v > FORM {
-        return Err(StoreError::denied(format!(
-            "the seat was written by a newer version of Tenure (form {}, known up to {FORM}): upgrade this program",
-            form.v
-        )));
+        return Err(newer(form.v.into()));
     }
     let candidate = |form: Option<HolderForm>| match form.map(HolderForm::candidate) {
         None => Ok(None),
@@ -79,6 +85,11 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
+}
+
+/// What every record says of itself, whatever else it may come to say.
+fn number_of_form(text: &str) -> Option<u64> {
+    serde_json::from_str::<Value>(text).ok()?.get("v")?.as_u64()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,6 +198,10 @@ mod tests {
         for text in cases {
             let error = from_json(text).unwrap_err();
             assert_eq!(error.fault(), tenure_protocol::Fault::Denied, "{text}");
+        }
+        for newer in [good.replace("\"v\":1", "\"v\":2"), "{\"v\":2,\"seat\":{}}".to_owned()] {
+            let error = from_json(&newer).unwrap_err().to_string();
+            assert!(error.contains("newer version of Tenure (form 2, known up to 1): upgrade this program"), "{error}");
         }
     }
 }

@@ -14,8 +14,8 @@ use tenure_core::{
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A store that panics before it has returned a future, once told to, and whose board takes notes off
-/// but does not say so.
+/// A store that panics before it has returned a future, once told to, never answers about seats that are
+/// called slow, and whose board takes notes off but does not say so.
 struct Nasty {
     store: MemoryStore,
     panics: Arc<AtomicBool>,
@@ -25,6 +25,13 @@ impl Nasty {
     fn mood(&self) {
         assert!(!self.panics.swap(false, Ordering::SeqCst), "in a bad mood");
     }
+}
+
+async fn unless_slow<T>(seat: &SeatName, answer: impl Future<Output = T>) -> T {
+    if seat.as_str().starts_with("slow") {
+        std::future::pending::<()>().await;
+    }
+    answer.await
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -39,7 +46,7 @@ impl Store for Nasty {
 
     fn read(&self, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send {
         self.mood();
-        self.store.read(seat)
+        unless_slow(seat, self.store.read(seat))
     }
 
     fn swap(
@@ -49,7 +56,7 @@ impl Store for Nasty {
         next: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
         self.mood();
-        self.store.swap(seat, expected, next)
+        unless_slow(seat, self.store.swap(seat, expected, next))
     }
 
     fn renew(
@@ -59,7 +66,7 @@ impl Store for Nasty {
         record: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
         self.mood();
-        self.store.renew(seat, held, record)
+        unless_slow(seat, self.store.renew(seat, held, record))
     }
 
     fn changed(&self, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
@@ -118,6 +125,25 @@ fn a_store_that_panics_costs_no_term() {
         assert!(!panics.load(Ordering::SeqCst), "it was called");
         assert_eq!(election.term().unwrap().token(), token);
     }
+}
+
+#[test]
+fn calls_that_hang_cost_no_other_election_its_term_nor_its_turn() {
+    let (clock, elections, _) = nasty();
+    let start = |name: &str, number: u32| elections.election(format!("{name}-{number}")).start().unwrap();
+    let fine: Vec<Election> = (0..20).map(|number| start("fine", number)).collect();
+    clock.settle();
+    let tokens: Vec<_> = fine.iter().map(|election| election.term().unwrap().token()).collect();
+    // More than may be under way at once.
+    let slow: Vec<Election> = (0..1200).map(|number| start("slow", number)).collect();
+    for _ in 0..12 {
+        clock.advance(LEASE / 3);
+        let now: Vec<_> = fine.iter().filter_map(|election| election.term()).map(|term| term.token()).collect();
+        assert_eq!(now, tokens);
+    }
+    let late = start("late", 0);
+    clock.advance(LEASE);
+    assert!(late.is_leader() && slow.iter().all(|election| election.leader().is_none()));
 }
 
 #[test]

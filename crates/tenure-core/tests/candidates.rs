@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Builder, CandidateStatus, Election, Elections, Fault, Health, LifeKind, ManualClock, Report};
+use tenure_core::{
+    Builder, CandidateStatus, Election, ElectionOptions, Elections, Fault, Health, LifeKind, ManualClock, Report,
+};
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -73,6 +75,11 @@ fn reports_that_make_no_sense_are_refused_and_change_nothing() {
     }
     let error = elections.election("j").health_timeout(Duration::ZERO).start().unwrap_err().to_string();
     assert!(error.contains("health_timeout"), "{error}");
+    // A command is run by `tenure run` alone: nobody is to believe that it is asked here.
+    let options = || ElectionOptions { health_cmd: Some("true".to_owned()), ..ElectionOptions::default() };
+    let error = elections.election("j").options(options()).start().unwrap_err().to_string();
+    assert!(error.contains("health_cmd is for `tenure run`"), "{error}");
+    elections.election("j").options(options()).health(async || true).start().unwrap();
 }
 
 #[test]
@@ -140,6 +147,47 @@ fn health_that_flaps_does_not_make_the_seat_flap() {
         }
     }
     assert_eq!(other.term().unwrap().token(), token);
+}
+
+#[test]
+fn health_may_be_reported_from_work_and_handlers_and_every_time_it_is_heard() {
+    let stage = Stage::new();
+    let (itself, terms): (Arc<std::sync::OnceLock<Election>>, Arc<AtomicU32>) = Default::default();
+    let report = |healthy| {
+        let itself = itself.clone();
+        move || {
+            if let Some(election) = itself.get() {
+                election.report_healthy(healthy, ()).unwrap();
+            }
+        }
+    };
+    let (unwell, well, counted) = (report(false), report(true), terms.clone());
+    let one = stage.stand("one", |builder| {
+        let started = move |_| {
+            unwell();
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
+        builder.on_started_leading(started).on_stopped_leading(move |_, _| well())
+    });
+    assert!(one.is_leader());
+    // In its first term it is its work that says so.
+    itself.set(one.clone()).unwrap();
+    let work = one.run_if_leader(async |term| {
+        one.report_healthy(false, ()).unwrap();
+        term.ending().await;
+    });
+    assert!(matches!(block_on(work), Some(Ok(()))));
+    stage.clock.settle();
+    assert!(!one.is_leader());
+    for term in 2..6 {
+        // Well again since the end of its term, it stands again after a lease.
+        stage.clock.advance(LEASE);
+        assert_eq!(terms.load(Ordering::SeqCst), term);
+        assert!(!one.is_leader(), "it is not well as soon as it leads");
+    }
+    one.stop();
+    stage.clock.settle();
+    block_on(one.stopped());
 }
 
 #[test]
@@ -286,15 +334,35 @@ fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
 
 #[test]
 fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
-    let answers: [fn() -> Report; 4] =
-        [|| panic!("on purpose"), || 1.5.into(), || f64::NAN.into(), || Err::<bool, _>("the disk is full").into()];
-    for (answer, words) in answers.into_iter().zip(["panicked", "answered 1.5", "answered NaN", "the disk is full"]) {
+    type Answer = fn() -> Report;
+    let answers: [(Answer, &str); 5] = [
+        (|| panic!("on purpose"), "panicked"),
+        (|| 1.5.into(), "answered 1.5"),
+        (|| f64::NAN.into(), "answered NaN"),
+        (|| Err::<bool, _>("the disk is full").into(), "the disk is full"),
+        (|| (1.0, [("x", "y".repeat(64 * 1024))]).into(), "the metadata is too long (65537 bytes)"),
+    ];
+    for (answer, words) in answers {
         let stage = Stage::new();
         let one = stage.stand("one", |builder| builder.health(async move || answer()));
         assert!(!one.is_leader());
         let error = status(&one, "one").metadata["error"].clone();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn whose_check_has_not_answered_yet_is_not_listed_and_cannot_be_handed_over_to() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    let slow = stage.stand("slow", |builder| builder.health(async || std::future::pending::<bool>().await));
+    assert_eq!(ids(&one), ["one"]);
+    let refused = block_on(one.transfer_to("slow")).unwrap_err().to_string();
+    assert_eq!(refused, "the candidate \"slow\" does not stand for \"jobs\"; these do: one");
+    stage.clock.advance(LEASE * 2 / 15);
+    let listed = status(&one, "slow");
+    assert!(!listed.healthy && listed.score == 0.0 && listed.metadata.contains_key("error"), "{listed:?}");
+    assert_eq!(roster(&slow).len(), 2);
 }
 
 #[test]

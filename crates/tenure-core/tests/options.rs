@@ -57,6 +57,13 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
         metadata = { zone = "a", rack = "7" }
         release_on_stop = false
         give_up_after = 3
+        priority = -7
+        preempt = true
+        min_health = 0.5
+        step_down_when_unhealthy = false
+        health_cmd = "test -e /run/well"
+        health_every = "3s"
+        health_timeout = "500ms"
         on_overrun = "abort"
         "#,
     )
@@ -76,6 +83,13 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
         ("TENURE_METADATA", "zone=a, rack=7"),
         ("TENURE_RELEASE_ON_STOP", "false"),
         ("TENURE_GIVE_UP_AFTER", "3"),
+        ("TENURE_PRIORITY", "-7"),
+        ("TENURE_PREEMPT", "yes"),
+        ("TENURE_MIN_HEALTH", "0.5"),
+        ("TENURE_STEP_DOWN_WHEN_UNHEALTHY", "0"),
+        ("TENURE_HEALTH_CMD", "test -e /run/well"),
+        ("TENURE_HEALTH_EVERY", "3s"),
+        ("TENURE_HEALTH_TIMEOUT", "500ms"),
         ("TENURE_ON_OVERRUN", "abort"),
     ])
     .unwrap();
@@ -84,7 +98,7 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
     assert_eq!(file.on_overrun, Some(OnOverrun::Abort));
     // Nothing was left out above: what is written down again is all there is.
     let shown = serde_json::to_value(&file).unwrap();
-    assert_eq!(shown.as_object().unwrap().len(), 15, "{shown}");
+    assert_eq!(shown.as_object().unwrap().len(), 22, "{shown}");
     assert_eq!(serde_json::from_value::<ElectionOptions>(shown).unwrap(), file);
     assert_eq!(serde_json::to_value(ElectionOptions::default()).unwrap(), serde_json::json!({}));
 }
@@ -120,6 +134,10 @@ fn a_bad_value_is_refused_with_what_to_write() {
     is("lease = 15", "lease: 15 is not a duration: write it with its unit, like \"15s\"");
     is("takeover = \"quick\"", "takeover: ");
     is("lease = \"15s\"\ndrain = \"1s", "line 2: ");
+    is(
+        "priority = -2147483649",
+        "priority: -2147483649 is out of range: use a whole number from -2147483648 to 2147483647",
+    );
     is("elections = 3", "write [elections.NAME]");
     is("[elections]\njobs = 3", "write [elections.jobs]");
     is("[elections.\"\"]\nlease = \"15s\"", "give the election a name");

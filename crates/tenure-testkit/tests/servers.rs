@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup,
-    Reply,
+    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, PgBouncer, Postgres, Process, Redis, RedisCluster,
+    RedisSentinel, RedisSetup, Reply,
 };
 
 #[test]
@@ -53,6 +53,22 @@ fn a_cluster_answers_for_every_slot() {
     let cluster = RedisCluster::start();
     let moved = cluster.nodes.iter().filter(|node| node.ask(&["GET", "a"]).text().starts_with("MOVED")).count();
     assert_eq!(moved, 2, "one of the three has the key");
+}
+
+#[test]
+fn a_database_is_paused_killed_restarted_and_emptied_on_its_port() {
+    let mut server = Postgres::start();
+    let mut pooler = PgBouncer::before(&server);
+    server.sql("CREATE TABLE a AS SELECT 1");
+    server.pause();
+    server.resume();
+    server.kill();
+    assert!(server.try_sql("SELECT 1").is_err());
+    server.restart();
+    assert_eq!(server.sql("SELECT * FROM a"), "1", "it keeps everything");
+    server.restart_empty();
+    assert_eq!(server.sql("SELECT to_regclass('a') IS NULL"), "t", "it keeps nothing");
+    pooler.restart();
 }
 
 #[test]
@@ -107,35 +123,61 @@ fn nothing_is_left_behind() {
 
 #[test]
 fn a_server_ends_with_the_process_that_started_it_however_that_ends() {
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture"])
-        .env("TENURE_TEST_CHILD", "1")
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let line = lines.find_map(|line| line.unwrap().split_once("server ").map(|(_, rest)| rest.to_owned())).unwrap();
-    let (id, folder) = line.split_once(' ').unwrap();
-    let server = std::path::PathBuf::from(format!("/proc/{id}/exe"));
-    let runs = || std::fs::read_link(&server).is_ok();
-    assert!(runs());
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let began = std::time::Instant::now();
-    while runs() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it outlived its test");
-        std::thread::sleep(Duration::from_millis(5));
+    // All processes of a database are stopped just then, and must have gone on to notice.
+    for what in ["redis", "postgres"] {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["child", "--exact", "--nocapture"])
+            .env("TENURE_TEST_CHILD", what)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        let line = lines.find_map(|line| line.unwrap().split_once("server ").map(|(_, rest)| rest.to_owned())).unwrap();
+        let (ids, folder) = line.split_once(" in ").unwrap();
+        let runs = || ids.split(' ').any(|id| std::fs::read_link(format!("/proc/{id}/exe")).is_ok());
+        assert!(runs());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let began = std::time::Instant::now();
+        while runs() {
+            assert!(began.elapsed() < Duration::from_secs(30), "{what} outlived its test");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // What it has left in the file system, and in shared memory, goes when the next one starts.
+        sweep();
+        assert!(!std::path::Path::new(folder).exists(), "{what}");
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn child() {
-    if std::env::var_os("TENURE_TEST_CHILD").is_some() {
-        let redis = Redis::start();
-        println!("server {} {}", redis.process.id(), redis.folder().display());
-        std::thread::sleep(Duration::from_secs(60));
+    match std::env::var("TENURE_TEST_CHILD").as_deref() {
+        Ok("redis") => {
+            let redis = Redis::start();
+            println!("server {} in {}", redis.process.id(), redis.folder().display());
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        Ok("postgres") => {
+            let mut server = Postgres::start();
+            let id = server.process.id();
+            let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+            server.pause();
+            println!("server {id} {} in {}", children.trim(), server.folder().display());
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        Ok("sweep") => drop(tenure_testkit::servers::Folder::new("sweep")),
+        _ => {}
     }
+}
+
+/// What happens before the first server of a process is started.
+fn sweep() {
+    let swept = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact"])
+        .env("TENURE_TEST_CHILD", "sweep")
+        .output()
+        .unwrap();
+    assert!(swept.status.success());
 }
 
 #[test]

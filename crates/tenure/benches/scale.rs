@@ -3,7 +3,7 @@
 //! the same elections, of which the one that leads is killed.
 //!
 //!   scripts/bench scale [memory|sqlite|etcd|redis|postgres|consul|kubernetes]…
-//!     TENURE_BENCH_SECONDS=20       how long they are held
+//!     TENURE_BENCH_SECONDS=60       how long the most are held; fewer for a third of it
 //!     TENURE_BENCH_ELECTIONS=10000  how many at most, from a hundred on; fewer where a server carries no more
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn main() {
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let most = number("TENURE_BENCH_ELECTIONS", 10_000);
-    let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 20));
+    let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 60));
     type Start = fn() -> Box<dyn Ground>;
     let grounds: [(&str, Start); 8] = [
         ("memory", || Box::new(MemoryGround)),

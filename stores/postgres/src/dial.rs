@@ -10,6 +10,7 @@ use tenure_core::StoreError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Empty};
 use tokio::net::TcpStream;
 use tokio_postgres::config::{Host, SslMode as DriverSslMode, SslNegotiation};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Client, Config, Connection};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -25,6 +26,8 @@ pub(crate) struct Target {
     port: u16,
     /// What its certificate must be for.
     name: String,
+    /// There is no other.
+    pub(crate) alone: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +41,8 @@ impl Target {
     /// The hosts of a configuration, in its order.
     pub(crate) fn all(config: &Config) -> Vec<Self> {
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
-        (0..hosts.len().max(addresses.len()))
+        let count = hosts.len().max(addresses.len());
+        (0..count)
             .map(|number| {
                 let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
                 let name = match hosts.get(number) {
@@ -51,7 +55,7 @@ impl Target {
                     (None, Some(Host::Unix(folder))) => Place::Socket(folder.join(format!(".s.PGSQL.{port}"))),
                     _ => Place::Name(name.clone()),
                 };
-                Self { place, port, name }
+                Self { place, port, name, alone: count == 1 }
             })
             .collect()
     }
@@ -81,31 +85,63 @@ pub(crate) async fn dial(
     ssl: SslMode,
     tls: Option<&MakeRustlsConnect>,
 ) -> Result<Dialed, StoreError> {
-    let stream = match &target.place {
-        #[cfg(unix)]
-        Place::Socket(path) => {
-            // libpq does not encrypt those, either.
-            let socket = tokio::net::UnixStream::connect(path).await;
-            Box::new(Plain(socket.map_err(|error| faults::unreachable(target, error))?)) as Box<dyn Duplex>
-        }
-        #[cfg(not(unix))]
-        Place::Socket(_) => return Err(StoreError::denied("there are no such sockets on this system: name a host")),
-        Place::Name(name) => {
-            let socket = TcpStream::connect((name.as_str(), target.port)).await;
-            encrypt(tune(config, socket.map_err(|error| faults::unreachable(target, error))?), target, ssl, tls).await?
-        }
-        Place::Address(address) => {
-            let socket = TcpStream::connect((*address, target.port)).await;
-            encrypt(tune(config, socket.map_err(|error| faults::unreachable(target, error))?), target, ssl, tls).await?
-        }
+    let (first, second) = match ssl {
+        SslMode::Allow => (None, Some(tls)),
+        SslMode::Prefer => (tls, Some(None)),
+        SslMode::Disable | SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (tls, None),
     };
+    let error = match (open(config, target, ssl, first).await, second) {
+        (Err((error, true)), Some(second)) if !matches!(target.place, Place::Socket(_)) => {
+            // As libpq does: whoever is barred one way may be let in the other.
+            match open(config, target, ssl, second).await {
+                Ok(dialed) => return Ok(dialed),
+                Err(_) => error,
+            }
+        }
+        (Ok(dialed), _) => return Ok(dialed),
+        (Err((error, _)), _) => error,
+    };
+    Err(error)
+}
+
+/// Opens a connection, or tells why there is none, and whether the server bars us as we come.
+async fn open(
+    config: &Config,
+    target: &Target,
+    ssl: SslMode,
+    tls: Option<&MakeRustlsConnect>,
+) -> Result<Dialed, (StoreError, bool)> {
+    let stream = connect(config, target, ssl, tls).await.map_err(|error| (error, false))?;
     let (ear, process) = Ear::new(stream);
     let mut config = config.clone();
     // That is what the driver is told of a stream that needs nothing more done to it.
     config.ssl_mode(DriverSslMode::Require).ssl_negotiation(SslNegotiation::Direct);
-    let (client, connection) =
-        config.connect_raw(tokio::io::empty(), ear).await.map_err(|error| faults::of_log_in(target, ssl, error))?;
+    let (client, connection) = config.connect_raw(tokio::io::empty(), ear).await.map_err(|error| {
+        let barred = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+        (faults::of_log_in(target, ssl, error), barred)
+    })?;
     Ok(Dialed { client, connection, process })
+}
+
+async fn connect(
+    config: &Config,
+    target: &Target,
+    ssl: SslMode,
+    tls: Option<&MakeRustlsConnect>,
+) -> Result<Box<dyn Duplex>, StoreError> {
+    let socket = match &target.place {
+        #[cfg(unix)]
+        Place::Socket(path) => {
+            // libpq does not encrypt those, either.
+            let socket = tokio::net::UnixStream::connect(path).await;
+            return Ok(Box::new(Plain(socket.map_err(|error| faults::unreachable(target, error))?)));
+        }
+        #[cfg(not(unix))]
+        Place::Socket(_) => return Err(StoreError::denied("there are no such sockets on this system: name a host")),
+        Place::Name(name) => TcpStream::connect((name.as_str(), target.port)).await,
+        Place::Address(address) => TcpStream::connect((*address, target.port)).await,
+    };
+    encrypt(tune(config, socket.map_err(|error| faults::unreachable(target, error))?), target, ssl, tls).await
 }
 
 /// A peer that is gone without a word is noticed within seconds, not hours.

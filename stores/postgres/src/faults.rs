@@ -25,6 +25,23 @@ pub(crate) fn unreachable(target: &Target, error: io::Error) -> StoreError {
     }
 }
 
+/// There is a connection, or may be, but nothing comes of it.
+pub(crate) fn silent(target: &Target) -> StoreError {
+    StoreError::unknown(format!("{target} does not answer: see that it is a PostgreSQL server, and can be reached"))
+}
+
+/// The server cannot be written to. Where others are named, too, one of them may be in a moment.
+pub(crate) fn standby(target: &Target) -> StoreError {
+    match target.alone {
+        true => StoreError::denied(format!(
+            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
+        )),
+        false => StoreError::refused(format!(
+            "{target} is a standby, and none of the others can be written to: is there a primary?"
+        )),
+    }
+}
+
 /// Encryption could not be agreed upon.
 pub(crate) fn of_tls(target: &Target, ssl: SslMode, error: io::Error) -> StoreError {
     let broken = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];
@@ -40,6 +57,8 @@ pub(crate) fn of_log_in(target: &Target, ssl: SslMode, error: Error) -> StoreErr
         let mut message = format!("{target} does not let us in: {}", words(said));
         if said.message().contains("no encryption") && ssl == SslMode::Disable {
             message.push_str("; sslmode=disable is in the way");
+        } else if let Some(advice) = advice(said.code()) {
+            message.push_str(&format!("; {advice}"));
         }
         return match fault(said.code()) {
             Fault::Denied => StoreError::denied(message),
@@ -58,6 +77,17 @@ pub(crate) fn of_log_in(target: &Target, ssl: SslMode, error: Error) -> StoreErr
     } else {
         StoreError::denied(format!("{target} cannot be talked to: {error} ({cause})"))
     }
+}
+
+/// What to do about it, where the server does not say.
+fn advice(code: &SqlState) -> Option<&'static str> {
+    Some(match *code {
+        SqlState::INVALID_PASSWORD => "see that user and password are right: postgres://USER:PASSWORD@HOST",
+        SqlState::INVALID_CATALOG_NAME => "create it, or name another: postgres://HOST/DATABASE",
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => "see that the user is right, and pg_hba.conf of the server",
+        SqlState::TOO_MANY_CONNECTIONS => "raise max_connections, or use fewer connections",
+        _ => return None,
+    })
 }
 
 /// A statement failed.

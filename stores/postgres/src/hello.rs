@@ -48,9 +48,7 @@ pub(crate) async fn greet(
     let row = client.query_typed_one(QUESTIONS, &params).await.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
     if row.get(1) {
-        return Err(StoreError::denied(format!(
-            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
-        )));
+        return Err(faults::standby(target));
     }
     if row.get(2) {
         return Err(StoreError::denied(format!(
@@ -111,9 +109,11 @@ async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> 
         return Err(faults::of_statement(error));
     }
     let why = faults::of_statement(error);
-    let sql = schema::schema_sql(schema).split_whitespace().collect::<Vec<_>>().join(" ");
+    let role = client.query_typed_one("SELECT current_user::text", &[]).await.map_err(faults::of_statement)?;
+    let sql = schema::schema_sql(schema) + &schema::grants_sql(schema, role.get(0));
+    let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
     Err(StoreError::denied(format!(
-        "the tables are missing and may not be made by us ({why}). Have whoever may run this, and grant us what the README says: {sql}"
+        "the tables are missing and may not be made by us ({why}): have whoever may run this (as `tenure schema postgres` prints it, too): {sql}"
     )))
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tenure_core::StoreError;
+use tenure_core::{Fault, StoreError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
@@ -48,9 +48,11 @@ impl Dialer {
             let opened = tokio::time::timeout(longest, self.dial_one(&target, tls.as_ref(), bells.clone())).await;
             // Nothing has happened; but it is told as a call is that was given up for the same reason, so
             // that a server which does not answer is one piece of news and not two.
-            match opened.unwrap_or_else(|_| Err(StoreError::unknown(format!("{target} does not answer")))) {
+            match opened.unwrap_or_else(|_| Err(faults::silent(&target))) {
                 Ok(link) => return Ok(link),
-                Err(error) => problem = error,
+                // Rather one that may mend by itself.
+                Err(error) if problem.fault() == Fault::Denied => problem = error,
+                Err(_) => {}
             }
         }
         Err(problem)

@@ -3,6 +3,7 @@
 //! A lock that a statement has taken stays when its transaction is undone. So when one fails, every lock
 //! that it was to take is given back before anything else is done: none of them was held before.
 
+use tenure_core::StoreError;
 use tokio_postgres::Error;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -106,6 +107,14 @@ async fn write(
             Err(error)
         }
     }
+}
+
+/// Whether this very session holds a seat's lock.
+pub(crate) async fn is_held(link: &Link, key: i64) -> Result<bool, StoreError> {
+    let sql = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
+         AND pid = pg_backend_pid() AND classid::int8 << 32 | objid::int8 = $1)";
+    let rows = link.query(sql, &[(&key, Type::INT8)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
 /// Gives locks back that are not needed. If that fails, the session is ended rather than left with them.

@@ -64,6 +64,8 @@ pub enum Mode {
 pub enum SslMode {
     /// In plain.
     Disable,
+    /// In plain, unless the server lets us in only encrypted. Nothing is checked.
+    Allow,
     /// Encrypted if the server can. Nothing is checked.
     #[default]
     Prefer,
@@ -79,6 +81,7 @@ impl SslMode {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "disable" => Self::Disable,
+            "allow" => Self::Allow,
             "prefer" => Self::Prefer,
             "require" => Self::Require,
             "verify-ca" => Self::VerifyCa,
@@ -90,6 +93,7 @@ impl SslMode {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Disable => "disable",
+            Self::Allow => "allow",
             Self::Prefer => "prefer",
             Self::Require => "require",
             Self::VerifyCa => "verify-ca",
@@ -161,12 +165,14 @@ impl PostgresOptions {
     }
 }
 
+pub(crate) const READ_ONLY: &str = "target_session_attrs must let servers be written to: seats are";
+
 pub(crate) fn check(config: &Config) -> Result<(), String> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err("name the host of the database: postgres://HOST/DATABASE, or ?host=/var/run/postgresql".to_owned());
     }
     if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
-        return Err("target_session_attrs=read-only cannot work: seats are written".to_owned());
+        return Err(READ_ONLY.to_owned());
     }
     let (hosts, ports) = (config.get_hosts().len().max(config.get_hostaddrs().len()), config.get_ports().len());
     if ports > 1 && ports != hosts {

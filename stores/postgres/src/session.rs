@@ -160,7 +160,12 @@ impl Session {
                 return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {
-                self.give_back_later(seat.clone(), held.nonce.clone(), key);
+                if self.bounded(locks::is_held(&self.link, key)).await? {
+                    self.give_back_later(seat.clone(), held.nonce.clone(), key);
+                } else {
+                    // Whatever has taken it from under us: the next bid is for the lock, too.
+                    known.lock().await.locked = false;
+                }
                 return Ok(Swap::Lost);
             }
         }

@@ -169,7 +169,13 @@ const TABLES: &str = "The tables are removed, restored from a backup or edited b
 
 impl Store for PostgresStore {
     fn promises(&self) -> Promises {
-        let common = Promises { push: Push::Proven, durability: DURABILITY, ..Promises::of("postgres") };
+        let common = Promises {
+            push: Push::Proven,
+            durability: DURABILITY,
+            // A fifteenth of it is what a call is given.
+            min_lease: Duration::from_millis(150),
+            ..Promises::of("postgres")
+        };
         match self.sessions {
             None => Promises {
                 life: LifeKind::Clock,

@@ -64,7 +64,7 @@ fn checks(mode: SslMode, has_roots: bool) -> Checks {
         SslMode::VerifyFull => Checks::Host,
         SslMode::VerifyCa => Checks::Signer,
         SslMode::Require if has_roots => Checks::Signer,
-        SslMode::Require | SslMode::Prefer | SslMode::Disable => Checks::Nothing,
+        SslMode::Require | SslMode::Prefer | SslMode::Allow | SslMode::Disable => Checks::Nothing,
     }
 }
 

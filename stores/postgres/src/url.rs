@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use crate::options::{Mode, PostgresOptions, SslMode};
+use crate::options::{self, Mode, PostgresOptions, SslMode};
 
 /// Takes our own parameters out of a URL or a list of `key=value` pairs. What is left is the driver's.
 pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
@@ -33,9 +33,16 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
             }
             "sslmode" => {
                 let mode = SslMode::parse(&value()?);
-                options.sslmode =
-                    Some(mode.ok_or("sslmode is disable, prefer, require, verify-ca or verify-full".to_owned())?);
+                options.sslmode = Some(
+                    mode.ok_or("sslmode is disable, allow, prefer, require, verify-ca or verify-full".to_owned())?,
+                );
             }
+            // Standbys are passed over whatever it says, and the driver does not know all of libpq's words.
+            "target_session_attrs" => match value()?.as_str() {
+                "any" | "read-write" | "primary" | "prefer-standby" => {}
+                "read-only" | "standby" => return Err(options::READ_ONLY.to_owned()),
+                _ => return Err("target_session_attrs is any, read-write, primary or prefer-standby".to_owned()),
+            },
             "sslrootcert" => options.sslrootcert = Some(value()?.into()),
             "sslcert" => options.sslcert = Some(value()?.into()),
             "sslkey" => options.sslkey = Some(value()?.into()),
@@ -104,6 +111,8 @@ mod tests {
             "postgres://u:hunter2@h/db?colour=green",
             "postgres://u:hunter2@h:port/db",
             "postgres://u:hunter2@h/db?target_session_attrs=read-only",
+            "postgres://u:hunter2@h/db?target_session_attrs=standby",
+            "postgres://u:hunter2@h/db?target_session_attrs=hunter2",
             "postgres://u:hunter2@h/db?schema=%ff",
             "hunter2",
         ] {

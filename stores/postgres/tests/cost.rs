@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{runtime, stand, within, works_above};
+use common::{MODES, runtime, stand, within, works_above};
 use tenure_core::{Elections, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
@@ -13,12 +13,19 @@ use tenure_testkit::wrap::Counting;
 
 #[test]
 fn a_renewal_is_one_statement_and_a_follower_reads_once_a_lease() {
+    for mode in MODES {
+        costs_one_statement_a_renewal_and_one_a_look(mode);
+    }
+}
+
+fn costs_one_statement_a_renewal_and_one_a_look(mode: &str) {
     let server = counting_server();
     runtime().block_on(async {
         let desk = Desk::new();
-        let leader = stand(&server.url(), "jobs", &desk);
+        let url = format!("{}{mode}", server.url());
+        let leader = stand(&url, "jobs", &desk);
         works_above(&desk, Token::ZERO).await;
-        let follower = stand(&server.url(), "jobs", &desk);
+        let follower = stand(&url, "jobs", &desk);
         // Both have settled down.
         tokio::time::sleep(common::LEASE * 2).await;
         let before =
@@ -29,7 +36,7 @@ fn a_renewal_is_one_statement_and_a_follower_reads_once_a_lease() {
         let (all, attended) = (calls(&server, SEATS) - before.2, calls(&server, ATTENDING) - before.3);
         let (renewals, reads) = (renewed(), follower.counter.counts().reads - before.1.reads);
         println!(
-            "{renewals} renewals and {reads} looks in {leases} leases were {all} statements, and {attended} to attend"
+            "{mode}: {renewals} renewals and {reads} looks in {leases} leases were {all} statements, and {attended} to attend"
         );
         assert!(renewals >= 12, "{renewals}");
         assert!(reads <= u64::from(leases) + 3, "a follower has read {reads} times in {leases} leases");

@@ -10,7 +10,7 @@ use tenure_core::{
 };
 use tenure_postgres::{PostgresOptions, PostgresStore, schema_sql};
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup, free_port};
+use tenure_testkit::servers::{Certificates, Folder, PgBouncer, Postgres, PostgresSetup, free_port};
 
 #[test]
 fn a_wrong_password_is_told_without_showing_it() {
@@ -98,8 +98,16 @@ fn encryption_is_as_sslmode_says() {
         |host: &str, sslmode: &str| format!("postgres://encrypted@{host}:{}/postgres?sslmode={sslmode}", server.port());
     let error = fails(&at("127.0.0.1", "disable"), Fault::Denied);
     assert!(error.contains("sslmode=disable is in the way"), "{error}");
-    works(&at("127.0.0.1", "prefer"));
-    works(&at("127.0.0.1", "require"));
+    for sslmode in ["allow", "prefer", "require"] {
+        works(&at("127.0.0.1", sslmode));
+    }
+    // Who is to come in plain is let in by those that do not insist.
+    let plainly = |sslmode: &str| at("127.0.0.1", sslmode).replace("encrypted@", "plain@");
+    for sslmode in ["disable", "allow", "prefer"] {
+        works(&plainly(sslmode));
+    }
+    let error = fails(&plainly("require"), Fault::Denied);
+    assert!(error.contains("does not let us in") && error.contains("pg_hba.conf"), "{error}");
 
     let root = server.folder().join("data/server.crt");
     let trusted = |host, sslmode| format!("{}&sslrootcert={}", at(host, sslmode), root.display());
@@ -118,13 +126,41 @@ fn encryption_is_as_sslmode_says() {
 }
 
 #[test]
+fn a_certificate_of_our_own_lets_us_in() {
+    let folder = Folder::new("certificates");
+    let ours = Certificates::make(folder.path());
+    let access = "hostssl all localhost 127.0.0.1/32 cert\nhost all all 127.0.0.1/32 trust";
+    let setup = PostgresSetup::new().access(access).encrypts();
+    let server = setup.with(format!("ssl_ca_file={}", ours.ca.display())).start();
+    server.sql("CREATE ROLE localhost LOGIN SUPERUSER");
+    let url = format!("postgres://localhost@{}/postgres?sslmode=require", server.address());
+    let error = fails(&url, Fault::Denied);
+    assert!(error.contains("requires a valid client certificate"), "{error}");
+    let error = fails(&format!("{url}&sslcert={}", ours.cert.display()), Fault::Denied);
+    assert!(error.contains("sslcert and sslkey go together"), "{error}");
+    works(&format!("{url}&sslcert={}&sslkey={}", ours.cert.display(), ours.key.display()));
+}
+
+#[test]
 fn a_standby_is_refused_and_the_next_host_is_tried() {
     let primary = Postgres::start();
     works(&primary.url());
     let standby = PostgresSetup::new().standby_of(&primary).start();
     let error = fails(&standby.url(), Fault::Denied);
     assert!(error.contains("is a standby and cannot be written to: name the primary"), "{error}");
-    works(&format!("postgres://postgres@{},{}/postgres", standby.address(), primary.address()));
+    let both = format!("postgres://postgres@{},{}/postgres", standby.address(), primary.address());
+    works(&both);
+    for attributes in ["any", "read-write", "primary", "prefer-standby"] {
+        works(&format!("{both}?target_session_attrs={attributes}"));
+    }
+    // Where others are named that may come up, or be promoted, it is not for ever.
+    let dead = format!("127.0.0.1:{}", free_port());
+    for hosts in [format!("{dead},{}", standby.address()), format!("{},{dead}", standby.address())] {
+        fails(&format!("postgres://postgres@{hosts}/postgres"), Fault::Refused);
+    }
+    let (one, port) = (standby.address(), standby.port());
+    let error = fails(&format!("postgres://postgres@{one},localhost:{port}/postgres"), Fault::Refused);
+    assert!(error.contains("is there a primary?"), "{error}");
 }
 
 #[test]
@@ -165,12 +201,9 @@ fn where_tables_may_not_be_made_the_error_has_the_sql_and_that_sql_is_enough() {
         error.contains("permission denied") && error.contains("CREATE SCHEMA IF NOT EXISTS \"made by hand\""),
         "{error}"
     );
+    let (_, sql) = error.split_once("prints it, too): ").expect("the SQL comes last");
+    server.sql(sql);
     server.sql(&schema_sql("made by hand"));
-    server.sql(&schema_sql("made by hand"));
-    server.sql(
-        "GRANT USAGE ON SCHEMA \"made by hand\" TO humble;
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA \"made by hand\" TO humble",
-    );
     works(&url);
     works(&format!("{url}&mode=session"));
 }
@@ -230,6 +263,25 @@ fn a_record_that_is_not_ours_is_told_and_left_alone() {
     let error = fails(&url, Fault::Denied);
     assert!(error.contains("something that Tenure did not write"), "{error}");
     assert_eq!(server.sql("SELECT record FROM records.seats"), "\"mine\"");
+    let newer = record::to_json(&held(1)).replace("\"v\":1", "\"v\":99");
+    server.sql(&format!("UPDATE records.seats SET record = '{newer}'"));
+    let error = fails(&url, Fault::Denied);
+    assert!(error.contains("newer version of Tenure"), "{error}");
+    assert_eq!(server.sql("SELECT record FROM records.seats"), newer);
+}
+
+#[test]
+fn the_drivers_own_configuration_and_pairs_lead_there_too() {
+    let server = server();
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(server.port()).user("keyed").password("right").dbname("postgres");
+    let options = PostgresOptions { schema: Some("driver".into()), ..Default::default() };
+    run(PostgresStore::with_config(config.clone(), options.clone()).unwrap().read(&seat("x"))).unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM driver.seats"), "0", "the options count, too");
+    let error = run(PostgresStore::with_config(config.password("hunter2").clone(), options).unwrap().read(&seat("x")));
+    assert!(error.unwrap_err().to_string().contains("password authentication failed"));
+    let pairs = format!("host=127.0.0.1 port={} user=keyed password='right' dbname=postgres", server.port());
+    run(PostgresStore::new(PostgresOptions { url: pairs, ..Default::default() }).unwrap().read(&seat("x"))).unwrap();
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -244,10 +296,12 @@ fn server() -> Arc<Postgres> {
     let access = "host all keyed 127.0.0.1/32 scram-sha-256
                   hostssl all encrypted 127.0.0.1/32 trust
                   hostnossl all encrypted 127.0.0.1/32 reject
+                  hostnossl all plain 127.0.0.1/32 trust
+                  hostssl all plain 127.0.0.1/32 reject
                   host all all 127.0.0.1/32 trust";
     let started = Arc::new(PostgresSetup::new().access(access).encrypts().start());
     started.sql(
-        "CREATE ROLE keyed LOGIN SUPERUSER PASSWORD 'right'; CREATE ROLE encrypted LOGIN SUPERUSER;
+        "CREATE ROLE keyed LOGIN SUPERUSER PASSWORD 'right'; CREATE ROLE encrypted LOGIN SUPERUSER; CREATE ROLE plain LOGIN SUPERUSER;
          CREATE ROLE reader LOGIN SUPERUSER; CREATE ROLE humble LOGIN",
     );
     *server = Arc::downgrade(&started);

@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, MODES, PATIENCE, runtime, stand, stand_for, stand_safely, within, works_above};
+use common::{LEASE, MODES, held, runtime, stand, stand_for, stand_safely, token_of, within, works_above};
 use tenure_core::{Event, Fault, Record, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
@@ -94,100 +94,6 @@ fn resets_during_renewals_cost_no_lease_its_term_and_never_make_two_leaders() {
                 assert_eq!(leader.leads().await, token, "resets have cost a lease");
             } else {
                 works_above(&desk, token).await;
-            }
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
-    for mode in MODES {
-        let mut server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
-            server.pause();
-            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
-            leader.is_told_of_a_loss().await;
-            tokio::time::sleep(LEASE / 2).await;
-            server.resume();
-            works_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
-    for mode in MODES {
-        let mut server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let mut token = works_above(&desk, Token::ZERO).await;
-            for _ in 0..2 {
-                server.kill();
-                server.restart();
-                // In time for the lease, or else with a higher token.
-                within("that somebody leads", async {
-                    while !candidates.iter().any(|one| one.election.is_leader()) {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                })
-                .await;
-                tokio::time::sleep(LEASE).await;
-                let now = token_of(&server, "jobs");
-                assert!(now >= token, "{mode}: token {now} after {token}");
-                token = now;
-            }
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
-    for mode in MODES {
-        let server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let _candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
-            // The follower has seen who leads.
-            tokio::time::sleep(LEASE).await;
-            server.sql("DROP SCHEMA tenure CASCADE");
-            works_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
-    for mode in MODES {
-        let server = PostgresSetup::new().clock_by_hand().start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &desk));
-            let mut last = works_above(&desk, Token::ZERO).await;
-            for step in [300, 0, -300] {
-                let leader = candidates.iter().position(|one| one.election.is_leader()).expect("one leads");
-                server.step_clock(step);
-                let now: i64 = server.sql("SELECT extract(epoch FROM clock_timestamp())::int8").parse().unwrap();
-                let true_now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-                assert!((now - true_now as i64 - i64::from(step)).abs() < 30, "the server's clock was not moved");
-                tokio::time::sleep(LEASE * 2).await;
-                assert!(candidates[leader].election.is_leader(), "{mode}: a step of {step} s has cost a term");
-                // Whoever follows takes over by the clock as it is now.
-                candidates[leader].election.step_down();
-                last = works_above(&desk, last).await;
-                tokio::time::sleep(LEASE).await;
             }
             desk.acts_do_not_overlap().unwrap();
         });
@@ -347,27 +253,6 @@ fn a_call_that_is_given_up_leaves_no_lock_behind() {
 }
 
 #[test]
-fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
-    for mode in MODES {
-        let mut primary = Postgres::start();
-        let standby = PostgresSetup::new().standby_of(&primary).start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
-            tokio::time::sleep(LEASE).await;
-            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
-            primary.kill();
-            leader.is_told_of_a_loss().await;
-            standby.sql("SELECT pg_promote()");
-            works_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
 fn a_row_that_somebody_else_has_locked_costs_other_seats_nothing() {
     let server = server();
     for mode in MODES {
@@ -414,26 +299,4 @@ fn name() -> String {
 
 fn through(proxy: &Proxy, mode: &str) -> String {
     format!("postgres://postgres@{}/postgres{mode}", proxy.address())
-}
-
-fn token_of(server: &Postgres, seat: &str) -> Token {
-    Token::new(server.sql(&format!("SELECT token FROM tenure.seats WHERE name = '{seat}'")).parse().unwrap())
-}
-
-fn held(token: u64, incarnation: u128) -> Record {
-    Record {
-        holder: Some(tenure_core::Candidate {
-            id: "a".into(),
-            incarnation: tenure_core::Incarnation::from_bits(incarnation),
-        }),
-        token: Token::new(token),
-        lease: PATIENCE,
-        since_ms: None,
-        heir: None,
-        priority: 0,
-        ranked: false,
-        metadata: Arc::default(),
-        nonce: rand::random(),
-        unknown: Arc::default(),
-    }
 }

@@ -21,6 +21,10 @@ pub(crate) fn of_connecting(address: &str, error: RedisError) -> StoreError {
         return told.because(error);
     }
     let said = error.to_string();
+    if said.contains("CertificateRequired") {
+        return StoreError::denied(format!("{address} wants to see a certificate of ours: ?cert=FILE&key=FILE"))
+            .because(error);
+    }
     let tls = ["tls", "certificate", "CorruptMessage", "InvalidContentType", "corrupt message"];
     match error.kind() {
         ErrorKind::RESP3NotSupported => {
@@ -36,7 +40,7 @@ pub(crate) fn of_connecting(address: &str, error: RedisError) -> StoreError {
         )),
         _ if error.is_connection_refusal() => StoreError::refused(format!("nothing listens at {address}")),
         _ if error.is_connection_dropped() => StoreError::refused(format!(
-            "{address} hung up before it said anything: it is going down, or wants TLS (rediss://)"
+            "{address} hung up before it said anything: it is going down, wants TLS (rediss://), or is no Redis server"
         )),
         _ => StoreError::refused(format!("{address} cannot be reached")),
     }
@@ -111,7 +115,7 @@ fn by_code(address: &str, error: &RedisError) -> Option<StoreError> {
     } else if is("NOSCRIPT") {
         StoreError::refused(format!("{address} forgets scripts (NOSCRIPT)"))
     } else if said.contains("DB index is out of range") || said.contains("SELECT is not allowed in cluster mode") {
-        StoreError::denied(format!("{address} has no such database"))
+        StoreError::denied(format!("{address} has no such database: use a lower number, or raise `databases` there"))
     } else if said.contains("unknown command") {
         StoreError::denied(format!(
             "{address} does not know a command that is needed: is it a Redis server, 6 or later?"
@@ -124,7 +128,9 @@ fn by_code(address: &str, error: &RedisError) -> Option<StoreError> {
 }
 
 fn wrong_password(address: &str) -> StoreError {
-    StoreError::denied(format!("{address} knows no such user and password (WRONGPASS)"))
+    StoreError::denied(format!(
+        "{address} knows no such user and password (WRONGPASS): see that they are right: redis://user:password@host"
+    ))
 }
 
 #[cfg(test)]

@@ -60,9 +60,24 @@ impl RedisStore {
     /// Seats in the one server that a client of the `redis` crate names, with its user, TLS and TCP
     /// settings. Its own connections are not used: the store makes one on the engine's thread.
     pub fn from_client(client: &Client) -> Self {
+        let RedisOptions { prefix, min_replicas, .. } = RedisOptions::default();
+        Self::of_client(client, prefix, min_replicas)
+    }
+
+    /// The same with `prefix` and `min_replicas` of these options, of which nothing else is looked at.
+    ///
+    /// # Errors
+    /// In one line, if the prefix cannot be one.
+    pub fn with_client(client: &Client, options: RedisOptions) -> Result<Self, String> {
+        let RedisOptions { prefix, min_replicas, .. } = options;
+        RedisOptions { prefix: prefix.clone(), ..RedisOptions::default() }.check()?;
+        Ok(Self::of_client(client, prefix, min_replicas))
+    }
+
+    fn of_client(client: &Client, prefix: String, min_replicas: u32) -> Self {
         let info = client.get_connection_info().clone();
         let database = info.redis_settings().db();
-        Self::at(Place::One(info), RedisOptions::default().prefix, database, 0)
+        Self::at(Place::One(info), prefix, database, min_replicas)
     }
 
     fn at(place: Place, prefix: String, database: i64, min_replicas: u32) -> Self {

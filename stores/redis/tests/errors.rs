@@ -9,7 +9,7 @@ use support::{stand, told, within};
 use tenure_core::{
     Board, Candidate, Clock, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, Swap, Token,
 };
-use tenure_redis::{RedisOptions, RedisStore};
+use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{
@@ -305,19 +305,6 @@ async fn a_forgotten_seat_keeps_its_floor() {
     assert_eq!((reading.seat, reading.floor), (None, Token::new(high)));
     store.forget(&seat()).await.unwrap();
     assert_eq!(store.read(&seat()).await.unwrap().floor, Token::new(high), "also if it is forgotten twice");
-}
-
-#[tokio::test]
-async fn a_socket_a_client_and_options_lead_there_too() {
-    let socket = std::env::temp_dir().join(format!("tenure-{}-{:08x}.sock", std::process::id(), rand::random::<u32>()));
-    let path = socket.display().to_string();
-    let redis = RedisSetup::redis().with(["--unixsocket", &path]).start();
-    works(&format!("redis+unix://{path}")).await;
-    let client = redis::Client::open(redis.url()).unwrap();
-    assert!(RedisStore::from_client(&client).read(&seat()).await.unwrap().seat.is_some());
-    let options = RedisOptions { hosts: vec![redis.address()], ..RedisOptions::default() };
-    assert!(RedisStore::new(options).unwrap().read(&seat()).await.unwrap().seat.is_some());
-    let _ = std::fs::remove_file(socket);
 }
 
 // -------------------------------------------------------------------------------------------------

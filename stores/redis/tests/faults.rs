@@ -6,7 +6,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{acted_above, stand, within};
-use tenure_core::{Event, Fault, Token};
+use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, Store, Swap, Token, record};
+use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
@@ -170,6 +171,24 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
     assert_eq!(one.loses().await.0, first);
     assert!(acted_above(&desk, first).await > first);
     desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
+    let redis = Redis::start();
+    let (seat, desk) = (SeatName::new("jobs").unwrap(), Desk::new());
+    let holder = Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) });
+    let held = Record { nonce: 1, ..Record::new(holder, Token::new(7), LEASE * 2) };
+    let swap = RedisStore::from_url(&redis.url()).unwrap().swap(&seat, None, &held).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }));
+    let mut other = stand(&redis.url(), "other", LEASE, &desk);
+    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    // It has settled down by then, and heard of what there was to hear.
+    tokio::time::sleep(LEASE / 3).await;
+    // As a release would, but without a word.
+    let vacant = record::to_json(&Record { holder: None, nonce: 2, ..held });
+    redis.ask(&["HSET", "tenure:{jobs}:seat", "nonce", &format!("{:016x}", 2), "record", &vacant, "holder", "- 7"]);
+    assert_eq!(other.leads().await, Token::new(8));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -165,23 +165,28 @@ pub(crate) fn keep(
     record: &Record,
     session: &str,
 ) -> rusqlite::Result<Swap> {
-    let (current, current_session): (String, Option<String>) = match batch
+    // One statement, as thousands of these may be due at once.
+    let (current, counted): (String, Option<i64>) = match batch
         .connection
-        .prepare_cached("SELECT nonce, session FROM seats WHERE name = ?1")?
-        .query_row([seat.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .prepare_cached(
+            "SELECT nonce, beats FROM seats LEFT JOIN sessions ON sessions.id = seats.session
+             WHERE name = ?1 AND session = ?2",
+        )?
+        .query_row([seat.as_str(), session], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?
     {
         Some(found) => found,
         None => return Ok(Swap::Lost),
     };
-    let beats_before = beats(batch, Some(session))?;
-    if current_session.as_deref() != Some(session) || !is_of_write(held, &current, beats_before) {
+    if !is_of_write(held, &current, counted) {
         return Ok(Swap::Lost);
     }
-    if batch.beat.is_none_or(|beat| batch.moment.since(beat) >= record.lease / 4) {
+    let beats = if batch.beat.is_none_or(|beat| batch.moment.since(beat) >= record.lease / 4) {
         batch.beat(session)?;
-    }
-    let beats = beats(batch, Some(session))?;
+        beats(batch, Some(session))?
+    } else {
+        counted
+    };
     Ok(Swap::Done { version: version(&current, beats), since: batch.beat, granted: None })
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tenure::{ElectionOptions, JudgeOption, TakeoverOption};
 
+use crate::failure::Failure;
+
 /// Run a command while leading
 ///
 /// Stands in the election, waits while another leads, and runs CMD when this candidate does. CMD gets
@@ -138,15 +140,15 @@ pub(crate) struct Options {
 #[command(next_help_heading = "Health")]
 pub(crate) struct Health {
     /// A command, for sh, that tells how well this candidate is: by its exit code, or a number that it prints
-    #[arg(long, value_name = "CMD", env = "TENURE_HEALTH_CMD", hide_env_values = true)]
-    pub(crate) health_cmd: Option<String>,
+    #[arg(long, value_name = "CMD")]
+    health_cmd: Option<String>,
 
     /// How often to run it [default: lease / 3]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse, requires = "health_cmd")]
+    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
     health_every: Option<Duration>,
 
     /// How long it may take; it is killed then, and this candidate not well [default: lease * 2 / 15]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse, requires = "health_cmd")]
+    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
     health_timeout: Option<Duration>,
 
     /// Below this score, from 0 to 1, this candidate does not stand, and hands over if it leads; 0: never
@@ -177,9 +179,25 @@ impl Run {
             preempt: options.preempt.then_some(true),
             min_health: health.min_health,
             step_down_when_unhealthy: health.no_step_down_when_unhealthy.then_some(false),
+            health_cmd: health.health_cmd.clone(),
             health_every: health.health_every,
             health_timeout: health.health_timeout,
             ..ElectionOptions::default()
+        }
+    }
+}
+
+impl Health {
+    /// Refuses what says when a health command is run, as there is none.
+    pub(crate) fn needs_a_command(&self) -> Result<(), Failure> {
+        match (self.health_every, self.health_timeout) {
+            (None, None) => Ok(()),
+            (Some(_), _) => {
+                Err(Failure::new("--health-every is of no use without --health-cmd, or health_cmd in a file"))
+            }
+            (_, Some(_)) => {
+                Err(Failure::new("--health-timeout is of no use without --health-cmd, or health_cmd in a file"))
+            }
         }
     }
 }

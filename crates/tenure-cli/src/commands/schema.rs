@@ -25,7 +25,9 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(("postgres", postgres(args)?)),
         "sqlite" => Err(Failure::new("sqlite makes its file by itself: there is nothing to run")),
-        store @ ("redis" | "memory") => Err(Failure::new(format!("{store} has no tables: there is nothing to run"))),
+        store if tenure::schemes().contains(&store) => {
+            Err(Failure::new(format!("{store} has no tables: there is nothing to run")))
+        }
         // There may be a password in it.
         store if store.contains(':') => {
             Err(Failure::new(format!("give the store by its name, not by its URL: {}", known())))

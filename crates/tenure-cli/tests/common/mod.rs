@@ -40,8 +40,8 @@ impl World {
         world
     }
 
-    /// All share the store at this URL.
-    pub(crate) fn at(url: &str) -> Self {
+    /// All use the store at this URL.
+    pub(crate) fn on(url: &str) -> Self {
         Self::new(url)
     }
 
@@ -93,8 +93,19 @@ impl World {
         args.extend(options);
         args.extend(["jobs", "--", "sh", "-c", script]);
         let errors = fs::File::options().append(true).create(true).open(self.path("errors")).unwrap();
-        let child = self.tenure(&args).stdout(Stdio::null()).stderr(errors).spawn().unwrap();
-        Running { child }
+        let tenure = self.tenure(&args);
+        // Tests that run in the background of a script are started with an interrupt ignored, and what is
+        // ignored from the start stays so.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,QUIT,HUP").arg(tenure.get_program()).args(tenure.get_args());
+        for (name, value) in tenure.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        Running { child: command.spawn().unwrap() }
     }
 
     /// Starts a shell in the same surroundings.
@@ -202,7 +213,7 @@ pub(crate) fn candidate(world: &World, id: &str) -> Option<Value> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    pub(crate) token: i32,
+    pub(crate) token: i64,
     pub(crate) pid: Pid,
     pub(crate) candidate: String,
 }
@@ -319,13 +330,13 @@ pub(crate) fn stat(process: &Path) -> Option<Vec<String>> {
 }
 
 /// The number after a word in a line such as `start 7 4711`.
-pub(crate) fn number(line: &str, at: usize) -> i32 {
+pub(crate) fn number(line: &str, at: usize) -> i64 {
     let word = line.split(' ').nth(at).and_then(|word| word.parse().ok());
     word.unwrap_or_else(|| panic!("no number at {at} in {line:?}"))
 }
 
 pub(crate) fn pid(line: &str, at: usize) -> Pid {
-    Pid::from_raw(number(line, at)).unwrap()
+    i32::try_from(number(line, at)).ok().and_then(Pid::from_raw).unwrap()
 }
 
 pub(crate) fn json_of(output: &Output) -> Value {

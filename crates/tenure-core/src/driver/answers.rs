@@ -84,7 +84,10 @@ impl Driver {
     pub(super) fn on_time_out(&mut self, election: ElectionId, number: u64) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let Some(call) = entry.call.take_if(|call| call.number == number) else { return };
-        entry.complain(StoreError::unknown(format!("no answer within {:?}", entry.machine.rules().timing.attempt())));
+        let attempt = entry.machine.rules().timing.attempt();
+        entry.complain(StoreError::unknown(format!(
+            "no answer within {attempt:?}: see that it is up, and can be reached"
+        )));
         let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
         self.step(election, input);
     }

@@ -111,7 +111,11 @@ impl Driver {
         reply: oneshot::Sender<Result<T, Error>>,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) {
-        let call = self.before(self.clock.now() + ONE_OFF, "the store did not answer in time", call);
+        let call = self.before(
+            self.clock.now() + ONE_OFF,
+            "the store did not answer in time: see that it is up, and can be reached",
+            call,
+        );
         tokio::spawn(async move {
             let _ = reply.send(call.await.map_err(|error| Error::Store(error.into())));
         });

@@ -177,6 +177,10 @@ impl Driver {
             (None, _) => wrong(format!("the health check has answered {score}, which is not from 0 to 1")),
             (_, Err(error)) => wrong(format!("the health check: {error}")),
         };
+        if first {
+            // Not before: who does not stand yet is not to be waited for, nor handed over to.
+            self.announce(election, score, metadata.clone());
+        }
         self.on_report(election, score, metadata);
         if first {
             self.step(election, Input::Start);

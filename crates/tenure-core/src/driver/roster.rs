@@ -114,18 +114,19 @@ impl Roster {
 }
 
 impl Driver {
-    /// Begins to tell of a candidate.
-    pub(super) fn announce(&mut self, election: ElectionId) {
-        let Some(entry) = self.entries.get(&election).filter(|_| self.store.board().is_some()) else { return };
+    /// Begins to tell of a candidate, if it is to be told of: as well as it has reported.
+    pub(super) fn announce(&mut self, election: ElectionId, score: Score, reported: Metadata) {
+        let has_board = self.store.board().is_some();
+        let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces && has_board) else { return };
         let (seat, lease, rules, now_ms) =
             (entry.shared.name.clone(), entry.shared.lease, entry.machine.rules(), wall_ms());
         let standing = Standing {
             candidate: entry.shared.candidate.clone(),
             priority: rules.priority,
             metadata: rules.metadata.clone(),
-            score: Score::FULL,
-            fit: true,
-            reported: Arc::default(),
+            score,
+            fit: score >= rules.min_health,
+            reported: reported.into(),
             since_ms: now_ms,
             updated_ms: now_ms,
         };

@@ -35,10 +35,12 @@ struct Raw {
     metadata: BTreeMap<String, String>,
     release_on_stop: Option<bool>,
     give_up_after: Option<u32>,
+    #[serde(default, deserialize_with = "priority")]
     priority: Option<i32>,
     preempt: Option<bool>,
     min_health: Option<f64>,
     step_down_when_unhealthy: Option<bool>,
+    health_cmd: Option<String>,
     #[serde(default, with = "span::option")]
     health_every: Option<Duration>,
     #[serde(default, with = "span::option")]
@@ -46,6 +48,13 @@ struct Raw {
     on_overrun: Option<OnOverrun>,
     #[serde(flatten)]
     unknown: BTreeMap<String, IgnoredAny>,
+}
+
+/// In plain words which numbers there are, where it is none of them.
+fn priority<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
+    let Some(number) = Option::<i64>::deserialize(from)? else { return Ok(None) };
+    let problem = || format!("{number} is out of range: use a whole number from {} to {}", i32::MIN, i32::MAX);
+    i32::try_from(number).map(Some).map_err(|_| serde::de::Error::custom(problem()))
 }
 
 impl<'de> Deserialize<'de> for ElectionOptions {
@@ -73,6 +82,7 @@ impl<'de> Deserialize<'de> for ElectionOptions {
             preempt: raw.preempt,
             min_health: raw.min_health,
             step_down_when_unhealthy: raw.step_down_when_unhealthy,
+            health_cmd: raw.health_cmd,
             health_every: raw.health_every,
             health_timeout: raw.health_timeout,
             on_overrun: raw.on_overrun,

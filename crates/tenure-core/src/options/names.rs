@@ -1,8 +1,7 @@
 //! The names of options, and what to say to one that is not among them.
 
 /// Variables that begin with `TENURE_` but are no options of an election.
-pub(super) const OTHER_VARIABLES: &[&str] =
-    &["store", "config", "election", "term", "health_cmd", "log", "log_", "test_", "bench_"];
+pub(super) const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "log", "log_", "test_", "bench_"];
 
 /// What a file may have at its top.
 pub(super) const FILE_FIELDS: &[&str] = &[
@@ -26,6 +25,7 @@ pub(super) const FILE_FIELDS: &[&str] = &[
     "preempt",
     "min_health",
     "step_down_when_unhealthy",
+    "health_cmd",
     "health_every",
     "health_timeout",
     "on_overrun",

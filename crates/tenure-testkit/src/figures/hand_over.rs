@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure_core::{Election, Elections, Life, SeatName};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Ground, Open, show};
 use crate::proxy::{Proxy, Way};
@@ -36,6 +37,66 @@ pub async fn graceful(ground: &dyn Ground, open: Open) {
         leader = next;
     }
     show("a leader that stops is followed after", &mut spans);
+}
+
+/// Prints how long it takes from `transfer_to` to the work of the candidate that it names, among three that
+/// stand and work: asked by the leader's own program, and by another one through the board.
+///
+/// # Panics
+/// If the seat goes to another one.
+pub async fn named(ground: &dyn Ground, open: Open, rounds: u64) {
+    let lease = Duration::from_secs(15);
+    let (tell, mut told) = unbounded_channel();
+    let mut all = Vec::new();
+    for id in ["a", "b", "c"] {
+        let elections = Elections::new(open(&ground.url()));
+        let election = elections.election("named").lease(lease).candidate(id).start().expect("it starts");
+        tokio::spawn(work(election.clone(), id, tell.clone()));
+        if all.is_empty() {
+            election.elected().await.expect("it runs");
+        }
+        all.push((id, election, elections));
+    }
+    while all[0].1.candidates().await.expect("a board").len() < all.len() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    told.recv().await.expect("somebody works");
+    for (asker, what) in [
+        (0, "  a named candidate works, asked for by the leader, after"),
+        (2, "  the same, asked for by another, after"),
+    ] {
+        let mut spans = Vec::new();
+        for _ in 0..rounds {
+            // Everybody has long settled.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let heir = all[1].0;
+            let began = Instant::now();
+            all[asker].1.transfer_to(heir).await.expect("there is nothing against it");
+            let (who, at) = told.recv().await.expect("somebody works");
+            assert_eq!(who, heir, "a third got the seat");
+            spans.push(at - began);
+            all.rotate_left(1);
+        }
+        show(what, &mut spans);
+    }
+    for (_, election, ..) in &all {
+        election.stop();
+    }
+    for (_, election, ..) in &all {
+        election.stopped().await;
+    }
+}
+
+/// Works in every term, and tells when it begins.
+async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'static str, Instant)>) {
+    while let Ok(term) = election.elected().await {
+        if let Some(work) = term.begin_work() {
+            let _ = tell.send((id, Instant::now()));
+            term.ending().await;
+            drop(work);
+        }
+        term.ended().await;
+    }
 }
 
 /// Prints how long it takes from the lapse of a lease, by the server's clock, to the next one's term.

@@ -33,6 +33,7 @@ laws![
     candidates_are_listed_and_drop_out,
     announcing_costs_no_more_than_renewing,
     an_unhealthy_leader_hands_over_and_stands_again,
+    health_is_told_right_on_leaders_and_followers,
     a_transfer_goes_to_the_heir,
     an_heir_that_is_gone_does_not_keep_the_seat_empty,
     a_free_seat_goes_to_the_highest_priority,

@@ -76,7 +76,9 @@ fn remove_orphans() {
         let is_ours =
             entry.file_name().to_string_lossy().starts_with(PREFIX) && lock.extension() == Some(LOCK.as_ref());
         if is_ours && File::open(&lock).is_ok_and(|file| file.try_lock().is_ok()) {
-            let _ = std::fs::remove_dir_all(lock.with_extension(""));
+            let folder = lock.with_extension("");
+            super::postgres::remove_shared_memory(&folder);
+            let _ = std::fs::remove_dir_all(&folder);
             let _ = std::fs::remove_file(&lock);
         }
     }

@@ -47,6 +47,13 @@ impl PgBouncer {
         }
     }
 
+    /// Kills it, and starts it again on the same port.
+    pub fn restart(&mut self) {
+        self.process.restart();
+        let port = self.port;
+        self.process.wait_until("it answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
+
     /// Where it listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port

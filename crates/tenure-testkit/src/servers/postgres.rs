@@ -1,7 +1,8 @@
 //! A PostgreSQL server.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,6 +15,8 @@ pub struct Postgres {
     pub process: Process,
     folder: Folder,
     port: u16,
+    /// Lets its processes go on, should this one be killed while they are paused.
+    waker: Option<Child>,
 }
 
 /// How a PostgreSQL server is set up.
@@ -75,11 +78,7 @@ impl PostgresSetup {
         own(folder.path());
         let data = folder.path().join("data");
         match self.copy_of {
-            None => tool("initdb")
-                .arg("-D")
-                .arg(&data)
-                .args(["-U", "postgres", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"])
-                .run(),
+            None => init(&data),
             Some(port) => tool("pg_basebackup")
                 .arg("-D")
                 .arg(&data)
@@ -104,7 +103,7 @@ impl PostgresSetup {
             let mut process = Process::spawn(self.launch(folder.path(), port), &log);
             let ready = process.try_wait_until(&mut || answers(folder.path(), port));
             match ready {
-                Ok(()) => return Postgres { process, folder, port },
+                Ok(()) => return Postgres { process, folder, port, waker: None },
                 // Somebody else may have been quicker to take the port.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("postgres {why}\n{}", process.output()),
@@ -184,11 +183,31 @@ impl Postgres {
     /// Stops all of its processes (SIGSTOP): connections stay open, and nothing is answered.
     pub fn pause(&mut self) {
         self.signal(Signal::STOP);
+        // The postmaster dies with us whatever its state, but its children must run to notice.
+        let children = self.children();
+        let waker = Command::new("sh")
+            .args(["-c", "read _; kill -CONT \"$@\"", "sh"])
+            .args(children.iter().map(|child| child.as_raw_nonzero().to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        self.wake(waker.ok());
     }
 
     /// Lets them go on (SIGCONT).
     pub fn resume(&mut self) {
         self.signal(Signal::CONT);
+        self.wake(None);
+    }
+
+    /// Ends the last waker, which wakes whoever still sleeps.
+    fn wake(&mut self, next: Option<Child>) {
+        if let Some(mut last) = std::mem::replace(&mut self.waker, next) {
+            drop(last.stdin.take());
+            let _ = last.wait();
+        }
     }
 
     /// Kills all of its processes (SIGKILL), as a crash of the machine would.
@@ -217,6 +236,17 @@ impl Postgres {
         self.process.wait_until("it answers", || answers(&folder, port));
     }
 
+    /// Kills it, and starts another on the same port that knows nothing of what it was told, nor of how it
+    /// was set up.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        self.remove_shared_memory();
+        let data = self.folder.path().join("data");
+        std::fs::remove_dir_all(&data).expect("our own folder");
+        init(&data);
+        self.restart();
+    }
+
     /// Sets the wall clock that it goes by this many seconds from the true time. Only with
     /// [`PostgresSetup::clock_by_hand`].
     pub fn step_clock(&self, seconds: i32) {
@@ -233,11 +263,8 @@ impl Postgres {
         }
     }
 
-    /// The segment of shared memory by which a server knows that another is still there. It outlives one
-    /// that is killed.
-    fn shared_memory(&self) -> Option<String> {
-        let notes = std::fs::read_to_string(self.folder.path().join("data/postmaster.pid")).ok()?;
-        notes.lines().nth(6)?.split_whitespace().nth(1).map(str::to_owned)
+    fn remove_shared_memory(&self) {
+        remove_shared_memory(self.folder.path());
     }
 
     fn children(&self) -> Vec<Pid> {
@@ -253,14 +280,33 @@ impl Drop for Postgres {
             // At once, but it clears away what its processes share.
             self.resume();
             self.process.end(Signal::QUIT);
-        } else if let Some(segment) = self.shared_memory() {
-            let _ = Command::new("ipcrm").args(["-m", &segment]).output();
+        } else {
+            self.remove_shared_memory();
         }
+        self.wake(None);
         // What libfaketime shares among the processes of a server outlives one that is killed.
         for name in ["sem.faketime_sem_", "faketime_shm_"] {
             let _ = std::fs::remove_file(format!("/dev/shm/{name}{}", self.process.id()));
         }
     }
+}
+
+/// Removes the segment of shared memory by which a server knows that another is still there, if nobody uses
+/// it any more. It outlives a server that is killed.
+pub(super) fn remove_shared_memory(folder: &Path) {
+    let notes = std::fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+    let Some(named) = notes.lines().nth(6).map(|line| line.split_whitespace().collect::<Vec<_>>()) else { return };
+    let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    // Of each its key, its number, its mode, its size, who made it, who used it last, and how many do now.
+    let is_it = |segment: &Vec<&str>| segment.len() > 6 && segment[..2] == named && segment[6] == "0";
+    if segments.lines().map(|line| line.split_whitespace().collect()).any(|segment| is_it(&segment)) {
+        let _ = Command::new("ipcrm").args(["-m", named[1]]).output();
+    }
+}
+
+fn init(data: &Path) {
+    let options = ["-U", "postgres", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"];
+    tool("initdb").arg("-D").arg(data).args(options).run();
 }
 
 fn tool(name: &str) -> Launch {

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use tenure_core::{Builder, Election, Elections, Event, Events, TakeoverOption, Token};
+use tenure_core::{Builder, Candidate, Election, Elections, Event, Events, Incarnation, Record, TakeoverOption, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
+use tenure_testkit::servers::Postgres;
 use tenure_testkit::wrap::{Counter, Counting};
 
 /// Short, but with room for a busy machine.
@@ -87,4 +88,15 @@ pub(crate) async fn works_above(desk: &Desk, token: Token) -> Token {
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// The token that a seat has in the server's tables.
+pub(crate) fn token_of(server: &Postgres, seat: &str) -> Token {
+    Token::new(server.sql(&format!("SELECT token FROM tenure.seats WHERE name = '{seat}'")).parse().unwrap())
+}
+
+/// A record that names a holder.
+pub(crate) fn held(token: u64, incarnation: u128) -> Record {
+    let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(incarnation) };
+    Record { nonce: rand::random(), ..Record::new(Some(holder), Token::new(token), PATIENCE) }
 }

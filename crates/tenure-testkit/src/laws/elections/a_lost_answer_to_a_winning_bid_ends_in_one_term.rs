@@ -25,6 +25,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         })
         .await?;
     let store = bench.connect();
+    // A bid that was given up before it had reached the store is followed by another.
+    bench.until("that a bid has landed", || async { Ok(bench.read(&store, &seat).await.is_ok()) }).await?;
     let bid = bench.read(&store, &seat).await?.record;
     one.wire.set(Traffic::Pass);
     let term = bench.elected(&one).await?;

@@ -1,0 +1,182 @@
+//! What can happen to a server: it stops, crashes, comes back, comes back empty, has its clock set, or another
+//! takes its place. By the moments of the work itself no two ever led at once.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LEASE, MODES, held, runtime, stand, stand_for, stand_safely, token_of, within, works_above};
+use tenure_core::{SeatName, Store, Swap, Token};
+use tenure_postgres::PostgresStore;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::{Postgres, PostgresSetup};
+
+#[test]
+fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
+    for mode in MODES {
+        let mut server = Postgres::start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
+            let first = works_above(&desk, Token::ZERO).await;
+            server.pause();
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
+            leader.is_told_of_a_loss().await;
+            tokio::time::sleep(LEASE / 2).await;
+            server.resume();
+            works_above(&desk, first).await;
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
+    for mode in MODES {
+        let mut server = Postgres::start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
+            let mut token = works_above(&desk, Token::ZERO).await;
+            for _ in 0..2 {
+                server.kill();
+                server.restart();
+                // In time for the lease, or else with a higher token.
+                within("that somebody leads", async {
+                    while !candidates.iter().any(|one| one.election.is_leader()) {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                })
+                .await;
+                tokio::time::sleep(LEASE).await;
+                let now = token_of(&server, "jobs");
+                assert!(now >= token, "{mode}: token {now} after {token}");
+                token = now;
+            }
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_was_done_survives_a_crash_of_the_server_though_it_is_told_not_to_wait_for_its_disk() {
+    for mode in MODES {
+        // Else it would be a while before what is committed leaves the server's memory.
+        let settings = ["synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB"];
+        let mut server = settings.into_iter().fold(PostgresSetup::new(), PostgresSetup::with).start();
+        runtime().block_on(async {
+            let url = format!("{}{mode}", server.url());
+            let seat = SeatName::new("jobs").unwrap();
+            let store = PostgresStore::at(&url).unwrap();
+            assert!(store.read(&seat).await.unwrap().seat.is_none());
+            let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else {
+                panic!("lost")
+            };
+            server.kill();
+            server.restart();
+            let after = |url: String| async move {
+                let store = PostgresStore::at(&url).unwrap();
+                store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.map(|seat| (seat.record, seat.version))
+            };
+            let (record, kept) = after(url.clone()).await.expect("a bid that was won is gone");
+            assert_eq!((record.token, &kept), (Token::new(1), &version), "{mode}");
+            // In session mode a renewal writes nothing.
+            if mode == MODES[0] {
+                let store = PostgresStore::at(&url).unwrap();
+                let renewed = store.renew(&seat, &version, &held(1, 1)).await.unwrap();
+                let Swap::Done { version, .. } = renewed else { panic!("lost") };
+                server.kill();
+                server.restart();
+                assert_eq!(after(url).await.expect("it is gone").1, version, "a renewal that was answered is gone");
+            }
+        });
+    }
+}
+
+#[test]
+fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
+    for mode in MODES {
+        let server = Postgres::start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let _candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let first = works_above(&desk, Token::ZERO).await;
+            // The follower has seen who leads.
+            tokio::time::sleep(LEASE).await;
+            server.sql("DROP SCHEMA tenure CASCADE");
+            works_above(&desk, first).await;
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
+    for mode in MODES {
+        let mut server = Postgres::start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
+            let first = works_above(&desk, Token::ZERO).await;
+            let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
+            within("that it watches", follower.counter.wait_for(|counts| counts.watches > 0)).await;
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
+            server.restart_empty();
+            leader.is_told_of_a_loss().await;
+            works_above(&desk, first).await;
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
+    for mode in MODES {
+        let server = PostgresSetup::new().clock_by_hand().start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("{}{mode}", server.url());
+            let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &desk));
+            let mut last = works_above(&desk, Token::ZERO).await;
+            for step in [300, 0, -300] {
+                let leader = candidates.iter().position(|one| one.election.is_leader()).expect("one leads");
+                server.step_clock(step);
+                let now: i64 = server.sql("SELECT extract(epoch FROM clock_timestamp())::int8").parse().unwrap();
+                let true_now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+                assert!((now - true_now as i64 - i64::from(step)).abs() < 30, "the server's clock was not moved");
+                tokio::time::sleep(LEASE * 2).await;
+                assert!(candidates[leader].election.is_leader(), "{mode}: a step of {step} s has cost a term");
+                // Whoever follows takes over by the clock as it is now.
+                candidates[leader].election.step_down();
+                last = works_above(&desk, last).await;
+                tokio::time::sleep(LEASE).await;
+            }
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
+    for mode in MODES {
+        let mut primary = Postgres::start();
+        let standby = PostgresSetup::new().standby_of(&primary).start();
+        runtime().block_on(async {
+            let desk = Desk::new();
+            let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
+            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
+            let first = works_above(&desk, Token::ZERO).await;
+            tokio::time::sleep(LEASE).await;
+            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
+            primary.kill();
+            leader.is_told_of_a_loss().await;
+            standby.sql("SELECT pg_promote()");
+            works_above(&desk, first).await;
+            desk.acts_do_not_overlap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,87 @@
+//! `mode=lease` behind PgBouncer, which hands each transaction to whichever session is free.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LEASE, runtime, stand_for, within, works_above};
+use tenure_core::Token;
+use tenure_testkit::Desk;
+use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
+
+#[test]
+fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
+    let server = counting_server();
+    let pooler = PgBouncer::before(&server);
+    runtime().block_on(async {
+        let desk = Desk::new();
+        let leader = stand_for(LEASE, &pooler.url(), "jobs", &desk);
+        let first = leader.leads().await;
+        let other = stand_for(LEASE, &pooler.url(), "jobs", &desk);
+        within("that it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        leader.election.stop();
+        let second = works_above(&desk, first).await;
+        assert_eq!(other.leads().await, second);
+        assert_eq!(second.get(), first.get() + 1, "the seat was released, and not left to lapse");
+        desk.acts_do_not_overlap().unwrap();
+        // What would be left behind in a session that is somebody else's the next moment.
+        for like in ["LISTEN%", "SET%timeout%", "%pg_try_advisory_lock%"] {
+            assert_eq!(calls(&server, like), "0", "{like}");
+        }
+    });
+}
+
+#[test]
+fn a_pooler_that_is_killed_and_restarted_costs_no_term() {
+    let server = Postgres::start();
+    let mut pooler = PgBouncer::before(&server);
+    runtime().block_on(async {
+        let desk = Desk::new();
+        let leader = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
+        let token = leader.leads().await;
+        let _other = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
+        for _ in 0..3 {
+            pooler.restart();
+            let renewals = leader.counter.counts().renewals;
+            within("that it renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+        }
+        assert_eq!(leader.leads().await, token);
+        assert_eq!(desk.sittings(), 1, "the term was lost");
+    });
+}
+
+#[test]
+fn a_leader_and_a_follower_on_either_side_of_a_pooler_agree() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::before(&server);
+    runtime().block_on(async {
+        let desk = Desk::new();
+        let candidates = [pooler.url(), server.url()].map(|url| stand_for(LEASE, &url, "jobs", &desk));
+        let mut token = Token::ZERO;
+        for _ in 0..4 {
+            token = works_above(&desk, token).await;
+            let leader = within("that one leads", async {
+                loop {
+                    match candidates.iter().find(|one| one.election.is_leader()) {
+                        Some(leader) => return leader,
+                        None => tokio::time::sleep(Duration::from_millis(5)).await,
+                    }
+                }
+            })
+            .await;
+            leader.election.step_down();
+        }
+        desk.acts_do_not_overlap().unwrap();
+    });
+}
+
+fn counting_server() -> Postgres {
+    let server = PostgresSetup::new().with("shared_preload_libraries=pg_stat_statements").start();
+    server.sql("CREATE EXTENSION pg_stat_statements");
+    server
+}
+
+/// How many statements like this the server has run.
+fn calls(server: &Postgres, like: &str) -> String {
+    server.sql(&format!("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query ILIKE '{like}'"))
+}

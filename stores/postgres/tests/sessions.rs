@@ -1,0 +1,124 @@
+//! `mode=session`: what keeps a seat is the lock itself, and who waits for it does so without asking.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LEASE, held, runtime, stand_for, within, works_above};
+use tenure_core::{Elections, SeatName, Store, Swap, Token, Why};
+use tenure_postgres::{PostgresStore, lock_id_of};
+use tenure_testkit::Desk;
+use tenure_testkit::servers::Postgres;
+
+/// Has every write of a seat give back the very lock that it was made under, in the same session.
+const GIVES_LOCKS_BACK: &str = "CREATE FUNCTION tenure.give_back() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN IF NEW.lock_id IS NOT NULL THEN PERFORM pg_advisory_unlock(NEW.lock_id); END IF; RETURN NEW; END $$;
+    CREATE TRIGGER give_back AFTER INSERT OR UPDATE ON tenure.seats FOR EACH ROW EXECUTE FUNCTION tenure.give_back()";
+
+#[test]
+fn a_session_that_lives_without_the_lock_keeps_no_seat() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let store = PostgresStore::at(&session(&server)).unwrap();
+        let seat = SeatName::new("jobs").unwrap();
+        assert!(store.read(&seat).await.unwrap().seat.is_none());
+        server.sql(GIVES_LOCKS_BACK);
+        let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
+        assert_eq!(holders(&server, "jobs"), "0", "the lock is gone, and the session that had it is not");
+        assert_eq!(store.renew(&seat, &version, &held(1, 1)).await.unwrap(), Swap::Lost);
+        // The next bid is for the lock again, and not only for the row.
+        server.sql("DROP TRIGGER give_back ON tenure.seats");
+        let Swap::Done { version, .. } = store.swap(&seat, Some(&version), &held(2, 1)).await.unwrap() else {
+            panic!("lost")
+        };
+        assert_eq!(holders(&server, "jobs"), "1");
+        assert!(matches!(store.renew(&seat, &version, &held(2, 1)).await.unwrap(), Swap::Done { .. }));
+    });
+}
+
+#[test]
+fn a_leader_whose_lock_is_gone_stops_though_its_session_lives() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        PostgresStore::at(&session(&server)).unwrap().read(&SeatName::new("jobs").unwrap()).await.unwrap();
+        server.sql(GIVES_LOCKS_BACK);
+        let desk = Desk::new();
+        let mut leader = stand_for(LEASE, &session(&server), "jobs", &desk);
+        leader.leads().await;
+        let why = leader.is_told_of_a_loss().await;
+        assert!([Why::SeatLost, Why::NotRenewed].contains(&why), "{why:?}");
+        desk.acts_do_not_overlap().unwrap();
+    });
+}
+
+#[test]
+fn one_connection_waits_for_each_process_that_leads_whatever_the_number_of_its_seats() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let lease = LEASE * 4;
+        let processes = [(); 3].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let names = [0, 1].map(|process| [0, 1, 2, 3, 4].map(|number| format!("seat-{process}-{number}")));
+        let start = |process: usize, name: &String| processes[process].election(name).lease(lease).start().unwrap();
+        let mut leaders = Vec::new();
+        for (process, names) in names.iter().enumerate() {
+            for name in names {
+                let leader = start(process, name);
+                within("that it leads", leader.elected()).await.unwrap();
+                leaders.push(leader);
+            }
+        }
+        let followers: Vec<_> = names.as_flattened().iter().map(|name| start(2, name)).collect();
+        let waiting = || server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+        within("that it waits for both", async {
+            while waiting() != "2" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        // A lease on, and it is still two that wait.
+        tokio::time::sleep(lease).await;
+        assert_eq!(waiting(), "2");
+        assert!(leaders.iter().all(|leader| leader.is_leader()));
+        // One of the two is gone, with all that it had.
+        let [gone, _stays, _follows] = processes;
+        leaders.drain(..names[0].len());
+        drop(gone);
+        for follower in &followers[..names[0].len()] {
+            within("that another leads", follower.elected()).await.unwrap();
+        }
+        assert!(leaders.iter().all(|leader| leader.is_leader()));
+    });
+}
+
+#[test]
+fn a_session_that_another_program_holds_the_lock_of_is_waited_for() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let desk = Desk::new();
+        let url = format!("{}&lock_id=1337", session(&server));
+        let (theirs, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        theirs.batch_execute("SELECT pg_advisory_lock(1337)").await.unwrap();
+        let ours = stand_for(LEASE, &url, "jobs", &desk);
+        within("that it bids in vain", ours.counter.wait_for(|counts| counts.swaps >= 3)).await;
+        assert_eq!(desk.sittings(), 0, "it leads although another program has the lock");
+        theirs.batch_execute("SELECT pg_advisory_unlock(1337)").await.unwrap();
+        works_above(&desk, Token::ZERO).await;
+        assert_eq!(server.sql("SELECT pg_try_advisory_lock(1337)"), "f");
+    });
+}
+
+// -------------------------------------------------------------------------------------------------
+
+fn session(server: &Postgres) -> String {
+    format!("{}?mode=session", server.url())
+}
+
+/// How many sessions hold the lock of a seat.
+fn holders(server: &Postgres, seat: &str) -> String {
+    server.sql(&format!(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
+         AND classid::int8 << 32 | objid::int8 = {}",
+        lock_id_of(seat)
+    ))
+}

@@ -1,0 +1,45 @@
+//! Five hundred elections in one process.
+
+use std::time::{Duration, Instant};
+
+use tenure_sqlite::{SqliteOptions, SqliteStore};
+use tenure_testkit::figures::{Crowd, FileGround, Ground, Open, crowd_child, scale};
+
+const OPEN: Open = |url| Box::new(SqliteStore::new(SqliteOptions::from_url(url).expect("a URL that can be read")));
+
+/// Long: SQLite is not optimized in a debug build, and the machine may be busy.
+const LEASE: Duration = Duration::from_secs(9);
+
+#[test]
+fn five_hundred_elections_share_a_file_and_move_together() {
+    scale::check_with(&FileGround::new(), OPEN, 500, LEASE);
+}
+
+#[test]
+fn one_heartbeat_keeps_all_seats_of_a_process() {
+    let ground = FileGround::new();
+    let path = ground.url().trim_start_matches("sqlite:").to_owned();
+    let mut crowd = Crowd::start(&ground.url(), 500, LEASE);
+    crowd.elected();
+    let beats = || -> i64 {
+        let file = rusqlite::Connection::open(&path).unwrap();
+        file.busy_timeout(Duration::from_secs(10)).unwrap();
+        file.query_row("SELECT sum(beats) FROM sessions", (), |row| row.get(0)).unwrap()
+    };
+    let (before, began) = (beats(), Instant::now());
+    std::thread::sleep(LEASE);
+    let (made, held) = (beats() - before, began.elapsed().as_secs_f64());
+    assert_eq!(crowd.standing().lost, 0);
+    // A quarter of a lease apart, at the least.
+    assert!(
+        made > 0 && (made as f64) < 4.0 * held / LEASE.as_secs_f64() + 2.0,
+        "{made} heartbeats for 500 elections in {held:.1} s"
+    );
+    crowd.stop();
+}
+
+/// Many elections, if this process was started for them.
+#[test]
+fn crowd() {
+    crowd_child(OPEN);
+}

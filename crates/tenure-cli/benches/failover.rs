@@ -1,9 +1,9 @@
 //! How long it takes from the end of a leader to the start of the next one's command, measured from
 //! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
 //!
-//! `TENURE_BENCH_STORE` says `redis` or `postgres` for a server started here, in each of its modes: then
-//! a leader that leaves is followed from the moment of its release, by the store's own word, and one that
-//! is killed from when its lease lapses, by the store's own clock, if it goes by leases.
+//! `TENURE_BENCH_STORE` says `redis`, `postgres`, `etcd`, `consul` or `kubernetes` for a server started here, in
+//! each of its modes: then a leader that leaves is followed from the moment of its release, by the store's own
+//! word, and one that is killed from when its lease lapses, by the store's own clock, if it goes by leases.
 //! `TENURE_BENCH_ROUNDS` is how often (40).
 //!
 //! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
@@ -27,7 +27,9 @@ mod linux {
 
     use rustix::process::{Pid, Signal, kill_process};
     use tenure::{Life, SeatName, Seen};
-    use tenure_testkit::figures::{FileGround, Ground, PostgresGround, RedisGround};
+    use tenure_testkit::figures::{
+        ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, PostgresGround, RedisGround,
+    };
 
     use super::scene::{Scene, rounds};
 
@@ -39,7 +41,10 @@ mod linux {
                 on(&PostgresGround::start("lease"), "2s");
                 on(&PostgresGround::start("session"), "15s");
             }
-            Ok(other) => panic!("TENURE_BENCH_STORE is redis or postgres, not {other:?}"),
+            Ok("etcd") => on(&EtcdGround::start(), "2s"),
+            Ok("consul") => on(&ConsulGround::start(), "2s"),
+            Ok("kubernetes") => on(&KubernetesGround::start(), "2s"),
+            Ok(other) => panic!("TENURE_BENCH_STORE is redis, postgres, etcd, consul or kubernetes, not {other:?}"),
             Err(_) => beside_flock(),
         }
     }

@@ -17,6 +17,7 @@ pub(crate) mod step_downs;
 pub(crate) mod stops;
 pub(crate) mod store_restart;
 pub(crate) mod transfers;
+pub(crate) mod watches_cut;
 pub(crate) mod whims;
 
 use tenure_protocol::{Dice, Score};
@@ -65,11 +66,13 @@ pub enum FaultKind {
     Illness,
     /// A candidate is well every other moment.
     Flapping,
+    /// A node does not hear of writes for a while, and then of some again.
+    WatchesCut,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Loss,
         Self::Delay,
         Self::LateEffects,
@@ -89,6 +92,7 @@ impl FaultKind {
         Self::Transfers,
         Self::Illness,
         Self::Flapping,
+        Self::WatchesCut,
     ];
 
     /// In words.
@@ -113,6 +117,7 @@ impl FaultKind {
             Self::Transfers => "transfers",
             Self::Illness => "candidates unwell for a while",
             Self::Flapping => "candidates well every other moment",
+            Self::WatchesCut => "watches cut",
         }
     }
 
@@ -133,6 +138,7 @@ impl FaultKind {
             Self::Transfers => transfers::strike(world),
             Self::Illness => illness::strike(world),
             Self::Flapping => flapping::strike(world),
+            Self::WatchesCut => watches_cut::strike(world),
             Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => false,
         }
     }
@@ -142,7 +148,7 @@ impl FaultKind {
         match self {
             Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => None,
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
-            Self::Whims => Some(1),
+            Self::Whims | Self::WatchesCut => Some(1),
             Self::Flapping => Some(4),
             _ => Some(2),
         }
@@ -150,7 +156,7 @@ impl FaultKind {
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 17] = [
+const THEMES: [&[FaultKind]; 19] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -168,6 +174,8 @@ const THEMES: [&[FaultKind]; 17] = [
     &[FaultKind::Transfers, FaultKind::Loss, FaultKind::SessionsEnded],
     &[FaultKind::Illness, FaultKind::Partition],
     &[FaultKind::Flapping, FaultKind::Pauses],
+    &[FaultKind::WatchesCut, FaultKind::Delay, FaultKind::RollBack],
+    &[FaultKind::WatchesCut, FaultKind::Pauses, FaultKind::Kills],
 ];
 
 /// What may happen in good order.
@@ -217,6 +225,7 @@ impl Faults {
         for (fault, possible) in [
             (FaultKind::ClockSteps, clock_may_step),
             (FaultKind::SessionsEnded, kind.has_sessions()),
+            (FaultKind::WatchesCut, kind == Kind::Received),
             (FaultKind::StoreRestart, has_identity),
         ] {
             if !possible {

@@ -8,6 +8,7 @@ use crate::clock::{LocalClock, Time};
 use crate::driven::Driven;
 use crate::health::Health;
 use crate::store::SessionId;
+use crate::world::{Ears, News};
 
 /// Which node.
 pub(crate) type NodeNr = usize;
@@ -29,6 +30,7 @@ pub(crate) struct Node {
     /// The call under way.
     pub(crate) call: Option<u64>,
     pub(crate) watch: Option<Watch>,
+    pub(crate) ears: Ears,
     pub(crate) wake: Option<Moment>,
     /// When it was asked to stop, and how long it may take from then on.
     pub(crate) asked_to_stop: Option<Time>,
@@ -98,6 +100,8 @@ pub(crate) enum Arrival {
         call: u64,
     },
     Told(Input),
+    /// News of a write.
+    Heard(News),
     /// The work returned.
     Returned(Token),
     Beat {

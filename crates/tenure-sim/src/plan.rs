@@ -12,6 +12,8 @@ use crate::faults::{FaultKind, Faults};
 pub enum Kind {
     /// Only versions can be seen to change.
     Observe,
+    /// Only versions can be seen to change, and whoever listens is told of each: late, twice, or not at all.
+    Received,
     /// The store tells its time; our own clock vouches for it.
     ClockVouched,
     /// The store tells its time; it is never believed.
@@ -28,8 +30,9 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Observe,
+        Self::Received,
         Self::ClockVouched,
         Self::ClockObserve,
         Self::ClockStore,
@@ -42,6 +45,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Observe => "observe",
+            Self::Received => "observe, told of each write",
             Self::ClockVouched => "clock, vouched",
             Self::ClockObserve => "clock, judge=observe",
             Self::ClockStore => "clock, judge=store",

@@ -80,7 +80,7 @@ pub(crate) enum SessionState {
 pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
     let shelf = Shelf::new(plan);
     match plan.kind {
-        Kind::Observe => Box::new(observed::Observed::new(shelf)),
+        Kind::Observe | Kind::Received => Box::new(observed::Observed::new(shelf)),
         Kind::ClockVouched | Kind::ClockObserve | Kind::ClockStore => {
             Box::new(clocked::Clocked::new(shelf, plan.store_ppm))
         }
@@ -103,6 +103,8 @@ pub(crate) struct Kept {
     pub(crate) version: Version,
     /// The store's time of the write.
     pub(crate) written: i128,
+    /// Counts the writes.
+    pub(crate) number: u64,
 }
 
 impl Kept {
@@ -122,6 +124,8 @@ pub(crate) struct Shelf {
     pub(crate) ever_held: Vec<(Incarnation, Token)>,
     /// Counts every write there ever was, also those that were lost again.
     pub(crate) writes: u64,
+    /// How often the seat was set back to what it was.
+    pub(crate) set_back: u32,
     own_versions: bool,
     has_floor: bool,
     has_identity: bool,
@@ -137,6 +141,7 @@ impl Shelf {
             identity: 1,
             board: Vec::new(),
             writes: 0,
+            set_back: 0,
             own_versions: plan.own_versions,
             has_floor: plan.has_floor,
             has_identity: plan.has_identity,
@@ -189,7 +194,7 @@ impl Shelf {
             Some(session) => format!("s{session}-{own:x}"),
             None => format!("v{own:x}"),
         };
-        let kept = Kept { record: write.record.clone(), version: Version::new(text), written };
+        let kept = Kept { record: write.record.clone(), version: Version::new(text), written, number: self.writes };
         self.ever_held.extend(kept.holder().map(|holder| (holder, kept.record.token)));
         self.past.extend(self.seat.take());
         self.seat = Some(kept.clone());

@@ -6,6 +6,7 @@
 //! - `world/acts.rs`: what a machine asks for is done, and its work runs
 //! - `world/sessions.rs`: heartbeats, and news of a session's end
 //! - `world/watches.rs`: the store's push
+//! - `world/ears.rs`: what nodes hear of writes, where the store tells of each
 //! - `world/board.rs`: the board: requests to the leader, and who stands
 //! - `world/able.rs`: whom nothing keeps from the seat
 
@@ -13,6 +14,7 @@ mod able;
 mod acts;
 mod board;
 mod calls;
+mod ears;
 mod processes;
 mod sessions;
 mod watches;
@@ -32,6 +34,7 @@ use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 pub(crate) use board::Listing;
 use calls::Call;
+pub(crate) use ears::{Ears, News};
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub(crate) enum Event {
     SessionExpiry(SessionId),
     /// A watch reaches the store.
     WatchArrives(NodeNr, u32, crate::node::Watch),
+    /// A node begins to listen for writes.
+    Listen(NodeNr, u32),
     /// Something on the board is read or written.
     Board(board::BoardCall),
     /// An announcement reaches the board.
@@ -193,6 +198,7 @@ impl World {
             Event::Beat(beat) => self.beat_arrives(beat),
             Event::SessionExpiry(session) => self.session_may_be_over(session),
             Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
+            Event::Listen(node, life) => self.open_ears(node, life),
             Event::Board(call) => self.board_called(call),
             Event::Announced(node, life, fit) => self.announced(node, life, fit),
             Event::Report(node, life, score) => {

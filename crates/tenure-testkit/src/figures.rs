@@ -9,17 +9,21 @@
 //!
 //! Figures are printed, and never asserted: that no term is lost and no seat left behind is.
 
+mod consul;
 mod crowd;
 mod etcd;
 mod ground;
 pub mod hand_over;
+mod kubernetes;
 mod load;
 pub mod scale;
 mod usage;
 
+pub use consul::ConsulGround;
 pub use crowd::{Crowd, Standing, crowd_child};
 pub use etcd::EtcdGround;
 pub use ground::{FileGround, Ground, MemoryGround, PostgresGround, RedisGround, Work};
+pub use kubernetes::KubernetesGround;
 pub use load::{Load, beside_a_load};
 pub use usage::Usage;
 

@@ -28,6 +28,11 @@ impl Tree {
         self.entries.get(key)
     }
 
+    /// How much there is of it.
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether there is anything in a folder.
     pub(crate) fn has_below(&self, folder: &str) -> bool {
         self.entries.range(folder.to_owned()..).next().is_some_and(|(key, _)| key.starts_with(folder))

@@ -92,11 +92,16 @@ impl Inner {
 /// How soon after the last answer the next query may be sent, if many have come at once.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// And how much later for each seat and request that it tells of: every answer has them all, and while a thousand
+/// seats are being won, nothing else would be done than to read them a thousand times.
+const PAUSE_FOR_EACH: Duration = Duration::from_micros(200);
+
 /// How many may come at once.
 const BURST: u32 = 16;
 
 async fn run(inner: Arc<Inner>, clock: Clock) {
     let (mut index, mut credit, mut failures) = (0, BURST, 0_u32);
+    let mut pause = PAUSE;
     let mut last = clock.now();
     // It lives on for one query when nobody minds: an election that looks is back in a moment.
     let mut idle = 0;
@@ -105,17 +110,18 @@ async fn run(inner: Arc<Inner>, clock: Clock) {
         let wait = Duration::from_millis(inner.wait.load(Ordering::Relaxed));
         let asked = clock.now();
         credit =
-            credit.saturating_add(u32::try_from(asked.since(last).as_millis() / PAUSE.as_millis()).unwrap_or(BURST));
+            credit.saturating_add(u32::try_from(asked.since(last).as_millis() / pause.as_millis()).unwrap_or(BURST));
         credit = credit.min(BURST);
         last = asked;
         if credit == 0 {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
         }
         credit = credit.saturating_sub(1);
         let parameters = format!("index={index}&wait={}ms", wait.as_millis());
         // Consul adds a sixteenth of its own.
         match inner.mirror.fetch(&parameters, wait + wait / 8 + Duration::from_secs(1)).await {
             Ok(tree) => {
+                pause = PAUSE + PAUSE_FOR_EACH * tree.len();
                 let starts_over = tree.index < index;
                 index = if starts_over { 0 } else { tree.index };
                 inner.mirror.learn(tree, asked, starts_over);

@@ -79,13 +79,20 @@ async fn a_heartbeat_whose_reply_is_lost_and_broken_connections_cost_no_term() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
+async fn a_server_stopped_under_a_heartbeat_briefly_costs_no_term_and_for_long_makes_no_two_leaders() {
     let mut consul = Consul::start();
     let desk = Desk::new();
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &desk));
     let first = acted_above(&desk, Token::ZERO).await;
-    consul.pause();
     let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
+    // For a moment, in which a heartbeat or two go unanswered.
+    consul.pause();
+    tokio::time::sleep(LEASE / 5).await;
+    consul.resume();
+    let renewals = leader.counter.counts().renewals;
+    within("it renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+    assert_eq!(desk.sittings(), 1, "a pause cost the term");
+    consul.pause();
     assert_eq!(leader.loses().await, (first, Why::NotRenewed));
     // Longer than sessions last: they are all over at once when it goes on.
     tokio::time::sleep(LEASE * 2).await;

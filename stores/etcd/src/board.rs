@@ -50,7 +50,11 @@ impl Boards {
             None => (link.grant(seconds(note.lifetime)).await?.id, Vec::new()),
         };
         let put = TxnRequest { compare, success: vec![put(&key, value, lease)], failure: Vec::new() };
-        let answer = link.txn(put).await?;
+        let answer = match session {
+            Some(_) => link.write(key, put).await?,
+            // Its lease may be over by then, and that would fail all that goes with it.
+            None => link.txn(put).await?,
+        };
         match session {
             Some(session) if !answer.succeeded => {
                 session.end();
@@ -127,8 +131,9 @@ impl Boards {
 
     pub(crate) async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
         let link = self.line.link().await?;
-        let remove = TxnRequest { success: vec![delete(&(self.keys.board(seat, kind) + key))], ..Default::default() };
-        link.txn(remove).await.map(drop)
+        let key = self.keys.board(seat, kind) + key;
+        let remove = TxnRequest { success: vec![delete(&key)], ..Default::default() };
+        link.write(key, remove).await.map(drop)
     }
 
     fn attending(&self) -> MutexGuard<'_, HashMap<String, Attendance>> {

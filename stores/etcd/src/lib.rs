@@ -16,6 +16,7 @@ mod sessions;
 mod store;
 mod tls;
 mod wire;
+mod writes;
 
 pub use options::{EtcdOptions, SCHEMES, Secret};
 pub use store::EtcdStore;

@@ -49,9 +49,11 @@ impl Line {
                 if link.is_good() {
                     return Ok(link.clone());
                 }
-                // Whoever listens to it is told.
-                link.retire();
-                state.link = None;
+                // One that is only doubted may be busy, and not dead: it stays until another is there, and if
+                // anything was heard on it by then, it stays for good.
+                if link.is_over() {
+                    state.link = None;
+                }
             }
             match &state.dialing {
                 Some(dialing) if dialing.goes_on() => dialing.outcome.clone(),
@@ -70,7 +72,9 @@ impl Line {
                 state.dialing = None;
                 match &state.link {
                     Some(other) if other.is_good() => Ok(other.clone()),
-                    _ => {
+                    before => {
+                        // Whoever listens to it is told.
+                        before.iter().filter(|before| !Arc::ptr_eq(before, &link)).for_each(|before| before.retire());
                         state.link = Some(link.clone());
                         Ok(link)
                     }

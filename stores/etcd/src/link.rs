@@ -1,7 +1,7 @@
 //! One connection to one member that works: logged in and greeted. Once it is broken it stays so.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
@@ -24,6 +24,7 @@ use crate::wire::{
     LeaseRevokeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
     WatchResponse,
 };
+use crate::writes::Writes;
 
 /// One connection that works.
 pub(crate) struct Link {
@@ -42,6 +43,7 @@ pub(crate) struct Link {
     over: Arc<watch::Sender<bool>>,
     watching: OnceCell<Ending>,
     pub(crate) reads: Reads,
+    pub(crate) writes: Writes,
     pulse: Mutex<Option<(Duration, Ending)>>,
 }
 
@@ -90,6 +92,7 @@ impl Link {
             over: Arc::new(watch::Sender::new(false)),
             watching: OnceCell::new(),
             reads: Reads::default(),
+            writes: Writes::default(),
             pulse: Mutex::default(),
         })
     }
@@ -171,7 +174,12 @@ impl Link {
 
     /// Whether another call may be made on it.
     pub(crate) fn is_good(&self) -> bool {
-        !self.doubted.load(Ordering::Relaxed) && !*self.over.borrow()
+        !self.doubted.load(Ordering::Relaxed) && !self.is_over()
+    }
+
+    /// Whether it is broken, or was replaced.
+    pub(crate) fn is_over(&self) -> bool {
+        *self.over.borrow()
     }
 
     /// Has it replaced by the next call. What is under way on it may still come to its end.
@@ -248,7 +256,7 @@ impl Link {
     /// Asks the member for a sign of life whenever it was silent for so long, and retires the connection if
     /// it gives none: whoever waits for news then knows that there will be none.
     pub(crate) fn pulse(self: &Arc<Self>, every: Duration) {
-        let mut pulse = lock(&self.pulse);
+        let mut pulse = self.pulse.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if pulse.as_ref().is_some_and(|(already, _)| *already <= every) {
             return;
         }
@@ -387,8 +395,4 @@ impl Drop for Doubt<'_> {
             self.link.doubted.store(true, Ordering::Relaxed);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

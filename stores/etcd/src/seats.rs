@@ -128,7 +128,7 @@ impl Seats {
     ///
     /// # Correctness
     /// One transaction compares and writes, and etcd runs it as a whole or not at all, after a majority has it
-    /// on disk; nothing comes in between.
+    /// on disk; nothing comes in between. It may be sent together with those of other seats: see `writes.rs`.
     ///
     /// - *The seat is as it was read*: it was last written in the expected revision. Revisions are never given
     ///   twice, and a key that is not there has revision zero, so a seat that was deleted, or made anew, is
@@ -189,7 +189,7 @@ impl Seats {
         if next.token.get() > covered {
             success.push(put(&self.keys.floor(seat), next.token.to_string(), 0));
         }
-        let mut answer = link.txn(TxnRequest { compare, success, failure }).await?;
+        let mut answer = link.write(key, TxnRequest { compare, success, failure }).await?;
         if !answer.succeeded {
             if let Some(session) = session
                 .filter(|session| answer.found(1).first().is_none_or(|live| live.create_revision != session.created))

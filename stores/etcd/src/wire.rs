@@ -71,7 +71,7 @@ pub(crate) struct DeleteRangeRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
     pub(crate) op: Option<Op>,
 }
 
@@ -83,13 +83,17 @@ pub(crate) enum Op {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
-/// Of the answers only those of ranges are looked at.
+/// Of the answers only those of ranges and transactions are looked at.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
     #[prost(message, optional, tag = "1")]
     pub(crate) range: Option<RangeResponse>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) txn: Option<TxnResponse>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use support::{stand, within};
-use tenure_core::Elections;
+use tenure_core::{Candidate, Elections, Incarnation, Record, SeatName, Store, Swap, Token, Version};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::servers::Etcd;
@@ -102,4 +103,56 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     one.election.stop();
     other.leads().await;
     assert!(other.counter.counts().reads <= reads + 3, "it was not told, but has looked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_answer() {
+    let etcd = Etcd::start();
+    let [one, other] = [(); 2].map(|()| EtcdStore::from_url(&etcd.url()).unwrap());
+    let seats: Vec<_> = (0..900).map(|number| SeatName::new(format!("seat-{number}")).unwrap()).collect();
+    let version = |answer: &Swap| match answer {
+        Swap::Done { version, .. } => Some(version.clone()),
+        Swap::Lost => None,
+    };
+    let others =
+        Record { holder: Some(Candidate { id: "other".into(), incarnation: Incarnation::from_bits(8) }), ..record(1) };
+    let taken = seats.iter().step_by(3).map(|seat| other.swap(seat, None, &others));
+    for answer in join_all(taken).await {
+        assert!(version(&answer.unwrap()).is_some());
+    }
+
+    let before = asked(&etcd);
+    let bids = join_all(seats.iter().map(|seat| async { version(&one.swap(seat, None, &record(1)).await.unwrap()) }));
+    let won: Vec<Option<Version>> = bids.await;
+    let after = asked(&etcd);
+    for (number, won) in won.iter().enumerate() {
+        assert_eq!(won.is_none(), number % 3 == 0, "seat-{number} was taken by another, and no other was");
+    }
+    assert_eq!(after.writes - before.writes, 600 + 1, "the seats, and the key of the session");
+    let transactions = after.transactions - before.transactions;
+    assert!(transactions <= 100, "{transactions} transactions for 900 bids");
+
+    // What was answered is what is there.
+    let readings = join_all(seats.iter().map(|seat| one.read(seat))).await;
+    let there: Vec<_> = readings.into_iter().map(|reading| reading.unwrap().seat.unwrap()).collect();
+    for (seat, won) in there.iter().zip(&won) {
+        assert!(won.as_ref().is_none_or(|version| *version == seat.version), "{seat:?}");
+        assert_eq!(seat.record.is_held_by(ME), won.is_some());
+    }
+    // Two writes of one seat at once: one of them is lost.
+    let (mine, writes) = (won[1].as_ref(), [record(2), record(3)]);
+    let (first, second) = join(one.swap(&seats[1], mine, &writes[0]), one.swap(&seats[1], mine, &writes[1])).await;
+    assert_ne!(version(&first.unwrap()).is_some(), version(&second.unwrap()).is_some());
+    // Given up, all at once; the one that was written since is not.
+    let vacant = Record { holder: None, ..record(4) };
+    let given_up = seats.iter().zip(&won).filter(|(_, won)| won.is_some());
+    let given_up = join_all(given_up.map(|(seat, won)| one.swap(seat, won.as_ref(), &vacant))).await;
+    assert_eq!(given_up.into_iter().filter(|answer| *answer.as_ref().unwrap() == Swap::Lost).count(), 1);
+}
+
+const ME: Incarnation = Incarnation::from_bits(7);
+
+fn record(nonce: u64) -> Record {
+    let me = Candidate { id: "me".into(), incarnation: ME };
+    Record { nonce, ..Record::new(Some(me), Token::new(1), Duration::from_secs(30)) }
 }

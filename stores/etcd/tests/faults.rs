@@ -109,6 +109,7 @@ async fn connections_reset_during_renewals_cost_no_term() {
         assert!(one.election.is_leader() && !other.election.is_leader(), "lost in round {round}");
     }
     assert_eq!(desk.sittings(), 1, "the term was lost");
+    desk.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

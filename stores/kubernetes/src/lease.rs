@@ -125,6 +125,14 @@ impl Lease {
         }
     }
 
+    /// For how long at a time another client holds it, if one does.
+    pub(crate) fn duration_of_another(&self) -> Option<Duration> {
+        let is_ours = self.ours().ok()?.is_some_and(|ours| ours.matches);
+        let is_held = self.spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+        let seconds = self.spec.lease_duration_seconds.filter(|_| is_held && !is_ours)?;
+        Some(Duration::from_secs(u64::try_from(seconds).ok()?))
+    }
+
     /// What another client has written: only the spec tells.
     fn of_another(&self, ours: Option<Ours>, duration: Option<u64>) -> Record {
         let spec = &self.spec;
@@ -250,4 +258,25 @@ pub(crate) fn revision(text: &str) -> Result<u64, StoreError> {
 /// A time as Kubernetes writes it where it counts in microseconds: always with six digits.
 pub(crate) fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_duration_of_another_client_is_told_from_our_own() {
+        let seat = SeatName::new("jobs").unwrap();
+        let me = Candidate { id: "me".into(), incarnation: Incarnation::from_bits(7) };
+        let mut object = Lease::new("jobs".to_owned());
+        assert_eq!(object.duration_of_another(), None, "nobody has it");
+        let record = Record::new(Some(me), Token::new(1), Duration::from_secs(5));
+        object.put(&seat, &record, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(object.duration_of_another(), None, "it is our own");
+        object.spec.holder_identity = Some("somebody".to_owned());
+        object.spec.lease_duration_seconds = Some(15);
+        assert_eq!(object.duration_of_another(), Some(Duration::from_secs(15)));
+        object.spec.holder_identity = Some(String::new());
+        assert_eq!(object.duration_of_another(), None, "it was given up");
+    }
 }

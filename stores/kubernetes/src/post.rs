@@ -156,3 +156,61 @@ impl Post {
 fn is_request(object: &Lease) -> bool {
     object.label(names::NOTE).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use tenure_core::{Record, Token};
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(3);
+
+    fn seat() -> SeatName {
+        SeatName::new("jobs").unwrap()
+    }
+
+    fn written(revision: u64) -> Lease {
+        let mut object = Lease::new(names::object_of(&seat()));
+        object.put(&seat(), &Record::new(None, Token::new(revision), LEASE), Timestamp::UNIX_EPOCH).unwrap();
+        object.metadata.resource_version = revision.to_string();
+        object
+    }
+
+    fn at(second: u64) -> Moment {
+        Moment::from_nanos(second * 1_000_000_000)
+    }
+
+    #[test]
+    fn only_the_very_write_that_was_heard_of_last_was_received() {
+        let post = Post::new(&seat());
+        assert_eq!(post.received(5), None);
+        post.take_event(&written(5), true, 5, at(1));
+        assert_eq!((post.received(5), post.received(4), post.received(6)), (Some(at(1)), None, None));
+        post.take_event(&written(7), true, 7, at(2));
+        // What is told again, or late, is no news.
+        post.take_event(&written(5), true, 5, at(3));
+        post.take_event(&written(7), true, 7, at(4));
+        assert_eq!((post.received(5), post.received(7)), (None, Some(at(2))));
+        post.take_event(&written(7), false, 8, at(5));
+        assert_eq!((post.received(7), post.received(8)), (None, None), "it was deleted");
+    }
+
+    #[test]
+    fn a_list_counts_from_when_it_came_unless_it_shows_what_was_heard_of() {
+        let list = |revision, items| List { revision, items, date: None };
+        let post = Post::new(&seat());
+        post.take_event(&written(5), true, 5, at(1));
+        post.take_list(&list(9, vec![written(5)]), at(10));
+        assert_eq!(post.received(5), Some(at(1)), "it is the same as before");
+        post.take_list(&list(20, vec![written(12)]), at(20));
+        assert_eq!(post.received(12), Some(at(20)), "when it was written is not known");
+        // The cluster was set back, and numbers come again.
+        post.forget();
+        assert_eq!(post.received(12), None);
+        post.take_event(&written(12), true, 12, at(30));
+        assert_eq!(post.received(12), Some(at(30)));
+    }
+}

@@ -151,6 +151,14 @@ impl KubernetesStore {
                 Lease::new(names::object_of(seat))
             }
         };
+        if let Some(theirs) = object.duration_of_another().filter(|theirs| *theirs != next.lease) {
+            tracing::warn!(
+                %seat,
+                ?theirs,
+                ours = ?next.lease,
+                "another client has held this Lease with another duration: give all the same while both take part"
+            );
+        }
         object.put(seat, next, Timestamp::now())?;
         let asked = self.seats().revision;
         let written = match expected {

@@ -78,6 +78,7 @@ async fn connections_reset_during_renewals_cost_no_term() {
         assert!(one.election.is_leader() && !other.election.is_leader(), "lost in round {round}");
     }
     assert_eq!(desk.sittings(), 1, "the term was lost");
+    desk.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,6 +125,36 @@ async fn a_watch_that_hangs_is_noticed_and_made_anew() {
     assert_eq!(desk.sittings(), 1, "the term was lost");
     one.election.stop();
     other.leads().await;
+    desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_whose_place_the_server_has_forgotten_begins_with_another_list() {
+    let lease = Duration::from_secs(60);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let gate = Gate::before(&server).await;
+    let through = server.kubeconfig_by(&namespace, &format!("http://{}", gate.address()));
+    let desk = Desk::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let first = one.leads().await;
+    let mut other = stand(&url(through), "other", lease, &desk);
+    other.knows(first).await;
+    until("it watches", || gate.count("GET", "watch=1") >= 1).await;
+    // Twice, as a server does that has compacted its history (410 Gone).
+    for _ in 0..2 {
+        let (all, watches) = (gate.count("GET", "labelSelector="), gate.count("GET", "watch=1"));
+        gate.say_to_watches(
+            r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}"#,
+        );
+        until("it watches again", || gate.count("GET", "watch=1") > watches).await;
+        let lists = gate.count("GET", "labelSelector=") - all - (gate.count("GET", "watch=1") - watches);
+        assert!(lists >= 1, "it did not list what it may have missed");
+    }
+    let began = Instant::now();
+    one.election.stop();
+    other.leads().await;
+    assert!(began.elapsed() < lease / 3, "it was not told");
     desk.acts_do_not_overlap().unwrap();
 }
 

@@ -22,6 +22,7 @@ pub(super) fn roll_back(world: &mut World) -> bool {
     let left = shelf.past.len() - depth;
     let lost = shelf.past.split_off(left);
     shelf.seat = lost.into_iter().next();
+    shelf.set_back += 1;
     world.lose(token);
     world.say(None, || format!("the seat is set back by {depth} writes"));
     world.holder_changed();

@@ -17,6 +17,8 @@ pub(super) struct Call {
     sent: Time,
     op: Op,
     fate: Fate,
+    /// How often the seat had been set back when it took effect.
+    set_back: u32,
 }
 
 enum Op {
@@ -28,6 +30,10 @@ enum Op {
 impl Call {
     pub(super) fn is_read(&self) -> bool {
         matches!(self.op, Op::Read)
+    }
+
+    pub(super) fn set_back(&self) -> u32 {
+        self.set_back
     }
 
     pub(super) fn renews(&self) -> bool {
@@ -68,7 +74,7 @@ impl World {
         self.next += 1;
         let id = self.next;
         self.nodes[nr].call = Some(id);
-        self.calls.insert(id, Call { node: nr, life, sent: self.now, op, fate });
+        self.calls.insert(id, Call { node: nr, life, sent: self.now, op, fate, set_back: 0 });
         if !fate.request_lost {
             self.after(fate.there, Event::Effect(id));
         } else if sort == Sort::Bid {
@@ -116,7 +122,7 @@ impl World {
             return;
         }
         let (nr, life, fate) = (call.node, call.life, call.fate);
-        let before = self.store.shelf().names();
+        let (before, writes) = (self.store.shelf().names(), self.store.shelf().writes);
         let input = match (&call.op, fate.refused) {
             (Op::Read, Some(fault)) => Input::Read(Err(fault)),
             (_, Some(fault)) => Input::Written(Err(fault)),
@@ -134,6 +140,14 @@ impl World {
                 written(answer)
             }
         };
+        let shelf = self.store.shelf();
+        let (written, set_back) = (shelf.writes != writes, shelf.set_back);
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.set_back = set_back;
+        }
+        if written {
+            self.spread();
+        }
         if self.store.shelf().names() != before {
             let late = self.nodes[nr].call != Some(id);
             self.say(Some(nr), || format!("its write takes effect{}", if late { ", late" } else { "" }));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, Reading, Swap, Token};
 
-use super::{Event, World};
+use super::{Call, Ears, Event, World};
 use crate::clock::{LocalClock, Time, nanos};
 use crate::health::Health;
 use crate::invariants::What;
@@ -27,6 +27,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         work: Vec::new(),
         call: None,
         watch: None,
+        ears: Ears::default(),
         wake: None,
         asked_to_stop: None,
         session: None,
@@ -68,6 +69,7 @@ impl World {
         if self.plan.kind.has_sessions() {
             self.send_beat(nr, life);
         }
+        self.cut_ears(nr, 0);
         self.tell(nr, Input::Start);
     }
 
@@ -165,6 +167,7 @@ impl World {
                 }
                 self.step(nr, input);
             }
+            Arrival::Heard(news) => self.hear(nr, news),
             Arrival::Returned(token) => self.work_returned(nr, token),
             Arrival::Beat { session, sent, alive } => self.beat_answered(nr, session, sent, alive),
         }
@@ -174,7 +177,13 @@ impl World {
     fn answered(&mut self, nr: NodeNr, call: u64, mut input: Input) {
         let own = self.nodes[nr].me.incarnation;
         match &mut input {
-            Input::Read(Ok(reading)) => self.nodes[nr].sees(reading),
+            Input::Read(Ok(reading)) => {
+                if self.plan.kind == Kind::Received {
+                    let set_back = self.calls.get(&call).map_or(0, Call::set_back);
+                    self.say_when_received(nr, set_back, reading);
+                }
+                self.nodes[nr].sees(reading);
+            }
             Input::Written(Ok(Swap::Done { version, since, granted })) => {
                 let Some(call) = self.calls.get(&call) else { return };
                 self.nodes[nr].failed = (0, 0);

@@ -28,6 +28,11 @@ pub trait Ground {
         true
     }
 
+    /// How many elections with a lease of 3 s one server of it is asked to carry here.
+    fn most(&self) -> u64 {
+        u64::MAX
+    }
+
     /// What the server has done so far, by its own statistics.
     fn work(&self) -> Option<Work> {
         None

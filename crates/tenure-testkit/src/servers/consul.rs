@@ -212,6 +212,16 @@ impl Consul {
         lines.filter_map(|count| count.trim().parse::<f64>().ok()).sum::<f64>() as u64
     }
 
+    /// How often anything was asked of it so far, by its own count.
+    pub fn asked(&self) -> u64 {
+        let metrics = self.ask("GET", "/v1/agent/metrics?format=prometheus", "").1;
+        let is_count = |line: &&str| {
+            (line.starts_with("consul_http_") && line.contains("_count ")) || line.starts_with("consul_api_http_count{")
+        };
+        let counts = metrics.lines().filter(is_count).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        counts.sum::<f64>() as u64
+    }
+
     /// Runs Consul's own command against it, such as `snapshot save FILE`.
     ///
     /// # Panics

@@ -19,6 +19,8 @@ pub(crate) struct Gate {
     asked: Arc<Mutex<Vec<String>>>,
     /// Whether answers to watches are held back.
     mute: watch::Sender<bool>,
+    /// What watches are told that the server has not said.
+    says: Arc<watch::Sender<String>>,
     task: JoinHandle<()>,
 }
 
@@ -36,13 +38,22 @@ impl Gate {
         let address = listener.local_addr().unwrap();
         let (asked, mute) = (Arc::<Mutex<Vec<String>>>::default(), watch::Sender::new(false));
         let (server, log, muted) = (server.address(), asked.clone(), mute.subscribe());
+        let says = Arc::new(watch::Sender::new(String::new()));
+        let said = says.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(pass(stream, server.clone(), tls.clone(), log.clone(), muted.clone()));
+                connections.spawn(pass(
+                    stream,
+                    server.clone(),
+                    tls.clone(),
+                    log.clone(),
+                    muted.clone(),
+                    said.subscribe(),
+                ));
             }
         });
-        Self { address, asked, mute, task }
+        Self { address, asked, mute, says, task }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -63,6 +74,11 @@ impl Gate {
     pub(crate) fn mute(&self, mute: bool) {
         self.mute.send_replace(mute);
     }
+
+    /// Says something to all watches as if the server had: one line, in a piece of its own.
+    pub(crate) fn say_to_watches(&self, line: &str) {
+        self.says.send_replace(format!("{:x}\r\n{line}\n\r\n", line.len() + 1));
+    }
 }
 
 impl Drop for Gate {
@@ -77,6 +93,7 @@ async fn pass(
     tls: TlsConnector,
     log: Arc<Mutex<Vec<String>>>,
     muted: watch::Receiver<bool>,
+    said: watch::Receiver<String>,
 ) {
     let Ok(upstream) = TcpStream::connect(server).await else { return };
     let name = ServerName::try_from("localhost").unwrap();
@@ -99,12 +116,22 @@ async fn pass(
     };
     let down = async {
         let mut buffer = vec![0; 1 << 16];
-        let mut muted = muted;
-        while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+        let (mut muted, mut said) = (muted, said);
+        loop {
+            let piece = tokio::select! {
+                read = from_server.read(&mut buffer) => match read {
+                    Ok(count @ 1..) => buffer[..count].to_vec(),
+                    _ => return,
+                },
+                Ok(()) = said.changed() => match *watches.borrow() {
+                    true => said.borrow().clone().into_bytes(),
+                    false => continue,
+                },
+            };
             if *watches.borrow() {
                 let _ = muted.wait_for(|muted| !muted).await;
             }
-            if to_client.write_all(&buffer[..count]).await.is_err() {
+            if to_client.write_all(&piece).await.is_err() {
                 return;
             }
         }

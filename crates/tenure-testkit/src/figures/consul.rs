@@ -1,0 +1,38 @@
+//! A Consul server that figures are taken of.
+
+use super::{Ground, Work};
+use crate::servers::Consul;
+
+/// One Consul server.
+#[derive(Debug)]
+pub struct ConsulGround(pub Consul);
+
+impl ConsulGround {
+    /// A new one.
+    pub fn start() -> Self {
+        Self(Consul::start())
+    }
+}
+
+impl Ground for ConsulGround {
+    fn name(&self) -> String {
+        "consul".to_owned()
+    }
+
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.0.address())
+    }
+
+    /// Every process reads all seats whenever one has changed: with more, that is all it does.
+    fn most(&self) -> u64 {
+        1000
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(Work { commands: self.0.asked(), reads: None })
+    }
+}

@@ -86,7 +86,7 @@ fn set_up(connection: &Connection, path: &Path) -> Result<Identity, StoreError> 
     let run = |result: rusqlite::Result<Identity>| result.map_err(|error| faults::of_sqlite(path, error));
     run((|| {
         connection.busy_timeout(BUSY)?;
-        connection.pragma_update(None, "cache_size", -256)?;
+        connection.pragma_update(None, "cache_size", -1024)?;
         // Looked at before anything is changed: a file of somebody else's stays as it is. In one
         // transaction, as somebody may be making the schema just now.
         connection.execute_batch("BEGIN")?;

@@ -211,12 +211,14 @@ fn the_end_of_a_session_is_taken_at_once_or_after_a_lease_as_asked() {
     assert_eq!(bid(&safe.tell(read(Some(over)))), Some(6));
 }
 
+/// The seat of another, as a store says that goes by its own clock, in milliseconds.
+fn clocked(now: i64, renewed: i64, version: &str) -> Seat {
+    let life = Life::Clock { now: StoreTime::from_millis(now), renewed: StoreTime::from_millis(renewed) };
+    Seat { life, ..seat(Some(other()), 5, version) }
+}
+
 #[test]
 fn the_clock_of_the_store_counts_only_where_ours_vouches_for_it() {
-    let clocked = |now: i64, renewed: i64, version: &str| Seat {
-        life: Life::Clock { now: StoreTime::from_millis(now), renewed: StoreTime::from_millis(renewed) },
-        ..seat(Some(other()), 5, version)
-    };
     let mut script = Script::new();
     // The first reading vouches for nothing, whatever the store says.
     assert_eq!(script.tell(read(Some(clocked(90_000, 0, "v5")))), []);
@@ -227,6 +229,20 @@ fn the_clock_of_the_store_counts_only_where_ours_vouches_for_it() {
     assert_eq!(script.tell(read(Some(clocked(199_000, 91_000, "v6")))), []);
     script.at(116.1).tell(Input::Changed(Change::Look));
     assert_eq!(bid(&script.tell(read(Some(clocked(106_100, 91_000, "v6"))))), Some(6));
+}
+
+#[test]
+fn a_renewal_that_was_under_way_during_a_look_is_vouched_for_by_the_look_before() {
+    let mut script = Script::new();
+    assert_eq!(script.tell(read(Some(clocked(90_000, 89_000, "v5")))), []);
+    script.at(110.0).tell(Input::Changed(Change::Look));
+    assert_eq!(script.tell(read(Some(clocked(100_000, 95_000, "v6")))), []);
+    // Timed before that look, and seen only after it.
+    script.at(120.0).tell(Input::Changed(Change::Look));
+    assert_eq!(script.tell(read(Some(clocked(110_000, 99_990, "v7")))), []);
+    // From the first look, 9.99 s and a lease; not a lease from when it was seen.
+    script.at(125.3).tell(Input::Changed(Change::Look));
+    assert_eq!(bid(&script.tell(read(Some(clocked(115_300, 99_990, "v7"))))), Some(6));
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Sight {
             self.wait_out = self.wait_out.max(received + known.max(timing.lease()));
         }
         if another_life {
-            self.glance = None;
+            (self.glance, self.earlier) = (None, None);
         }
 
         let before = self.seat.take();
@@ -131,7 +131,12 @@ impl Sight {
             !another_life && before.as_ref().map(|before| &before.version) == seat.as_ref().map(|seat| &seat.version);
         if !unchanged {
             self.unchanged_since = received;
-            self.earlier = self.glance;
+            // A write that was under way when we looked last may bear a time from before that: then what we saw
+            // of the clock before is still good.
+            self.earlier = match (self.glance, seat.as_ref().map(|seat| seat.life)) {
+                (Some(glance), Some(Life::Clock { renewed, .. })) if glance.store > renewed => self.earlier,
+                (glance, _) => glance,
+            };
         }
         let is_over = seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
         let was_over = before.is_some_and(|before| before.life == Life::Over) && unchanged;

@@ -70,22 +70,29 @@ impl fmt::Display for Moment {
 /// It may step in either direction; only differences of two readings of the same store mean
 /// anything, and the protocol believes those only where its own clock agrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StoreTime(i128);
+pub struct StoreTime(i64);
 
 impl StoreTime {
-    /// The time `nanos` nanoseconds after the store's origin.
+    /// The time `nanos` nanoseconds after the store's origin. What is more than 292 years away counts as that: two
+    /// such times are the same, and a lease never passes between them.
     pub const fn from_nanos(nanos: i128) -> Self {
-        Self(nanos)
+        if nanos > i64::MAX as i128 {
+            Self(i64::MAX)
+        } else if nanos < i64::MIN as i128 {
+            Self(i64::MIN)
+        } else {
+            Self(nanos as i64)
+        }
     }
 
     /// The time `millis` milliseconds after the store's origin.
     pub const fn from_millis(millis: i64) -> Self {
-        Self(millis as i128 * 1_000_000)
+        Self(millis.saturating_mul(1_000_000))
     }
 
     /// Nanoseconds since the store's origin.
     pub const fn as_nanos(self) -> i128 {
-        self.0
+        self.0 as i128
     }
 
     /// How long before `self` the time `earlier` was, or `None` if it was later.

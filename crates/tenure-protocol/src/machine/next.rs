@@ -197,7 +197,7 @@ impl Machine {
 
     pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
         // A later term's seat, or an earlier one's that came back, has no heir.
-        let heir = self.turn.heir.as_ref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
+        let heir = self.turn.heir.as_deref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
         Record {
             holder: held.then(|| self.me.clone()),
             token,

@@ -16,7 +16,7 @@ pub(super) struct Turn {
     /// When something was last asked of the leader.
     asked_at: Option<Moment>,
     /// Whom the seat goes to when this term's is given up.
-    pub(super) heir: Option<(Token, Candidate)>,
+    pub(super) heir: Option<Box<(Token, Candidate)>>,
     /// There are candidates of different priorities.
     ranked: bool,
     /// The seat does not say so yet: the next renewal writes the record anew.
@@ -150,7 +150,7 @@ impl Machine {
             return;
         }
         if let Stage::Leading(hold) = &self.stage {
-            self.turn.heir = heir.map(|heir| (hold.token, heir));
+            self.turn.heir = heir.map(|heir| Box::new((hold.token, heir)));
         }
         self.end_on_request(now, crate::Why::SteppedDown, out);
     }

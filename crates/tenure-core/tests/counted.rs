@@ -40,6 +40,9 @@ fn calls_terms_and_their_ends_are_counted() {
     assert_eq!(value("tenure_terms_total{election=jobs}"), Some("1"), "{seen:#?}");
     assert_eq!(value("tenure_term_ends_total{election=jobs,why=seat_lost}"), Some("1"), "{seen:#?}");
     assert_eq!(value("tenure_store_calls_total{store=memory,call=swap,outcome=done}"), Some("1"), "{seen:#?}");
-    assert_eq!(value("tenure_store_calls_total{store=memory,call=renew,outcome=done}"), Some("2"), "{seen:#?}");
-    assert_eq!(value("tenure_store_call_seconds{store=memory,call=renew}"), Some("2 timed"), "{seen:#?}");
+    // The first comes at a random time within five seconds, the others every five.
+    let renewals = value("tenure_store_calls_total{store=memory,call=renew,outcome=done}").unwrap_or("0");
+    assert!(matches!(renewals, "2" | "3"), "{seen:#?}");
+    let timed = value("tenure_store_call_seconds{store=memory,call=renew}");
+    assert_eq!(timed, Some(&*format!("{renewals} timed")), "{seen:#?}");
 }

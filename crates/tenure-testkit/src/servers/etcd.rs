@@ -204,6 +204,13 @@ impl EtcdMember {
         self.process.wait_until("it is healthy", || is_healthy(metrics));
     }
 
+    /// Lets a member go on that was paused, and waits until it takes part again.
+    pub fn resume(&mut self) {
+        self.process.resume();
+        let metrics = self.metrics;
+        self.process.wait_until("it is healthy", || is_healthy(metrics));
+    }
+
     fn metric(&self, name: &str) -> f64 {
         let all = http(self.metrics, "/metrics").unwrap_or_default();
         let figures = all.lines().filter(|line| line.starts_with(name));

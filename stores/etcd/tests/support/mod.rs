@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::Builder;
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, within};
+pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};
 
 /// A candidate for the one seat of a test.
 pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Contender {

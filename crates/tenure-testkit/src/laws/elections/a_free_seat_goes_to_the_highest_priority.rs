@@ -26,11 +26,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     bench.until("that five are listed", || async { Ok(first.election.candidates().await?.len() == 5) }).await?;
     let high = &others[2];
-    // It is kept from bidding for a while, for it may be the first to come by luck as well.
+    // It is kept from bidding for a while, for it may be the first to come by luck as well; not so long that its
+    // call is given up.
     high.wire.set_writes(Traffic::Wait);
     let token = bench.elected(&first).await?.token();
     first.election.step_down();
-    let hasty = tokio::time::timeout(bench.lease() / 2, desk.acted_above(token)).await;
+    let hasty = tokio::time::timeout(bench.lease() / 4, desk.acted_above(token)).await;
     ensure!(hasty.is_err(), "one of lower priority took the free seat at once, with token {hasty:?}");
     high.wire.set_writes(Traffic::Pass);
     let next = bench.elected(high).await?.token();

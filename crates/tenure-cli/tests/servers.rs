@@ -4,19 +4,16 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
-use common::{World, candidate, json_of, stand, text};
+use common::everything::{LEASE, everything_can_be_done_over};
+use common::{World, stand, text};
 use rustix::process::Signal;
-use serde_json::Value;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup, Redis, RedisSetup, free_port};
-
-/// Short, but with room for a busy machine.
-const LEASE: [&str; 2] = ["--lease", "3s"];
 
 #[test]
 fn everything_can_be_done_over_redis() {
@@ -29,52 +26,6 @@ fn everything_can_be_done_over_a_database_in_both_modes() {
     let server = Postgres::start();
     everything_can_be_done_over(&format!("{}?schema=leases", server.url()));
     everything_can_be_done_over(&format!("{}?schema=sessions&mode=session", server.url()));
-}
-
-fn everything_can_be_done_over(url: &str) {
-    let world = World::on(url);
-    let vacant = world.output(&["status", "jobs"]);
-    assert_eq!((vacant.status.code(), text(&vacant.stdout).as_str()), (Some(1), "vacant: nobody has led yet\n"));
-    let mut watch = world.tenure(&["watch", "--json", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut leader = || -> Value {
-        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-        line["leader"]["candidate"].clone()
-    };
-    assert_eq!(leader(), Value::Null);
-
-    let alice = stand(&world, "alice", &LEASE);
-    assert_eq!(world.start_number(1).candidate, "alice");
-    assert_eq!(leader(), "alice");
-    let mut bob = stand(&world, "bob", &LEASE);
-    world.eventually("bob to stand", || candidate(&world, "bob").is_some());
-    let status = world.output(&["status", "--json", "jobs"]);
-    assert_eq!((status.status.code(), &json_of(&status)["leader"]["candidate"]), (Some(0), &Value::from("alice")));
-
-    let asked = world.output(&["step-down", "jobs", "--to", "bob"]);
-    assert!(asked.status.success(), "{}", text(&asked.stderr));
-    assert_eq!(world.start_number(2).candidate, "bob");
-    while leader() != "bob" {}
-
-    // Killed with everything it could have told anybody by.
-    bob.signal(Signal::KILL);
-    bob.wait(&world);
-    assert_eq!(world.start_number(3).candidate, "alice");
-    while leader() != "alice" {}
-
-    // Stopped: its command is killed by the guard before another starts.
-    let carol = stand(&world, "carol", &LEASE);
-    world.eventually("carol to stand", || candidate(&world, "carol").is_some());
-    alice.signal(Signal::STOP);
-    assert_eq!(world.start_number(4).candidate, "carol");
-    alice.signal(Signal::CONT);
-    drop((alice, carol));
-    watch.kill().unwrap();
-    watch.wait().unwrap();
-
-    let forgotten = world.output(&["forget", "--yes", "jobs"]);
-    assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
-    assert!(!world.lines("errors").iter().any(|line| line.contains("panicked")), "{:?}", world.lines("errors"));
 }
 
 #[test]

@@ -35,12 +35,6 @@ impl Moment {
     pub fn in_step(self, step: Duration) -> Self {
         Self(self.0 - self.0.checked_rem(nanos(step)).unwrap_or(0))
     }
-
-    /// The same, but the first such moment from this one on.
-    pub fn next_step(self, step: Duration) -> Self {
-        let down = self.in_step(step);
-        if down == self { self } else { down + step }
-    }
 }
 
 impl Add<Duration> for Moment {

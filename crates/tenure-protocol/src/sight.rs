@@ -123,7 +123,7 @@ impl Sight {
             self.wait_out = self.wait_out.max(received + known.max(timing.lease()));
         }
         if another_life {
-            (self.glance, self.earlier) = (None, None);
+            self.glance = None;
         }
 
         let before = self.seat.take();

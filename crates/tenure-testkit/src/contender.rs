@@ -31,9 +31,17 @@ impl Contender {
     /// # Panics
     /// If it cannot be started.
     pub fn stand(store: impl Store, id: &str, desk: &Desk, configure: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::stand_for(store, "jobs", desk, |election| configure(election.candidate(id)))
+    }
+
+    /// The same for any seat.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn stand_for(store: impl Store, seat: &str, desk: &Desk, configure: impl FnOnce(Builder) -> Builder) -> Self {
         let (store, counter) = Counting::new(store);
         let elections = Elections::new(store);
-        let election = configure(elections.election("jobs").candidate(id)).start();
+        let election = configure(elections.election(seat)).start();
         let election = election.unwrap_or_else(|error| panic!("{error}"));
         let events = election.events();
         let (working, desk) = (election.clone(), desk.clone());
@@ -66,6 +74,15 @@ impl Contender {
             _ => None,
         })
         .await
+    }
+
+    /// Waits until it leads, if it does not already.
+    ///
+    /// # Panics
+    /// If it never does.
+    pub async fn elected(&self) -> Token {
+        let term = within("it leads", self.election.elected()).await;
+        term.unwrap_or_else(|error| panic!("{error}")).token()
     }
 
     /// Waits until its term is over.
@@ -141,6 +158,20 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// Waits until one of these leads, and returns which.
+pub async fn leading(candidates: &[Contender]) -> &Contender {
+    let leads = || candidates.iter().find(|one| one.election.is_leader());
+    within("one of them leads", async {
+        loop {
+            match leads() {
+                Some(leader) => return leader,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await
 }
 
 /// Waits until somebody works at the desk in a term above this one.

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{LEASE, SEAT, acted_above, stand, stand_with, within};
+use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, within};
 use tenure_core::{Event, TakeoverOption, Token, Why};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -111,12 +111,7 @@ async fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
     consul.kill();
     consul.restart();
     // In time for the lease, or else with a higher token.
-    within("somebody leads", async {
-        while !candidates.iter().any(|one| one.election.is_leader()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    leading(&candidates).await;
     tokio::time::sleep(LEASE).await;
     let tokens: Vec<_> = candidates.iter().filter_map(|one| Some(one.election.leader()?.token)).collect();
     assert!(tokens.iter().all(|token| *token >= first), "{tokens:?} after {first}");
@@ -239,12 +234,7 @@ async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead(
         }
         // A term may live through it; whoever leads then does so on the servers that are left.
         tokio::time::sleep(LEASE * 2).await;
-        within("somebody leads", async {
-            while !candidates.iter().any(|one| one.election.is_leader()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        leading(&candidates).await;
         if kill {
             cluster.servers[leader].restart();
         } else {

@@ -202,7 +202,7 @@ impl Store for PostgresStore {
                     REPLICATION,
                     FSYNC,
                     TABLES,
-                    "The server's clock is set forward and back again between two looks of a candidate (judge=observe does not mind).",
+                    "The server's clock is set forward and back again within the few looks at a seat that a candidate judges by (judge=observe does not mind).",
                 ],
                 ..common
             },

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MODES, runtime, stand, within, works_above};
+use common::{MODES, acted_above, runtime, stand, within};
 use tenure_core::{Elections, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
@@ -24,7 +24,7 @@ fn costs_one_statement_a_renewal_and_one_a_look(mode: &str) {
         let desk = Desk::new();
         let url = format!("{}{mode}", server.url());
         let leader = stand(&url, "jobs", &desk);
-        works_above(&desk, Token::ZERO).await;
+        acted_above(&desk, Token::ZERO).await;
         let follower = stand(&url, "jobs", &desk);
         // Both have settled down.
         tokio::time::sleep(common::LEASE * 2).await;

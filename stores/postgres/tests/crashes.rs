@@ -3,9 +3,9 @@
 
 mod common;
 
-use std::time::Duration;
-
-use common::{LEASE, MODES, held, runtime, stand, stand_for, stand_safely, token_of, within, works_above};
+use common::{
+    Contender, LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within,
+};
 use tenure_core::{SeatName, Store, Swap, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
@@ -19,13 +19,13 @@ fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
             let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
+            let first = acted_above(&desk, Token::ZERO).await;
             server.pause();
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
-            leader.is_told_of_a_loss().await;
+            leader.loses().await;
             tokio::time::sleep(LEASE / 2).await;
             server.resume();
-            works_above(&desk, first).await;
+            acted_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
         });
     }
@@ -39,17 +39,12 @@ fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
             let candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let mut token = works_above(&desk, Token::ZERO).await;
+            let mut token = acted_above(&desk, Token::ZERO).await;
             for _ in 0..2 {
                 server.kill();
                 server.restart();
                 // In time for the lease, or else with a higher token.
-                within("that somebody leads", async {
-                    while !candidates.iter().any(|one| one.election.is_leader()) {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                })
-                .await;
+                leading(&candidates).await;
                 tokio::time::sleep(LEASE).await;
                 let now = token_of(&server, "jobs");
                 assert!(now >= token, "{mode}: token {now} after {token}");
@@ -102,12 +97,11 @@ fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
         runtime().block_on(async {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
-            let _candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
-            // The follower has seen who leads.
-            tokio::time::sleep(LEASE).await;
+            let candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
+            let first = acted_above(&desk, Token::ZERO).await;
+            has_seen_who_leads(&candidates).await;
             server.sql("DROP SCHEMA tenure CASCADE");
-            works_above(&desk, first).await;
+            acted_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
         });
     }
@@ -121,13 +115,12 @@ fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
             let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
-            let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
-            within("that it watches", follower.counter.wait_for(|counts| counts.watches > 0)).await;
+            let first = acted_above(&desk, Token::ZERO).await;
+            has_seen_who_leads(&candidates).await;
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
             server.restart_empty();
-            leader.is_told_of_a_loss().await;
-            works_above(&desk, first).await;
+            leader.loses().await;
+            acted_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
         });
     }
@@ -141,7 +134,7 @@ fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
             let desk = Desk::new();
             let url = format!("{}{mode}", server.url());
             let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &desk));
-            let mut last = works_above(&desk, Token::ZERO).await;
+            let mut last = acted_above(&desk, Token::ZERO).await;
             for step in [300, 0, -300] {
                 let leader = candidates.iter().position(|one| one.election.is_leader()).expect("one leads");
                 server.step_clock(step);
@@ -152,7 +145,7 @@ fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
                 assert!(candidates[leader].election.is_leader(), "{mode}: a step of {step} s has cost a term");
                 // Whoever follows takes over by the clock as it is now.
                 candidates[leader].election.step_down();
-                last = works_above(&desk, last).await;
+                last = acted_above(&desk, last).await;
                 tokio::time::sleep(LEASE).await;
             }
             desk.acts_do_not_overlap().unwrap();
@@ -169,14 +162,20 @@ fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
             let desk = Desk::new();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
             let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = works_above(&desk, Token::ZERO).await;
+            let first = acted_above(&desk, Token::ZERO).await;
             tokio::time::sleep(LEASE).await;
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
             primary.kill();
-            leader.is_told_of_a_loss().await;
+            leader.loses().await;
             standby.sql("SELECT pg_promote()");
-            works_above(&desk, first).await;
+            acted_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
         });
     }
+}
+
+/// Waits until whoever follows has read the seat, and watches it.
+async fn has_seen_who_leads(candidates: &[Contender]) {
+    let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
+    within("it watches", follower.counter.wait_for(|counts| counts.watches > 0)).await;
 }

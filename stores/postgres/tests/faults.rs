@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, MODES, held, runtime, stand, stand_for, stand_safely, token_of, within, works_above};
+use common::{LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within};
 use tenure_core::{Event, Fault, Record, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
@@ -20,13 +20,13 @@ fn a_leader_in_a_black_hole_stops_before_another_starts() {
         runtime().block_on(async {
             let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
             let mut cut = stand(&through(&proxy, mode), &seat, &desk);
-            let first = cut.leads().await;
+            let first = cut.elected().await;
             let _other = stand(&format!("{}{mode}", server.url()), &seat, &desk);
             tokio::time::sleep(LEASE / 2).await;
             proxy.black_hole(Way::Up);
             proxy.black_hole(Way::Down);
-            let next = works_above(&desk, first).await;
-            assert_eq!(cut.is_told_of_a_loss().await, Why::NotRenewed, "{mode}");
+            let next = acted_above(&desk, first).await;
+            assert_eq!(cut.loses().await.1, Why::NotRenewed, "{mode}");
             desk.acts_do_not_overlap().unwrap();
             // What was held back arrives late, and changes nothing.
             proxy.pass();
@@ -48,9 +48,9 @@ fn a_winning_bid_whose_reply_is_lost_ends_in_one_term_of_the_one_who_won() {
             let robbed = stand_safely(&through(&proxy, mode), &seat, &desk);
             within("that the reply is lost", proxy.caught(1)).await;
             let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
-            let token = works_above(&desk, Token::ZERO).await;
+            let token = acted_above(&desk, Token::ZERO).await;
             if mode == MODES[0] {
-                assert_eq!(robbed.leads().await, token, "it was locked out of its own seat");
+                assert_eq!(robbed.elected().await, token, "it was locked out of its own seat");
                 assert_eq!(token, Token::new(1));
             }
             desk.acts_do_not_overlap().unwrap();
@@ -64,7 +64,7 @@ fn a_renewal_whose_reply_is_lost_costs_no_term() {
     runtime().block_on(async {
         let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
         let leader = stand(&through(&proxy, ""), &seat, &desk);
-        let token = leader.leads().await;
+        let token = leader.elected().await;
         let _other = stand(&server.url(), &seat, &desk);
         for count in 1..=2 {
             // Every record that goes out now is a renewal.
@@ -73,7 +73,7 @@ fn a_renewal_whose_reply_is_lost_costs_no_term() {
             tokio::time::sleep(LEASE).await;
             assert!(leader.election.is_leader(), "a lost reply has cost the term");
         }
-        assert_eq!(leader.leads().await, token);
+        assert_eq!(leader.elected().await, token);
     });
 }
 
@@ -84,16 +84,16 @@ fn resets_during_renewals_cost_no_lease_its_term_and_never_make_two_leaders() {
         runtime().block_on(async {
             let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
             let leader = stand_safely(&through(&proxy, mode), &seat, &desk);
-            let token = leader.leads().await;
+            let token = leader.elected().await;
             let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
             for _ in 0..10 {
                 tokio::time::sleep(LEASE / 5).await;
                 proxy.reset();
             }
             if mode == MODES[0] {
-                assert_eq!(leader.leads().await, token, "resets have cost a lease");
+                assert_eq!(leader.elected().await, token, "resets have cost a lease");
             } else {
-                works_above(&desk, token).await;
+                acted_above(&desk, token).await;
             }
             desk.acts_do_not_overlap().unwrap();
         });
@@ -108,7 +108,7 @@ fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
         let url = format!("{}?mode=session", server.url());
         let lease = LEASE * 4;
         let mut leader = stand_for(lease, &url, &seat, &desk);
-        let first = leader.leads().await;
+        let first = leader.elected().await;
         let _other = stand_for(lease, &url, &seat, &desk);
         tokio::time::sleep(LEASE / 2).await;
         let sql = format!(
@@ -118,11 +118,11 @@ fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
         );
         let ended = Instant::now();
         assert_eq!(server.sql(&sql), "t");
-        assert_eq!(leader.is_told_of_a_loss().await, Why::SessionOver);
+        assert_eq!(leader.loses().await.1, Why::SessionOver);
         let took = ended.elapsed();
         println!("the loss of a session was told after {took:?}, most of it the time of psql");
         assert!(took < lease / 3, "it was told only after {took:?}");
-        works_above(&desk, first).await;
+        acted_above(&desk, first).await;
     });
 }
 
@@ -135,7 +135,7 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
             let (desk, schema) = (Desk::new(), format!("rights{number}"));
             let url = format!("postgres://worker@{}/postgres{mode}&schema={schema}", server.address());
             let mut leader = stand(&url, "jobs", &desk);
-            let first = leader.leads().await;
+            let first = leader.elected().await;
             server.sql(&format!(
                 "ALTER TABLE {schema}.seats OWNER TO postgres; REVOKE ALL ON {schema}.seats FROM worker"
             ));
@@ -152,9 +152,9 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
             .await;
             assert!(told.to_string().contains("permission denied"), "{told}");
             assert_eq!(told.fault(), Fault::Denied);
-            assert_eq!(leader.is_told_of_a_loss().await, Why::NotRenewed);
+            assert_eq!(leader.loses().await.1, Why::NotRenewed);
             server.sql(&format!("GRANT ALL ON {schema}.seats TO worker"));
-            works_above(&desk, first).await;
+            acted_above(&desk, first).await;
             desk.acts_do_not_overlap().unwrap();
         });
     }
@@ -171,17 +171,8 @@ fn two_hundred_candidates_race_and_one_wins_each_time() {
             let candidates: Vec<_> = (0..200).map(|_| stand_for(lease, &url, mode, &desk)).collect();
             let mut token = Token::ZERO;
             for _ in 0..3 {
-                token = works_above(&desk, token).await;
-                let leader = within("that one leads", async {
-                    loop {
-                        match candidates.iter().find(|one| one.election.is_leader()) {
-                            Some(leader) => return leader,
-                            None => tokio::time::sleep(Duration::from_millis(5)).await,
-                        }
-                    }
-                })
-                .await;
-                leader.election.stop();
+                token = acted_above(&desk, token).await;
+                leading(&candidates).await.election.stop();
             }
             desk.shifts_do_not_overlap().unwrap();
             for one in &candidates {

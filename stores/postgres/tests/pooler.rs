@@ -2,9 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
-
-use common::{LEASE, runtime, stand_for, within, works_above};
+use common::{LEASE, acted_above, leading, runtime, stand_for, within};
 use tenure_core::Token;
 use tenure_testkit::Desk;
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
@@ -16,12 +14,12 @@ fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
     runtime().block_on(async {
         let desk = Desk::new();
         let leader = stand_for(LEASE, &pooler.url(), "jobs", &desk);
-        let first = leader.leads().await;
+        let first = leader.elected().await;
         let other = stand_for(LEASE, &pooler.url(), "jobs", &desk);
         within("that it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
         leader.election.stop();
-        let second = works_above(&desk, first).await;
-        assert_eq!(other.leads().await, second);
+        let second = acted_above(&desk, first).await;
+        assert_eq!(other.elected().await, second);
         assert_eq!(second.get(), first.get() + 1, "the seat was released, and not left to lapse");
         desk.acts_do_not_overlap().unwrap();
         // What would be left behind in a session that is somebody else's the next moment.
@@ -38,14 +36,14 @@ fn a_pooler_that_is_killed_and_restarted_costs_no_term() {
     runtime().block_on(async {
         let desk = Desk::new();
         let leader = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
-        let token = leader.leads().await;
+        let token = leader.elected().await;
         let _other = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
         for _ in 0..3 {
             pooler.restart();
             let renewals = leader.counter.counts().renewals;
             within("that it renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
         }
-        assert_eq!(leader.leads().await, token);
+        assert_eq!(leader.elected().await, token);
         assert_eq!(desk.sittings(), 1, "the term was lost");
     });
 }
@@ -59,17 +57,8 @@ fn a_leader_and_a_follower_on_either_side_of_a_pooler_agree() {
         let candidates = [pooler.url(), server.url()].map(|url| stand_for(LEASE, &url, "jobs", &desk));
         let mut token = Token::ZERO;
         for _ in 0..4 {
-            token = works_above(&desk, token).await;
-            let leader = within("that one leads", async {
-                loop {
-                    match candidates.iter().find(|one| one.election.is_leader()) {
-                        Some(leader) => return leader,
-                        None => tokio::time::sleep(Duration::from_millis(5)).await,
-                    }
-                }
-            })
-            .await;
-            leader.election.step_down();
+            token = acted_above(&desk, token).await;
+            leading(&candidates).await.election.step_down();
         }
         desk.acts_do_not_overlap().unwrap();
     });

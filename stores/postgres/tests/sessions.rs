@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LEASE, held, runtime, stand_for, within, works_above};
+use common::{LEASE, acted_above, held, runtime, stand_for, within};
 use tenure_core::{Elections, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
@@ -44,8 +44,8 @@ fn a_leader_whose_lock_is_gone_stops_though_its_session_lives() {
         server.sql(GIVES_LOCKS_BACK);
         let desk = Desk::new();
         let mut leader = stand_for(LEASE, &session(&server), "jobs", &desk);
-        leader.leads().await;
-        let why = leader.is_told_of_a_loss().await;
+        leader.elected().await;
+        let (_, why) = leader.loses().await;
         assert!([Why::SeatLost, Why::NotRenewed].contains(&why), "{why:?}");
         desk.acts_do_not_overlap().unwrap();
     });
@@ -103,7 +103,7 @@ fn a_session_that_another_program_holds_the_lock_of_is_waited_for() {
         within("that it bids in vain", ours.counter.wait_for(|counts| counts.swaps >= 3)).await;
         assert_eq!(desk.sittings(), 0, "it leads although another program has the lock");
         theirs.batch_execute("SELECT pg_advisory_unlock(1337)").await.unwrap();
-        works_above(&desk, Token::ZERO).await;
+        acted_above(&desk, Token::ZERO).await;
         assert_eq!(server.sql("SELECT pg_try_advisory_lock(1337)"), "f");
     });
 }

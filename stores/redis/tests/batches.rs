@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use support::{told, within};
-use tenure_core::{Candidate, Fault, Incarnation, Record, SeatName, Store, Swap, Token};
+use support::{record, told, within};
+use tenure_core::{Fault, SeatName, Store, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::Redis;
@@ -101,15 +101,4 @@ async fn when_the_connection_is_lost_every_call_is_told_that_it_is_unknown() {
 
 fn seats(count: usize) -> Vec<SeatName> {
     (0..count).map(|n| SeatName::new(format!("seat-{n}")).unwrap()).collect()
-}
-
-fn record(token: u64) -> Record {
-    Record {
-        nonce: rand::random(),
-        ..Record::new(
-            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-            Token::new(token),
-            Duration::from_secs(15),
-        )
-    }
 }

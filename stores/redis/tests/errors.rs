@@ -5,10 +5,8 @@ mod support;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use support::{stand, told, within};
-use tenure_core::{
-    Board, Candidate, Clock, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, Swap, Token,
-};
+use support::{record, seat, stand, told, within, works};
+use tenure_core::{Board, Clock, Event, Fault, Incarnation, Note, NoteKind, SeatName, Store, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -313,36 +311,12 @@ fn store(url: &str) -> RedisStore {
     RedisStore::from_url(url).unwrap()
 }
 
-fn seat() -> SeatName {
-    SeatName::new("jobs").unwrap()
-}
-
 /// Reads, and returns what it says is wrong.
 async fn fails(url: &str, fault: Fault) -> String {
     let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()
-}
-
-/// Takes the seat, whoever had it.
-async fn works(url: &str) {
-    let store = store(url);
-    let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
-    let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
-    let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await.unwrap();
-    assert!(matches!(swap, Swap::Done { .. }));
-}
-
-fn record(token: u64) -> Record {
-    Record {
-        nonce: rand::random(),
-        ..Record::new(
-            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-            Token::new(token),
-            Duration::from_secs(15),
-        )
-    }
 }
 
 /// A server with a plain port, and one with TLS.

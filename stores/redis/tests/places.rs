@@ -6,8 +6,8 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use support::{told, within};
-use tenure_core::{Candidate, Fault, Incarnation, Record, SeatName, Store, Swap, Token};
+use support::{record, seat, told, within, works};
+use tenure_core::{Fault, Store};
 use tenure_redis::{RedisOptions, RedisStore};
 use tenure_testkit::servers::{Certificates, Folder, Launch, Process, RedisSetup, free_port};
 
@@ -99,28 +99,4 @@ fn sentinel(folder: &Path, settings: &str, server: u16, more: &str) -> Process {
         std::fs::read_to_string(&log).is_ok_and(|said| said.contains("+monitor master main"))
     });
     process
-}
-
-fn seat() -> SeatName {
-    SeatName::new("jobs").unwrap()
-}
-
-/// Takes the seat, whoever had it.
-async fn works(url: &str) {
-    let store = RedisStore::from_url(url).unwrap();
-    let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
-    let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
-    let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await.unwrap();
-    assert!(matches!(swap, Swap::Done { .. }));
-}
-
-fn record(token: u64) -> Record {
-    Record {
-        nonce: rand::random(),
-        ..Record::new(
-            Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-            Token::new(token),
-            Duration::from_secs(15),
-        )
-    }
 }

@@ -8,10 +8,6 @@ use crate::{Action, Bid, Fault, Moment, Push, Record, Stopped, Token, Version};
 /// these, and those of each share a call where the store can do that.
 const STEPS: u32 = 20;
 
-/// The same for when a seat lapses, which is to be seen soon: a follower of ten thousand elections whose leader is
-/// gone looks at all that have lapsed within a six-hundredth of a lease.
-const INSTANTS: u32 = 600;
-
 impl Machine {
     pub(super) fn proceed(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
         match &self.stage {
@@ -80,7 +76,7 @@ impl Machine {
         // A little sooner each time, so that a fleet does not look in step.
         let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
         if let Free::At(free) = self.sight.free(&self.rules) {
-            at = at.min(free.next_step(timing.lease() / INSTANTS));
+            at = at.min(free);
         }
         let obstacles =
             [Some(self.sight.waited_out_at()), self.held_back.map(|held| held.until), self.free_for_all_at()];

@@ -1,5 +1,5 @@
 //! A request on the board wakes the watch of whoever minds requests, also if it lay there before;
-//! an announcement wakes nobody.
+//! an announcement wakes nobody, and neither does a request that was taken off.
 //!
 //! Protects from: a leader that learns of a request to step down only at its next look.
 
@@ -38,7 +38,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 
     board.remove(&seat, NoteKind::Request, &key).await?;
     let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
-    let quiet = tokio::time::timeout(bench.lease() / 20, leader.changed(&seat, &seen)).await;
-    ensure!(quiet.is_err(), "a request that was taken off the board still wakes the leader");
-    Ok(())
+    // Who took it off is somebody else, so it may be a moment until the leader's side has heard of it.
+    bench
+        .until("that a request which was taken off the board no longer wakes the leader", || async {
+            Ok(tokio::time::timeout(bench.lease() / 20, leader.changed(&seat, &seen)).await.is_err())
+        })
+        .await
 }

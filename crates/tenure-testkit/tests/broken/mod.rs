@@ -244,6 +244,7 @@ breakers![
     pushes_releases_alone::PushesReleasesAlone breaks a_watch_wakes_when_the_holders_session_ends on Session,
     keeps_quiet_about_its_own_end::KeepsQuiet breaks a_watch_tells_that_our_own_session_is_over on Session,
     minds_no_requests::MindsNoRequests breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
+    wakes_by_requests_that_are_gone::WakesByRequestsThatAreGone breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
     loses_notes::LosesNotes breaks a_note_stays_until_it_is_removed on Clock,
     keeps_notes_for_ever::KeepsNotesForEver breaks a_note_lives_as_long_as_it_says on Clock,
     lists_the_dead::ListsTheDead breaks an_announcement_lasts_while_its_process_attends on Clock,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_core::Builder;
+use tenure_core::{Builder, Candidate, Incarnation, Record, SeatName, Store, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, within};
@@ -22,4 +22,24 @@ pub(crate) fn stand_with(
     configure: impl FnOnce(Builder) -> Builder,
 ) -> Contender {
     Contender::stand(RedisStore::from_url(url).unwrap(), id, desk, |election| configure(election.lease(lease)))
+}
+
+/// The one seat of a test.
+pub(crate) fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}
+
+/// A record that names a holder.
+pub(crate) fn record(token: u64) -> Record {
+    let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) };
+    Record { nonce: rand::random(), ..Record::new(Some(holder), Token::new(token), Duration::from_secs(15)) }
+}
+
+/// Takes the seat, whoever had it: what is at this address works.
+pub(crate) async fn works(url: &str) {
+    let store = RedisStore::from_url(url).unwrap();
+    let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
+    let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
+    let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }));
 }

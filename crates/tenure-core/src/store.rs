@@ -112,8 +112,9 @@ pub trait Board: Send + Sync {
     /// Puts a note on the board of a seat, in place of one with the same kind and key.
     fn put(&self, seat: &SeatName, note: &Note) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Tells that a process is there, which counts for this long from now. Answers whether it has
-    /// been there all along, or its announcements may have been cleared away meanwhile.
+    /// Tells that a process is there, which counts for this long from its last sign of life: from now, or
+    /// from a heartbeat that it shares with its seats, if that is younger than a quarter of this. Answers
+    /// whether it has been there all along, or its announcements may have been cleared away meanwhile.
     fn attend(
         &self,
         process: Incarnation,

@@ -34,6 +34,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         board.put(seat, &note(leaves)).await?;
     }
     let attended = now();
+    // A shared heartbeat may be a quarter old; and clocks differ a little.
+    let at_least = lifetime * 3 / 4 * 98 / 100;
     board.attend(leaves, lifetime).await?;
     for seat in [&seat, &other_seat] {
         bench
@@ -42,7 +44,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 let age = now().since(attended);
                 let has = |process: Incarnation| listed.iter().any(|listed| listed.key == process.to_string());
                 ensure!(has(stays), "who attends is not listed after {age:?}: {listed:?}");
-                ensure!(has(leaves) || age >= lifetime * 98 / 100, "who has attended {age:?} ago is not listed");
+                ensure!(has(leaves) || age >= at_least, "who has attended {age:?} ago is not listed");
                 ensure!(listed.iter().all(|listed| listed.value == note(stays).value), "put was another value: {listed:?}");
                 Ok(!has(leaves))
             })

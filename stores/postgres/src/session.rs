@@ -144,7 +144,10 @@ impl Session {
         hold.won = self.clock.now();
         hold.nonce = next.nonce;
         if session.is_none() {
-            lock(&self.seats).retain(|name, other| name != seat || Arc::strong_count(other) > 2);
+            let mut seats = lock(&self.seats);
+            if seats.get(seat).is_some_and(|hold| Arc::strong_count(hold) <= 2) {
+                seats.remove(seat);
+            }
         }
         let version = Mark { nonce, identity, session }.version();
         Ok(Swap::Done { version, since: Some(sent), granted: Some(self.lease) })
@@ -174,7 +177,8 @@ impl Session {
                 return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {
-                if self.bounded(locks::is_held(&self.link, key)).await? {
+                // Boxed, as it is rare and takes much room, and thousands may renew at once.
+                if Box::pin(self.bounded(locks::is_held(&self.link, key))).await? {
                     self.give_back_later(seat.clone(), nonce, key);
                 } else {
                     // Whatever has taken it from under us: the next bid is for the lock, too.

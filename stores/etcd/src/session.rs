@@ -19,6 +19,7 @@
 //! it goes on though the seat was deleted.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ pub(crate) struct Session {
     clock: Clock,
     line: Arc<Line>,
     keys: Keys,
+    bells: Arc<Bells>,
     life: Life,
     state: Mutex<State>,
 }
@@ -100,7 +102,7 @@ impl Session {
     pub(crate) async fn open(
         line: &Arc<Line>,
         keys: &Keys,
-        bells: &Bells,
+        bells: &Arc<Bells>,
         lease: Duration,
         clock: Clock,
     ) -> Result<Self, StoreError> {
@@ -133,25 +135,21 @@ impl Session {
             clock,
             line: line.clone(),
             keys: keys.clone(),
+            bells: bells.clone(),
             life,
             state: Mutex::new(State { proven: sent, seats: HashMap::new(), beats: 0, last: None, underway: None }),
         })
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        *self.life.borrow()
+        self.life.load(Ordering::Acquire)
     }
 
-    /// The server has said that it is.
+    /// The server has said that it is over.
     pub(crate) fn end(&self) {
-        self.life.send_replace(true);
-    }
-
-    /// Resolves when the session is over.
-    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut life = self.life.subscribe();
-        async move {
-            let _ = life.wait_for(|over| *over).await;
+        // Once: every seat that was held on it may find out.
+        if !self.life.swap(true, Ordering::AcqRel) {
+            self.bells.ring_session(self.id);
         }
     }
 

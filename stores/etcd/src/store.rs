@@ -88,45 +88,30 @@ impl EtcdStore {
         self.clock.get().cloned().unwrap_or_default()
     }
 
-    /// Resolves when there is something new to see, or nobody listens any more.
-    async fn news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen, lease: Duration) {
-        let looked = tokio::select! {
-            biased;
-            () = watch.told(NOTHING_YET) => return,
-            // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
-            looked = Box::pin(self.look_in_time(watch, seat, seen, lease)) => looked,
-        };
-        match looked {
-            Ok(Looked::News) => {}
-            Ok(Looked::Quiet { revision, ready }) => {
-                watch.told(revision).await;
-                drop(ready);
-            }
-            Err(error) => {
-                // What cannot be heard must be looked for.
-                tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
-                let pause = Box::pin(tokio::time::sleep(lease / 3));
-                tokio::select! {
-                    () = watch.told(NOTHING_YET) => {}
-                    () = pause => {}
+    /// Returns once there is something new to see, if only because nobody listens, or it is certain that the watch will
+    /// be told of it.
+    async fn look_for_news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Option<Quiet> {
+        let lease = seen.seat.as_ref().map_or(UNKNOWN_LEASE, |seat| seat.record.lease);
+        let looked = async {
+            let look = tokio::time::timeout(lease / 3, async {
+                let _turn = self.looks.acquire().await;
+                Box::pin(self.look(watch, seat, seen, lease)).await
+            });
+            match look.await.unwrap_or_else(|_| Err(StoreError::refused("nobody can be listened to"))) {
+                Ok(quiet) => quiet,
+                Err(error) => {
+                    // What cannot be heard must be looked for.
+                    tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
+                    tokio::time::sleep(lease / 3).await;
+                    None
                 }
             }
-        }
-    }
-
-    async fn look_in_time(
-        &self,
-        watch: &Watch<'_>,
-        seat: &SeatName,
-        seen: &Seen,
-        lease: Duration,
-    ) -> Result<Looked, StoreError> {
-        let look = async {
-            let _turn = self.looks.acquire().await;
-            Box::pin(self.look(watch, seat, seen, lease)).await
         };
-        let given_up = StoreError::refused("nobody can be listened to");
-        tokio::time::timeout(lease / 3, look).await.unwrap_or(Err(given_up))
+        tokio::select! {
+            biased;
+            () = watch.told(NOTHING_YET) => None,
+            quiet = looked => quiet,
+        }
     }
 
     /// Listened for first, then looked: what changes in between is heard. The look is confirmed by a majority
@@ -137,7 +122,7 @@ impl EtcdStore {
         seat: &SeatName,
         seen: &Seen,
         lease: Duration,
-    ) -> Result<Looked, StoreError> {
+    ) -> Result<Option<Quiet>, StoreError> {
         let (from, to) = self.keys.watched();
         let link = self.seats.link().await?;
         watch.listen_to(link.watch(&from, &to, &self.bells).await?);
@@ -156,7 +141,7 @@ impl EtcdStore {
                 // That may have been told before it was listened for.
                 || link.is_over();
             if is_news {
-                return Ok(Looked::News);
+                return Ok(None);
             }
             // The same holder on another session: minded first, then looked, as before.
             if let Some(session) = session.filter(|session| !watch.minds(*session)) {
@@ -165,7 +150,7 @@ impl EtcdStore {
             }
             let is_others = session.is_some_and(|session| !now_over && !self.sessions.is_own(session));
             let ready = is_others.then(|| self.sessions.ready(lease, self.clock()));
-            return Ok(Looked::Quiet { revision, ready });
+            return Ok(Some(Quiet { revision, _ready: ready }));
         }
     }
 
@@ -175,15 +160,11 @@ impl EtcdStore {
     }
 }
 
-/// What a watcher has found when it looked.
-enum Looked {
-    News,
-    /// Nothing, up to this revision; it will be told.
-    Quiet {
-        revision: i64,
-        /// Kept for as long as another's session is minded.
-        ready: Option<Arc<Ready>>,
-    },
+/// That there was nothing new to see up to this revision.
+struct Quiet {
+    revision: i64,
+    /// Kept for as long as another's session is minded.
+    _ready: Option<Arc<Ready>>,
 }
 
 /// So many watchers look at once: ten thousand may begin to watch together, and looking takes room.
@@ -234,14 +215,17 @@ impl Store for EtcdStore {
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let lease = seen.seat.as_ref().map_or(UNKNOWN_LEASE, |seat| seat.record.lease);
         let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
         let watch = self.bells.watch(seat, seen.requests);
         if let Some(session) = session {
             watch.mind(session);
         }
         if !self.is_over(session) {
-            self.news(&watch, seat, seen, lease).await;
+            // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
+            let quiet = Box::pin(self.look_for_news(&watch, seat, seen)).await;
+            if let Some(quiet) = quiet {
+                watch.told(quiet.revision).await;
+            }
         }
         if self.is_over(session) { Change::SessionOver } else { Change::Look }
     }

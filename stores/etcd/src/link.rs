@@ -294,15 +294,16 @@ impl Wire {
         path: &'static str,
         question: Q,
     ) -> Result<A, Status> {
-        let token = self.login.as_ref().and_then(Login::token);
-        let answer = self.send(path, question.clone(), token.as_deref()).await;
-        match (answer, token) {
-            (Err(status), Some(stale)) if faults::is_stale_login(&status) => {
+        let Some(stale) = self.login.as_ref().and_then(Login::token) else {
+            return self.send(path, question, None).await;
+        };
+        match self.send(path, question.clone(), Some(&stale)).await {
+            Err(status) if faults::is_stale_login(&status) => {
                 self.log_in_again(stale).await?;
                 let token = self.login.as_ref().and_then(Login::token);
                 self.send(path, question, token.as_deref()).await
             }
-            (answer, _) => answer,
+            answer => answer,
         }
     }
 

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tenure_core::{Clock, Moment, SeatName, StoreError, Swap};
 use tokio::sync::watch;
 
@@ -95,6 +95,9 @@ impl Underway {
 
 /// How many seats are looked at in one transaction. Members take 128 operations.
 const AT_ONCE: usize = 120;
+
+/// How many of those are under way at the most, as each takes room: for ten thousand seats there are eighty.
+const UNDERWAY: usize = 8;
 
 impl Session {
     /// Opens a session. Its key is made once, here; if that is not known to have worked, the lease is given
@@ -304,7 +307,8 @@ impl Session {
 
     async fn ask(&self, link: &Arc<Link>, number: u64, seats: Vec<(SeatName, i64)>) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
-        let held = try_join_all(seats.chunks(AT_ONCE).map(|seats| self.look(link, seats))).await?;
+        let looks: Vec<_> = seats.chunks(AT_ONCE).map(|seats| self.look(link, seats)).collect();
+        let held: Vec<_> = stream::iter(looks).buffered(UNDERWAY).try_collect().await?;
         if !self.is_over() {
             if link.keep_alive(self.id).await?.ttl > 0 {
                 let mut state = self.lock();

@@ -72,7 +72,7 @@ impl Term {
 
     /// Resolves when work shall wrap up. Safe to drop.
     pub async fn ending(&self) {
-        self.state.ending.cancelled().await;
+        self.state.has_come_to(Stage::Ending).await;
     }
 
     /// Resolves when the term is over. Safe to drop.
@@ -80,13 +80,13 @@ impl Term {
     /// Work that runs in a `run_…` call must not wait for this, but for [`Term::ending`]: the term
     /// is not over before the work has returned, or its time is up.
     pub async fn ended(&self) {
-        self.state.ended.cancelled().await;
+        self.state.has_come_to(Stage::Over).await;
     }
 
     /// A token that is cancelled when work shall wrap up ([`Term::ending`]), for code that takes
     /// one. Cancelling it ends nothing.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.state.ending.child_token()
+        self.state.cancellation_token()
     }
 
     pub(crate) fn new(state: Arc<TermState>) -> Self {
@@ -131,8 +131,8 @@ pub(crate) struct TermState {
     until: AtomicU64,
     /// Told whenever that changes.
     moved: Notify,
-    ending: CancellationToken,
-    ended: CancellationToken,
+    /// Told when work shall wrap up, and when the term is over.
+    turned: Notify,
     why: OnceLock<Why>,
     work: Mutex<Tally>,
     release: Mutex<Weak<ReleaseOnDrop>>,
@@ -143,8 +143,18 @@ pub(crate) struct TermState {
 #[derive(Default)]
 struct Tally {
     running: usize,
-    /// No more work may begin.
-    closed: bool,
+    stage: Stage,
+    /// Cancelled when work shall wrap up; made for the first who asks for one.
+    cancel: Option<CancellationToken>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Running,
+    /// Work shall wrap up, and no more may begin.
+    Ending,
+    Over,
 }
 
 impl fmt::Debug for TermState {
@@ -160,8 +170,7 @@ impl TermState {
             clock,
             until: AtomicU64::new(until.as_nanos()),
             moved: Notify::new(),
-            ending: CancellationToken::new(),
-            ended: CancellationToken::new(),
+            turned: Notify::new(),
             why: OnceLock::new(),
             work: Mutex::default(),
             release: Mutex::default(),
@@ -187,19 +196,46 @@ impl TermState {
     pub(crate) fn end(&self, why: Why, by: Moment) -> bool {
         self.extend(by);
         let _ = self.why.set(why);
-        let mut work = self.work();
-        work.closed = true;
-        let drained = work.running == 0;
-        drop(work);
-        self.ending.cancel();
-        drained
+        self.turn(Stage::Ending) == 0
     }
 
     /// Tells that the term is over.
     pub(crate) fn finish(&self) {
         self.extend(Moment::ORIGIN);
-        self.ending.cancel();
-        self.ended.cancel();
+        self.turn(Stage::Over);
+    }
+
+    /// Tells whoever waits for it, and returns how much work is running.
+    fn turn(&self, stage: Stage) -> usize {
+        let mut work = self.work();
+        work.stage = work.stage.max(stage);
+        let (running, cancel) = (work.running, work.cancel.clone());
+        drop(work);
+        self.turned.notify_waiters();
+        if let Some(cancel) = cancel {
+            cancel.cancel();
+        }
+        running
+    }
+
+    async fn has_come_to(&self, stage: Stage) {
+        loop {
+            let turned = self.turned.notified();
+            if self.work().stage >= stage {
+                return;
+            }
+            turned.await;
+        }
+    }
+
+    fn cancellation_token(&self) -> CancellationToken {
+        let mut work = self.work();
+        let is_ending = work.stage >= Stage::Ending;
+        let token = work.cancel.get_or_insert_default().child_token();
+        if is_ending {
+            token.cancel();
+        }
+        token
     }
 
     /// Counts as work whether the term is current or not: for what its end itself brings about.
@@ -214,12 +250,12 @@ impl TermState {
     }
 
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_cancelled()
+        self.work().stage >= Stage::Ending
     }
 
     pub(crate) fn enter(self: &Arc<Self>) -> Option<WorkGuard> {
         let mut work = self.work();
-        if work.closed || !self.is_current() {
+        if work.stage >= Stage::Ending || !self.is_current() {
             return None;
         }
         work.running += 1;
@@ -247,7 +283,7 @@ impl Drop for WorkGuard {
     fn drop(&mut self) {
         let mut work = self.0.work();
         work.running -= 1;
-        let drained = work.closed && work.running == 0;
+        let drained = work.stage >= Stage::Ending && work.running == 0;
         drop(work);
         if drained {
             self.0.line.drained(self.0.election, self.0.token);

@@ -220,14 +220,16 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
+    /// `None` if it is not as we write it: then it never was the version of a seat.
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split(':');
         let (nonce, identity, session) = (parts.next()?, parts.next()?, parts.next());
         let session = match session {
             None => None,
-            Some(session) => Some(session.parse().ok()?),
+            Some(session) if session.len() == 16 => Some(i64::from_str_radix(session, 16).ok()?),
+            Some(_) => return None,
         };
-        Some(Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session })
+        parts.next().is_none().then(|| Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session })
     }
 
     /// The nonce as a number, as those have it that we have written.
@@ -238,7 +240,7 @@ impl Mark {
     pub(crate) fn version(&self) -> Version {
         Version::new(match self.session {
             None => format!("{}:{}", self.nonce, self.identity),
-            Some(session) => format!("{}:{}:{session}", self.nonce, self.identity),
+            Some(session) => format!("{}:{}:{session:016x}", self.nonce, self.identity),
         })
     }
 }
@@ -251,4 +253,22 @@ pub(crate) fn nonce_of(record: &tenure_core::Record) -> String {
 /// A token as the database has it.
 pub(crate) fn number_of(token: tenure_core::Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_taken_for_one_only_as_it_was_written() {
+        for session in [None, Some(7), Some(i64::MAX)] {
+            let mark = Mark { nonce: "00c0ffee00c0ffee".into(), identity: "7708.00000001".into(), session };
+            assert_eq!(Mark::parse(&mark.version()), Some(mark.clone()));
+            for more in [":", "0", ":0", ":0000000000000007"] {
+                let odd = Mark::parse(&Version::new(format!("{}{more}", mark.version().as_str())));
+                assert_ne!(odd, Some(mark.clone()), "{more}");
+                assert!(session.is_none() || odd.is_none(), "{more}: {odd:?}");
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap};
+use tenure_core::{Clock, Fault, Moment, Record, SeatName, StoreError, Swap, Version};
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -151,9 +151,15 @@ impl Session {
     }
 
     /// Keeps a seat by the heartbeat that all seats share.
-    pub(crate) async fn renew(self: &Arc<Self>, seat: &SeatName, held: &Mark, key: i64) -> Result<Swap, StoreError> {
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        seat: &SeatName,
+        held: &Version,
+        mark: &Mark,
+        key: i64,
+    ) -> Result<Swap, StoreError> {
         let known = lock(&self.seats).get(seat).cloned();
-        let (Some(known), Some(nonce)) = (known, held.number()) else { return Ok(Swap::Lost) };
+        let (Some(known), Some(nonce)) = (known, mark.number()) else { return Ok(Swap::Lost) };
         loop {
             let (locked, is_it, won) = {
                 let hold = known.lock().await;
@@ -165,7 +171,7 @@ impl Session {
             let beat = self.beat(won).await?;
             // No two writes have the same nonce, so it is of this seat.
             if beat.held.binary_search(&nonce).is_ok() {
-                return Ok(Swap::Done { version: held.version(), since: Some(beat.sent), granted: Some(self.lease) });
+                return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(self.lease) });
             }
             if beat.sent > won {
                 if self.bounded(locks::is_held(&self.link, key)).await? {

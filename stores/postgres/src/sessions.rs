@@ -109,7 +109,7 @@ impl Sessions {
     pub(crate) async fn renew(&self, seat: &SeatName, held: &Version) -> Result<Swap, StoreError> {
         let Some(mark) = Mark::parse(held) else { return Ok(Swap::Lost) };
         match mark.session.and_then(|session| self.alive(session)) {
-            Some(session) => session.renew(seat, &mark, self.key(seat)).await,
+            Some(session) => session.renew(seat, held, &mark, self.key(seat)).await,
             None => Ok(Swap::Lost),
         }
     }

@@ -86,31 +86,33 @@ impl PostgresStore {
         }
     }
 
-    /// Resolves when there is something new to see.
+    /// Resolves when there is something new to see. All but the long wait is boxed, as it takes much more room, and
+    /// there may be many who wait.
     async fn news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) {
         loop {
-            let look = async {
-                let _turn = self.looks.acquire().await;
-                // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
-                Box::pin(self.look(watch, seat, seen)).await
-            };
-            let looked = tokio::select! {
-                biased;
-                () = watch.told() => return,
-                looked = look => looked,
-            };
-            let pause = match looked {
+            match Box::pin(self.look_in_turn(watch, seat, seen)).await {
                 Looked::News => return,
                 Looked::Quiet => return watch.told().await,
-                Looked::Deaf(pause) | Looked::Failed(pause) => Box::pin(tokio::time::sleep(pause)),
-            };
-            tokio::select! {
-                () = watch.told() => return,
-                () = pause => {}
+                Looked::Deaf(pause) => {
+                    if Box::pin(tokio::time::timeout(pause, watch.told())).await.is_ok() {
+                        return;
+                    }
+                }
+                Looked::Failed(pause) => return drop(Box::pin(tokio::time::timeout(pause, watch.told())).await),
             }
-            if matches!(looked, Looked::Failed(_)) {
-                return;
-            }
+        }
+    }
+
+    async fn look_in_turn(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
+        let look = async {
+            let _turn = self.looks.acquire().await;
+            // Not before it is its turn.
+            Box::pin(self.look(watch, seat, seen)).await
+        };
+        tokio::select! {
+            biased;
+            () = watch.told() => Looked::News,
+            looked = look => looked,
         }
     }
 

@@ -4,22 +4,47 @@
 //! its board. Whoever waits is told by the kernel (inotify), and sleeps until then.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_core::SeatName;
-use tokio::sync::Notify;
+
+use crate::watchers::Watchers;
 
 /// What a bell is rung for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Bell {
     Holder,
     Requests,
 }
 
+/// A bell of a seat. Names of seats can be anything, names of files cannot, so a hash stands for it: two seats
+/// with one bell would only look once too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) seat: u64,
+    pub(crate) bell: Bell,
+}
+
+impl Name {
+    pub(crate) fn of(seat: &SeatName, bell: Bell) -> Self {
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Self { seat: seat.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, hash), bell }
+    }
+
+    fn at(self, side: &Path) -> PathBuf {
+        let kind = match self.bell {
+            Bell::Holder => "bell",
+            Bell::Requests => "mail",
+        };
+        side.join(format!("{:016x}.{kind}", self.seat))
+    }
+}
+
 /// The bells beside a database.
 pub(crate) struct Bells {
     side: PathBuf,
+    watchers: Arc<Watchers>,
     ears: std::sync::OnceLock<Option<ears::Ears>>,
 }
 
@@ -27,50 +52,37 @@ impl Bells {
     /// Whether this system can tell when one is rung.
     pub(crate) const CAN_LISTEN: bool = ears::CAN_LISTEN;
 
-    pub(crate) fn new(side: PathBuf) -> Self {
-        Self { side, ears: std::sync::OnceLock::new() }
+    pub(crate) fn new(side: PathBuf, watchers: Arc<Watchers>) -> Self {
+        Self { side, watchers, ears: std::sync::OnceLock::new() }
     }
 
     /// Tells whoever listens.
     pub(crate) fn ring(&self, seat: &SeatName, bell: Bell) {
-        let path = self.path(seat, bell);
+        let path = Name::of(seat, bell).at(&self.side);
         // Closing a file that was open for writing is what the others hear.
         if let Err(error) = File::options().create(true).append(true).open(&path) {
             tracing::warn!(%seat, %error, "nobody could be told that the seat has changed");
         }
     }
 
-    /// Told whenever this bell is rung from now on; `None` if that cannot be heard.
-    pub(crate) fn listen(&self, seat: &SeatName, bell: Bell) -> Option<Arc<Notify>> {
-        let ears = self.ears.get_or_init(|| match ears::Ears::new() {
+    /// Has those who watch a seat told from now on; returns whether its bells can be heard.
+    pub(crate) fn listen(&self, seat: &SeatName, requests: bool) -> bool {
+        let ears = self.ears.get_or_init(|| match ears::Ears::new(self.watchers.clone()) {
             Ok(ears) => Some(ears),
             Err(error) => {
                 tracing::warn!(%error, "changes cannot be listened for: looking every so often");
                 None
             }
         });
-        let path = self.path(seat, bell);
-        match ears.as_ref()?.listen(&path) {
-            Ok(told) => Some(told),
+        let Some(ears) = ears else { return false };
+        let bells = [Some(Bell::Holder), requests.then_some(Bell::Requests)];
+        bells.into_iter().flatten().all(|bell| match ears.listen(Name::of(seat, bell), &self.side) {
+            Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%seat, %error, "changes cannot be listened for: looking every so often");
-                None
+                false
             }
-        }
-    }
-
-    fn path(&self, seat: &SeatName, bell: Bell) -> PathBuf {
-        // Names of seats can be anything, names of files cannot. Two seats with one bell would only
-        // look once too often.
-        let hash = seat
-            .as_str()
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        let kind = match bell {
-            Bell::Holder => "bell",
-            Bell::Requests => "mail",
-        };
-        self.side.join(format!("{hash:016x}.{kind}"))
+        })
     }
 }
 
@@ -81,12 +93,14 @@ mod ears {
     use std::io;
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::sync::{Arc, Mutex, MutexGuard};
 
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-    use tokio::sync::Notify;
+
+    use super::Name;
+    use crate::watchers::Watchers;
 
     pub(super) const CAN_LISTEN: bool = true;
 
@@ -99,20 +113,22 @@ mod ears {
 
     struct Hears {
         inotify: OwnedFd,
-        listeners: Mutex<Listeners>,
+        watchers: Arc<Watchers>,
+        bells: Mutex<Known>,
     }
 
+    /// The bells that are listened to, and as what the kernel knows them.
     #[derive(Default)]
-    struct Listeners {
-        by_path: HashMap<PathBuf, i32>,
-        by_watch: HashMap<i32, (PathBuf, Arc<Notify>)>,
+    struct Known {
+        by_name: HashMap<Name, i32>,
+        by_watch: HashMap<i32, Name>,
     }
 
     impl Ears {
-        pub(super) fn new() -> io::Result<Self> {
+        pub(super) fn new(watchers: Arc<Watchers>) -> io::Result<Self> {
             let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             let (closed, open) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let hears = Arc::new(Hears { inotify, listeners: Mutex::default() });
+            let hears = Arc::new(Hears { inotify, watchers, bells: Mutex::default() });
             let thread_hears = hears.clone();
             std::thread::Builder::new()
                 .name("tenure-bells".to_owned())
@@ -121,24 +137,24 @@ mod ears {
             Ok(Self { hears, _open: open })
         }
 
-        pub(super) fn listen(&self, path: &Path) -> io::Result<Arc<Notify>> {
-            let mut listeners = self.hears.lock();
-            if let Some((_, told)) = listeners.by_path.get(path).and_then(|watch| listeners.by_watch.get(watch)) {
-                return Ok(told.clone());
+        pub(super) fn listen(&self, name: Name, side: &Path) -> io::Result<()> {
+            let mut known = self.hears.lock();
+            if known.by_name.contains_key(&name) {
+                return Ok(());
             }
-            let add = || inotify::add_watch(&self.hears.inotify, path, WatchFlags::CLOSE_WRITE);
+            let path = name.at(side);
+            let add = || inotify::add_watch(&self.hears.inotify, &path, WatchFlags::CLOSE_WRITE);
             let watch = match add() {
                 Err(rustix::io::Errno::NOENT) => {
                     // Only then: making the file rings the bell, and whoever listens would look in vain.
-                    File::options().create(true).append(true).open(path)?;
+                    File::options().create(true).append(true).open(&path)?;
                     add()?
                 }
                 watch => watch?,
             };
-            let told = Arc::new(Notify::new());
-            listeners.by_path.insert(path.to_owned(), watch);
-            listeners.by_watch.insert(watch, (path.to_owned(), told.clone()));
-            Ok(told)
+            known.by_name.insert(name, watch);
+            known.by_watch.insert(watch, name);
+            Ok(())
         }
     }
 
@@ -163,23 +179,23 @@ mod ears {
         }
 
         fn on_event(&self, watch: i32, events: ReadFlags) {
-            let mut listeners = self.lock();
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
                 // Some were missed: everybody looks.
-                listeners.by_watch.values().for_each(|(_, told)| told.notify_waiters());
-            } else if let Some((path, told)) = listeners.by_watch.get(&watch) {
-                told.notify_waiters();
-                if events.contains(ReadFlags::IGNORED) {
-                    // Somebody has removed the file. Whoever listens next makes it again.
-                    let path = path.clone();
-                    listeners.by_path.remove(&path);
-                    listeners.by_watch.remove(&watch);
-                }
+                return self.watchers.tell_all();
             }
+            let mut known = self.lock();
+            let Some(name) = known.by_watch.get(&watch).copied() else { return };
+            if events.contains(ReadFlags::IGNORED) {
+                // Somebody has removed the file. Whoever listens next makes it again.
+                known.by_name.remove(&name);
+                known.by_watch.remove(&watch);
+            }
+            drop(known);
+            self.watchers.tell(name);
         }
 
-        fn lock(&self) -> MutexGuard<'_, Listeners> {
-            self.listeners.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        fn lock(&self) -> MutexGuard<'_, Known> {
+            self.bells.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
     }
 }
@@ -190,18 +206,19 @@ mod ears {
     use std::path::Path;
     use std::sync::Arc;
 
-    use tokio::sync::Notify;
+    use super::Name;
+    use crate::watchers::Watchers;
 
     pub(super) const CAN_LISTEN: bool = false;
 
     pub(super) struct Ears;
 
     impl Ears {
-        pub(super) fn new() -> io::Result<Self> {
+        pub(super) fn new(_: Arc<Watchers>) -> io::Result<Self> {
             Ok(Self)
         }
 
-        pub(super) fn listen(&self, _: &Path) -> io::Result<Arc<Notify>> {
+        pub(super) fn listen(&self, _: Name, _: &Path) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
     }
@@ -209,6 +226,8 @@ mod ears {
 
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -216,18 +235,16 @@ mod tests {
         let side = std::env::temp_dir().join(format!("tenure-bells-{}", std::process::id()));
         std::fs::create_dir_all(&side).unwrap();
         let seat = SeatName::new("jobs").unwrap();
-        let (one, other) = (Bells::new(side.clone()), Bells::new(side.clone()));
-        let told = one.listen(&seat, Bell::Holder).unwrap();
-        let mut heard = Box::pin(told.notified_owned());
-        heard.as_mut().enable();
-        other.listen(&seat, Bell::Holder).unwrap();
-        // Events come in order: once another bell of this folder is heard, so would be this one.
-        let probe = one.listen(&seat, Bell::Requests).unwrap();
-        let mut probed = Box::pin(probe.notified_owned());
-        probed.as_mut().enable();
+        let watchers: [Arc<Watchers>; 2] = Default::default();
+        let [one, other] = watchers.clone().map(|watchers| Bells::new(side.clone(), watchers));
+        let (holder, requests) = (watchers[0].watch(&seat, false), watchers[0].watch(&seat, true));
+        assert!(one.listen(&seat, true));
+        assert!(other.listen(&seat, true));
+        // Events come in order: once a bell of this folder is heard, so would have been the one before.
         one.ring(&seat, Bell::Requests);
-        probed.await;
-        assert!(futures_util::FutureExt::now_or_never(heard).is_none());
+        requests.told().await;
+        assert!(holder.told().now_or_never().is_none());
+        assert!(requests.told().now_or_never().is_none());
         std::fs::remove_dir_all(&side).unwrap();
     }
 }

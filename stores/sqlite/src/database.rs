@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tenure_core::{Identity, StoreError};
 
@@ -87,6 +88,8 @@ fn set_up(connection: &Connection, path: &Path) -> Result<Identity, StoreError> 
     run((|| {
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "cache_size", -1024)?;
+        // Otherwise statements are planned anew for every name that they are asked about.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         // Looked at before anything is changed: a file of somebody else's stays as it is. In one
         // transaction, as somebody may be making the schema just now.
         connection.execute_batch("BEGIN")?;

@@ -9,6 +9,7 @@ mod liveness;
 mod place;
 mod seats;
 mod store;
+mod watchers;
 mod worker;
 
 pub use place::{SqliteOptions, default_path};

@@ -16,14 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tenure_core::StoreError;
-use tokio::sync::Notify;
 
 use crate::faults;
+use crate::watchers::Watchers;
 
 /// The lock files beside a database.
 pub(crate) struct Liveness {
     side: PathBuf,
-    own: Mutex<Option<(String, File)>>,
+    watchers: Arc<Watchers>,
+    own: Mutex<Option<(Arc<str>, File)>>,
     deaths: Mutex<HashMap<String, Arc<Death>>>,
 }
 
@@ -31,22 +32,21 @@ pub(crate) struct Liveness {
 #[derive(Default)]
 pub(crate) struct Death {
     pub(crate) happened: AtomicBool,
-    pub(crate) told: Arc<Notify>,
 }
 
 impl Liveness {
-    pub(crate) fn new(side: PathBuf) -> Self {
-        Self { side, own: Mutex::default(), deaths: Mutex::default() }
+    pub(crate) fn new(side: PathBuf, watchers: Arc<Watchers>) -> Self {
+        Self { side, watchers, own: Mutex::default(), deaths: Mutex::default() }
     }
 
     /// Our session, locked from the first call on.
-    pub(crate) fn session(&self) -> Result<String, StoreError> {
+    pub(crate) fn session(&self) -> Result<Arc<str>, StoreError> {
         let mut own = lock(&self.own);
         if let Some((id, _)) = &*own {
             return Ok(id.clone());
         }
         loop {
-            let id = format!("{:032x}", rand::random::<u128>());
+            let id: Arc<str> = format!("{:032x}", rand::random::<u128>()).into();
             let path = self.path(&id);
             let failed = |error| faults::of_file(&path, error);
             let file = File::options().create_new(true).read(true).write(true).open(&path).map_err(failed)?;
@@ -64,7 +64,7 @@ impl Liveness {
     }
 
     pub(crate) fn is_own(&self, session: &str) -> bool {
-        lock(&self.own).as_ref().is_some_and(|(id, _)| id == session)
+        lock(&self.own).as_ref().is_some_and(|(id, _)| **id == *session)
     }
 
     /// Whether the process of this session is known to be gone.
@@ -88,7 +88,7 @@ impl Liveness {
         }
         let death = Arc::new(Death::default());
         let Ok(file) = File::open(self.path(session)) else { return death };
-        let told = death.clone();
+        let (watchers, told) = (self.watchers.clone(), death.clone());
         let thread = std::thread::Builder::new().name("tenure-deaths".to_owned()).stack_size(64 * 1024);
         let waits = thread.spawn(move || {
             loop {
@@ -101,7 +101,7 @@ impl Liveness {
             // Let go first: whoever is told looks at the lock.
             drop(file);
             told.happened.store(true, Ordering::Release);
-            told.told.notify_waiters();
+            watchers.tell_of(&told);
         });
         match waits {
             Ok(_) => drop(deaths.insert(session.to_owned(), death.clone())),

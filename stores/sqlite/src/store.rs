@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::select_all;
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises,
-    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
+    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
 
-use crate::bells::{Bell, Bells};
+use crate::bells::Bells;
 use crate::liveness::Liveness;
 use crate::place::{Place, SqliteOptions};
+use crate::watchers::{Watch, Watchers};
 use crate::worker::{Batch, Context, Need, Worker};
 use crate::{board, seats};
 
@@ -23,6 +23,7 @@ pub struct SqliteStore {
     place: Place,
     liveness: Arc<Liveness>,
     bells: Arc<Bells>,
+    watchers: Arc<Watchers>,
     clock: Arc<OnceLock<Clock>>,
     worker: OnceLock<Result<Worker, String>>,
 }
@@ -30,10 +31,11 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// A store in this file, or the default one. Nothing is opened before the first call.
     pub fn new(options: SqliteOptions) -> Self {
-        let place = Place::new(options);
+        let (place, watchers) = (Place::new(options), Arc::<Watchers>::default());
         Self {
-            liveness: Arc::new(Liveness::new(place.side.clone())),
-            bells: Arc::new(Bells::new(place.side.clone())),
+            liveness: Arc::new(Liveness::new(place.side.clone(), watchers.clone())),
+            bells: Arc::new(Bells::new(place.side.clone(), watchers.clone())),
+            watchers,
             clock: Arc::default(),
             worker: OnceLock::new(),
             place,
@@ -63,7 +65,7 @@ impl SqliteStore {
 
     /// The session to hold seats on. The folder for its lock is made with the database, so that is
     /// opened first.
-    async fn session(&self) -> Result<String, StoreError> {
+    async fn session(&self) -> Result<Arc<str>, StoreError> {
         match self.liveness.session() {
             Ok(session) => Ok(session),
             Err(_) => {
@@ -73,8 +75,28 @@ impl SqliteStore {
         }
     }
 
-    /// What there is to tell a watcher now; otherwise who holds the seat.
-    async fn look(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
+    /// Looks whether there is news for who has seen this of a seat.
+    async fn look(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
+        let hears = self.bells.listen(seat, seen.requests);
+        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+        match self.news(seat, seen).await {
+            Ok((true, _)) => return Looked::News,
+            Ok((false, Some(holder))) if !self.liveness.is_own(&holder) => {
+                // Minded first: an end in between is told.
+                let death = self.liveness.watch(&holder);
+                watch.mind(death.clone());
+                if death.happened.load(Ordering::Acquire) {
+                    return Looked::News;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => return Looked::Deaf(lease / 3),
+        }
+        if hears { Looked::Quiet } else { Looked::Deaf(lease / 3) }
+    }
+
+    /// Whether there is something to tell a watcher now; and who holds the seat.
+    async fn news(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
         let (seat, seen) = (seat.clone(), seen.clone());
         self.run(Need::Read, move |batch| {
             let reading = match seats::read(batch, &seat)? {
@@ -89,6 +111,15 @@ impl SqliteStore {
         })
         .await
     }
+}
+
+/// What a watcher has found when it looked.
+enum Looked {
+    News,
+    /// Nothing; it will be told.
+    Quiet,
+    /// Nothing; what cannot be heard must be looked for, after so long.
+    Deaf(Duration),
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -143,34 +174,14 @@ impl Store for SqliteStore {
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let mut waits: Vec<BoxFuture<'_, ()>> = Vec::new();
         // Listened for first, then looked: what changes in between is heard.
-        let mut deaf = false;
-        let bells = [Some(Bell::Holder), seen.requests.then_some(Bell::Requests)];
-        for bell in bells.into_iter().flatten() {
-            match self.bells.listen(seat, bell) {
-                Some(told) => waits.push(Box::pin(told.notified_owned())),
-                None => deaf = true,
-            }
+        let watch = self.watchers.watch(seat, seen.requests);
+        // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
+        match Box::pin(self.look(&watch, seat, seen)).await {
+            Looked::News => {}
+            Looked::Quiet => watch.told().await,
+            Looked::Deaf(pause) => drop(Box::pin(tokio::time::timeout(pause, watch.told())).await),
         }
-        match self.look(seat, seen).await {
-            Ok((true, _)) => return Change::Look,
-            Ok((false, Some(holder))) if !self.liveness.is_own(&holder) => {
-                let death = self.liveness.watch(&holder);
-                waits.push(Box::pin(death.told.clone().notified_owned()));
-                if death.happened.load(Ordering::Acquire) {
-                    return Change::Look;
-                }
-            }
-            Ok(_) => {}
-            Err(_) => deaf = true,
-        }
-        if deaf {
-            // What cannot be heard must be looked for.
-            let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-            waits.push(Box::pin(tokio::time::sleep(lease / 3)));
-        }
-        select_all(waits).await;
         Change::Look
     }
 

@@ -3,9 +3,8 @@
 //!
 //! Protects from: rosters that are paid for with every election and every candidate.
 
-use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Verdict};
+use crate::{Bench, Failure, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[Need::Board];
 
@@ -33,13 +32,21 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             Ok(true)
         })
         .await?;
-    let before = first.counter.counts();
-    let enough = before.renewals + 3 * ELECTIONS;
-    bench.within("that the seats are renewed", first.counter.wait_for(|counts| counts.renewals >= enough)).await?;
-    let after = first.counter.counts();
-    let (renewals, notes) = (after.renewals - before.renewals, after.notes - before.notes);
-    // The board is also read for requests, where nothing tells that there are any: once a renewal.
-    let allowed = if bench.promises().push == tenure_core::Push::Proven { renewals / 2 } else { renewals * 3 / 2 };
-    ensure!(notes <= allowed, "{notes} calls to the board while the seats were renewed {renewals} times");
-    Ok(())
+    // A process that was not there for a lease, on a machine that had no time for it, announces all anew: then the
+    // next stretch tells.
+    let mut costs = Vec::new();
+    for _ in 0..3 {
+        let before = first.counter.counts();
+        let enough = before.renewals + 3 * ELECTIONS;
+        bench.within("that the seats are renewed", first.counter.wait_for(|counts| counts.renewals >= enough)).await?;
+        let after = first.counter.counts();
+        let (renewals, notes) = (after.renewals - before.renewals, after.notes - before.notes);
+        // The board is also read for requests, where nothing tells that there are any: once a renewal.
+        let is_told = bench.promises().push == tenure_core::Push::Proven;
+        if notes <= if is_told { renewals / 2 } else { renewals * 3 / 2 } {
+            return Ok(());
+        }
+        costs.push(format!("{notes} calls to the board while the seats were renewed {renewals} times"));
+    }
+    Err(Failure::new(costs.join(", ")))
 }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tenure_core::{Clock, Moment, SeatName, StoreError, Swap};
+use tenure_core::{Clock, Moment, SeatName, StoreError, Swap, Version};
 use tokio::sync::watch;
 
 use crate::bells::{Bells, Life};
@@ -97,7 +97,7 @@ impl Underway {
 const AT_ONCE: usize = 120;
 
 /// How many of those are under way at the most, as each takes room: for ten thousand seats there are eighty.
-const UNDERWAY: usize = 8;
+const UNDERWAY: usize = 16;
 
 impl Session {
     /// Opens a session. Its key is made once, here; if that is not known to have worked, the lease is given
@@ -177,14 +177,19 @@ impl Session {
     }
 
     /// Keeps a seat by the heartbeat that all seats share.
-    pub(crate) async fn renew(self: &Arc<Self>, seat: &SeatName, mark: &Mark) -> Result<Swap, StoreError> {
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        seat: &SeatName,
+        held: &Version,
+        mark: &Mark,
+    ) -> Result<Swap, StoreError> {
         let from = self.note(seat, mark.revision);
         let beat = self.beat(from).await?;
         if self.is_over() {
             return Ok(Swap::Lost);
         }
         if beat.held.get(seat) == Some(&mark.revision) {
-            return Ok(Swap::Done { version: mark.version(), since: Some(beat.sent), granted: Some(self.granted) });
+            return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(self.granted) });
         }
         let mut state = self.lock();
         if state.seats.get(seat).is_some_and(|held| held.revision == mark.revision) {

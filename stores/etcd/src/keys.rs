@@ -23,10 +23,10 @@ pub(crate) struct Keys {
 
 /// What a key that is watched is about.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Subject<'a> {
-    Seat,
-    /// Of the board with this prefix.
-    Request(&'a str),
+pub(crate) enum Subject {
+    Seat(SeatName),
+    /// To the leader of this seat.
+    Request(SeatName),
     Live(i64),
 }
 
@@ -72,14 +72,14 @@ impl Keys {
         (format!("{}/live/", self.prefix), format!("{}/seats0", self.prefix))
     }
 
-    pub(crate) fn subject<'a>(&self, key: &'a str) -> Option<Subject<'a>> {
+    pub(crate) fn subject(&self, key: &str) -> Option<Subject> {
         let (kind, rest) = key.strip_prefix(&self.prefix)?.strip_prefix('/')?.split_once('/')?;
         match kind {
-            "seats" => Some(Subject::Seat),
+            "seats" => SeatName::new(rest).ok().map(Subject::Seat),
             "live" => i64::from_str_radix(rest, 16).ok().map(Subject::Live),
             "requests" => {
-                let name = rest.find('/')?;
-                Some(Subject::Request(&key[..key.len() - rest.len() + name + 1]))
+                let (name, _) = rest.split_once('/')?;
+                SeatName::new(name.replace("%2F", "/").replace("%25", "%")).ok().map(Subject::Request)
             }
             _ => None,
         }
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn a_key_is_found_to_be_about_what_it_was_made_for() {
         let keys = Keys::new("a/b");
-        for name in ["jobs", "team/jobs", "100 %/x", "/"] {
+        for name in ["jobs", "team/jobs", "100 %/x", "/", "%2F", "%252F/%25"] {
             let seat = SeatName::new(name).unwrap();
-            assert_eq!(keys.subject(&keys.seat(&seat)), Some(Subject::Seat));
             let board = keys.board(&seat, NoteKind::Request);
-            assert_eq!(keys.subject(&format!("{board}k/e/y")), Some(Subject::Request(&board)));
+            assert_eq!(keys.subject(&keys.seat(&seat)), Some(Subject::Seat(seat.clone())));
+            assert_eq!(keys.subject(&format!("{board}k/e/y")), Some(Subject::Request(seat)));
         }
         assert_eq!(keys.subject(&keys.live(0x1234)), Some(Subject::Live(0x1234)));
         assert_eq!(keys.subject("a/other"), None);

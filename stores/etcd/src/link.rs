@@ -41,7 +41,7 @@ pub(crate) struct Link {
     /// How often anything came in.
     sounds: Arc<AtomicU64>,
     over: Arc<watch::Sender<bool>>,
-    watching: OnceCell<Ending>,
+    watching: OnceCell<(u64, Ending)>,
     pub(crate) reads: Reads,
     pub(crate) writes: Writes,
     pulse: Mutex<Option<(Duration, Ending)>>,
@@ -187,21 +187,16 @@ impl Link {
         self.over.send_replace(true);
     }
 
-    /// Resolves once it is broken or no longer used: what is pushed over it is not heard any more.
-    pub(crate) async fn ended(&self) {
-        // The sender is ours, so this cannot fail while we are here.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
-    }
-
     /// Has the connection doubted if this is dropped before anything was heard on it: a member that answers
     /// others is busy, and a new connection would only make it busier.
     pub(crate) fn doubt_if_dropped(&self) -> Doubt<'_> {
         Doubt { link: self, sounds: self.sounds.load(Ordering::Relaxed) }
     }
 
-    /// Has everything between two keys watched from now on, on one stream for all. Once this has returned,
-    /// whatever happens after it rings the bells, or the connection ends.
-    pub(crate) async fn watch(&self, from: &str, to: &str, bells: &Arc<Bells>) -> Result<(), StoreError> {
+    /// Has everything between two keys watched from now on, on one stream for all. Once this has returned the
+    /// number of who listens to it, whatever happens after it rings the bells, or the connection is over. That is
+    /// told to whoever listens by that number, however it comes to be over.
+    pub(crate) async fn watch(&self, from: &str, to: &str, bells: &Arc<Bells>) -> Result<u64, StoreError> {
         let opened = self.watching.get_or_try_init(|| async {
             let create = WatchCreateRequest { key: from.into(), range_end: to.into() };
             let mut watch = self.wire.watch(create).await?;
@@ -215,14 +210,16 @@ impl Link {
                     break;
                 }
             }
-            let (bells, over, sounds) = (bells.clone(), self.over.clone(), self.sounds.clone());
-            let address = self.address.clone();
+            let (bells, sounds, address) = (bells.clone(), self.sounds.clone(), self.address.clone());
             let mut retired = self.over.subscribe();
+            let ear = bells.ear(self.over.clone());
+            let number = ear.number;
             let task = tokio::spawn(async move {
+                let _ear = ear;
                 let why = loop {
                     let answer = tokio::select! {
                         answer = watch.answers.message() => answer,
-                        // Nobody listens to it any more.
+                        // It is broken or no longer used: what is pushed over it is not heard any more.
                         _ = retired.wait_for(|over| *over) => return,
                     };
                     match answer {
@@ -238,12 +235,11 @@ impl Link {
                     }
                 };
                 tracing::debug!(%address, %why, "the watch is over");
-                over.send_replace(true);
             });
-            Ok(Ending(task.abort_handle()))
+            Ok((number, Ending(task.abort_handle())))
         });
         match opened.await {
-            Ok(_) => Ok(()),
+            Ok((number, _)) => Ok(*number),
             Err(status) => {
                 if faults::is_broken(&status) {
                     self.retire();
@@ -298,15 +294,16 @@ impl Wire {
         path: &'static str,
         question: Q,
     ) -> Result<A, Status> {
-        let token = self.login.as_ref().and_then(Login::token);
-        let answer = self.send(path, question.clone(), token.as_deref()).await;
-        match (answer, token) {
-            (Err(status), Some(stale)) if faults::is_stale_login(&status) => {
+        let Some(stale) = self.login.as_ref().and_then(Login::token) else {
+            return self.send(path, question, None).await;
+        };
+        match self.send(path, question.clone(), Some(&stale)).await {
+            Err(status) if faults::is_stale_login(&status) => {
                 self.log_in_again(stale).await?;
                 let token = self.login.as_ref().and_then(Login::token);
                 self.send(path, question, token.as_deref()).await
             }
-            (answer, _) => answer,
+            answer => answer,
         }
     }
 

@@ -38,7 +38,7 @@ impl Mark {
             "-" => None,
             session => Some(i64::from_str_radix(session, 16).ok()?),
         };
-        Some(Self { cluster, revision, session })
+        parts.next().is_none().then_some(Self { cluster, revision, session })
     }
 }
 
@@ -216,7 +216,7 @@ impl Seats {
     pub(crate) async fn renew(&self, seat: &SeatName, held: &Version) -> Result<Swap, StoreError> {
         let Some(mark) = Mark::parse(held) else { return self.denied_or_lost().await };
         match mark.session.and_then(|session| self.sessions.alive(session)) {
-            Some(session) => session.renew(seat, &mark).await,
+            Some(session) => session.renew(seat, held, &mark).await,
             None => self.denied_or_lost().await,
         }
     }
@@ -321,7 +321,7 @@ mod tests {
             let mark = Mark { cluster: u64::MAX, revision: 7, session };
             assert_eq!(Mark::parse(&mark.version()), Some(mark));
         }
-        for text in ["", "1", "x/1/-", "1/2", "1/2/x"] {
+        for text in ["", "1", "x/1/-", "1/2", "1/2/x", "1/2/-/", "1/2/3/4"] {
             assert_eq!(Mark::parse(&Version::new(text)), None, "{text}");
         }
     }

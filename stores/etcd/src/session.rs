@@ -19,11 +19,12 @@
 //! it goes on though the seat was deleted.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
-use tenure_core::{Clock, Moment, SeatName, StoreError, Swap};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tenure_core::{Clock, Moment, SeatName, StoreError, Swap, Version};
 use tokio::sync::watch;
 
 use crate::bells::{Bells, Life};
@@ -47,6 +48,7 @@ pub(crate) struct Session {
     clock: Clock,
     line: Arc<Line>,
     keys: Keys,
+    bells: Arc<Bells>,
     life: Life,
     state: Mutex<State>,
 }
@@ -94,13 +96,16 @@ impl Underway {
 /// How many seats are looked at in one transaction. Members take 128 operations.
 const AT_ONCE: usize = 120;
 
+/// How many of those are under way at the most, as each takes room: for ten thousand seats there are eighty.
+const UNDERWAY: usize = 16;
+
 impl Session {
     /// Opens a session. Its key is made once, here; if that is not known to have worked, the lease is given
     /// up, and nobody ever counts on it.
     pub(crate) async fn open(
         line: &Arc<Line>,
         keys: &Keys,
-        bells: &Bells,
+        bells: &Arc<Bells>,
         lease: Duration,
         clock: Clock,
     ) -> Result<Self, StoreError> {
@@ -133,25 +138,21 @@ impl Session {
             clock,
             line: line.clone(),
             keys: keys.clone(),
+            bells: bells.clone(),
             life,
             state: Mutex::new(State { proven: sent, seats: HashMap::new(), beats: 0, last: None, underway: None }),
         })
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        *self.life.borrow()
+        self.life.load(Ordering::Acquire)
     }
 
-    /// The server has said that it is.
+    /// The server has said that it is over.
     pub(crate) fn end(&self) {
-        self.life.send_replace(true);
-    }
-
-    /// Resolves when the session is over.
-    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut life = self.life.subscribe();
-        async move {
-            let _ = life.wait_for(|over| *over).await;
+        // Once: every seat that was held on it may find out.
+        if !self.life.swap(true, Ordering::AcqRel) {
+            self.bells.ring_session(self.id);
         }
     }
 
@@ -176,14 +177,19 @@ impl Session {
     }
 
     /// Keeps a seat by the heartbeat that all seats share.
-    pub(crate) async fn renew(self: &Arc<Self>, seat: &SeatName, mark: &Mark) -> Result<Swap, StoreError> {
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        seat: &SeatName,
+        held: &Version,
+        mark: &Mark,
+    ) -> Result<Swap, StoreError> {
         let from = self.note(seat, mark.revision);
         let beat = self.beat(from).await?;
         if self.is_over() {
             return Ok(Swap::Lost);
         }
         if beat.held.get(seat) == Some(&mark.revision) {
-            return Ok(Swap::Done { version: mark.version(), since: Some(beat.sent), granted: Some(self.granted) });
+            return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(self.granted) });
         }
         let mut state = self.lock();
         if state.seats.get(seat).is_some_and(|held| held.revision == mark.revision) {
@@ -306,7 +312,8 @@ impl Session {
 
     async fn ask(&self, link: &Arc<Link>, number: u64, seats: Vec<(SeatName, i64)>) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
-        let held = try_join_all(seats.chunks(AT_ONCE).map(|seats| self.look(link, seats))).await?;
+        let looks: Vec<_> = seats.chunks(AT_ONCE).map(|seats| self.look(link, seats)).collect();
+        let held: Vec<_> = stream::iter(looks).buffered(UNDERWAY).try_collect().await?;
         if !self.is_over() {
             if link.keep_alive(self.id).await?.ttl > 0 {
                 let mut state = self.lock();

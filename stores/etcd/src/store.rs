@@ -3,21 +3,21 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::select_all;
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push,
-    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push, Reading,
+    Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 
-use crate::bells::Bells;
+use crate::bells::{Bells, NOTHING_YET, Watch};
 use crate::board::Boards;
 use crate::dial::Dialer;
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::options::EtcdOptions;
 use crate::seats::{Glance, Mark, Reader, Seats};
-use crate::sessions::Sessions;
+use crate::sessions::{Ready, Sessions};
 use crate::tls;
 
 /// How often to look at a seat that cannot be listened to, three times over, where there is none to tell.
@@ -29,6 +29,7 @@ pub struct EtcdStore {
     boards: Boards,
     sessions: Arc<Sessions>,
     bells: Arc<Bells>,
+    looks: Semaphore,
     keys: Keys,
     clock: OnceLock<Clock>,
     prefix: String,
@@ -75,6 +76,7 @@ impl EtcdStore {
             boards: Boards::new(line, keys.clone(), sessions.clone()),
             sessions,
             bells,
+            looks: Semaphore::new(LOOKS),
             keys,
             clock: OnceLock::new(),
             prefix,
@@ -86,68 +88,87 @@ impl EtcdStore {
         self.clock.get().cloned().unwrap_or_default()
     }
 
-    /// Returns once there is news, or nobody listens any more.
-    ///
-    /// Listened for first, then looked: what changes in between is heard. The look is confirmed by a majority
-    /// after the member has said that it watches, so whatever it does not show comes later, and rings.
-    async fn news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
-        let (from, to) = self.keys.watched();
-        let ready = async {
-            let link = self.seats.link().await?;
-            link.watch(&from, &to, &self.bells).await?;
-            link.pulse(lease / 3);
-            let of_seat = self.bells.listen(&self.keys.seat(seat)).subscribe();
-            let requests = self.bells.listen(&self.keys.board(seat, NoteKind::Request)).subscribe();
-            Ok((self.seats.read(&link, seat, Reader::Watch).await?, link, of_seat, requests))
-        };
-        let given_up = StoreError::refused("nobody can be listened to");
-        let ready = tokio::time::timeout(lease / 3, ready).await.unwrap_or(Err(given_up))?;
-        let (glance, link, mut of_seat, mut requests) = ready;
-        let Glance { reading, session, requested, revision } = glance;
-        let is_over =
-            |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
-        let now_over = is_over(reading.seat.as_ref());
-        if let Some(own) = session.filter(|_| now_over).and_then(|session| self.sessions.alive(session)) {
-            own.end();
-        }
-        if seen.differs_from(reading.seat.as_ref())
-            || is_over(seen.seat.as_ref()) != now_over
-            || (seen.requests && requested)
-        {
-            return Ok(());
-        }
-        let later = move |last: &i64| *last > revision;
-        let mut waits: Vec<BoxFuture<'_, ()>> =
-            vec![Box::pin(link.ended()), Box::pin(async move { drop(of_seat.wait_for(later).await) })];
-        if seen.requests {
-            waits.push(Box::pin(async move { drop(requests.wait_for(later).await) }));
-        }
-        let holder = session.filter(|session| !now_over && !self.sessions.is_own(*session));
-        let ready = holder.map(|_| self.sessions.ready(lease, self.clock()));
-        if let Some(holder) = holder {
-            let mut life = self.bells.life(holder).subscribe();
-            waits.push(Box::pin(async move { drop(life.wait_for(|over| *over).await) }));
-        }
-        select_all(waits).await;
-        drop(ready);
-        Ok(())
-    }
-
-    /// Resolves when the one of our own sessions is over that a seat was seen to be held on.
-    async fn session_over(&self, seen: &Seen) {
-        let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
-        match session {
-            Some(session) if self.sessions.is_own(session) => {
-                if let Some(session) = self.sessions.alive(session) {
-                    let over = session.over();
-                    drop(session);
-                    over.await;
+    /// Returns once there is something new to see, if only because nobody listens, or it is certain that the watch will
+    /// be told of it.
+    async fn look_for_news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Option<Quiet> {
+        let lease = seen.seat.as_ref().map_or(UNKNOWN_LEASE, |seat| seat.record.lease);
+        let looked = async {
+            let look = tokio::time::timeout(lease / 3, async {
+                let _turn = self.looks.acquire().await;
+                Box::pin(self.look(watch, seat, seen, lease)).await
+            });
+            match look.await.unwrap_or_else(|_| Err(StoreError::refused("nobody can be listened to"))) {
+                Ok(quiet) => quiet,
+                Err(error) => {
+                    // What cannot be heard must be looked for.
+                    tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
+                    tokio::time::sleep(lease / 3).await;
+                    None
                 }
             }
-            _ => std::future::pending().await,
+        };
+        tokio::select! {
+            biased;
+            () = watch.told(NOTHING_YET) => None,
+            quiet = looked => quiet,
         }
     }
+
+    /// Listened for first, then looked: what changes in between is heard. The look is confirmed by a majority
+    /// after the member has said that it watches, so whatever it does not show comes later, and rings.
+    async fn look(
+        &self,
+        watch: &Watch<'_>,
+        seat: &SeatName,
+        seen: &Seen,
+        lease: Duration,
+    ) -> Result<Option<Quiet>, StoreError> {
+        let (from, to) = self.keys.watched();
+        let link = self.seats.link().await?;
+        watch.listen_to(link.watch(&from, &to, &self.bells).await?);
+        link.pulse(lease / 3);
+        loop {
+            let Glance { reading, session, requested, revision } = self.seats.read(&link, seat, Reader::Watch).await?;
+            let is_over =
+                |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
+            let now_over = is_over(reading.seat.as_ref());
+            if let Some(own) = session.filter(|_| now_over).and_then(|session| self.sessions.alive(session)) {
+                own.end();
+            }
+            let is_news = seen.differs_from(reading.seat.as_ref())
+                || is_over(seen.seat.as_ref()) != now_over
+                || (seen.requests && requested)
+                // That may have been told before it was listened for.
+                || link.is_over();
+            if is_news {
+                return Ok(None);
+            }
+            // The same holder on another session: minded first, then looked, as before.
+            if let Some(session) = session.filter(|session| !watch.minds(*session)) {
+                watch.mind(session);
+                continue;
+            }
+            let is_others = session.is_some_and(|session| !now_over && !self.sessions.is_own(session));
+            let ready = is_others.then(|| self.sessions.ready(lease, self.clock()));
+            return Ok(Some(Quiet { revision, _ready: ready }));
+        }
+    }
+
+    /// Whether this is a session of our own that is over.
+    fn is_over(&self, session: Option<i64>) -> bool {
+        session.is_some_and(|session| self.sessions.is_own(session) && self.sessions.alive(session).is_none())
+    }
 }
+
+/// That there was nothing new to see up to this revision.
+struct Quiet {
+    revision: i64,
+    /// Kept for as long as another's session is minded.
+    _ready: Option<Arc<Ready>>,
+}
+
+/// So many watchers look at once: ten thousand may begin to watch together, and looking takes room.
+const LOOKS: usize = 512;
 
 impl std::fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,24 +215,19 @@ impl Store for EtcdStore {
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let lease = seen.seat.as_ref().map_or(UNKNOWN_LEASE, |seat| seat.record.lease);
-        let mut own = std::pin::pin!(self.session_over(seen));
-        let heard = tokio::select! {
-            biased;
-            () = &mut own => return Change::SessionOver,
-            heard = self.news(seat, seen, lease) => heard,
-        };
-        if let Err(error) = heard {
-            // What cannot be heard must be looked for.
-            tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
-            tokio::time::sleep(lease / 3).await;
+        let session = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version)?.session);
+        let watch = self.bells.watch(seat, seen.requests);
+        if let Some(session) = session {
+            watch.mind(session);
         }
-        // The news may have been just that.
-        tokio::select! {
-            biased;
-            () = own => Change::SessionOver,
-            () = std::future::ready(()) => Change::Look,
+        if !self.is_over(session) {
+            // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
+            let quiet = Box::pin(self.look_for_news(&watch, seat, seen)).await;
+            if let Some(quiet) = quiet {
+                watch.told(quiet.revision).await;
+            }
         }
+        if self.is_over(session) { Change::SessionOver } else { Change::Look }
     }
 
     fn board(&self) -> Option<&dyn DynBoard> {

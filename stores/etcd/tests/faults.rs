@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Contender, acted_above, stand, stand_with, until, within};
-use tenure_core::{Event, Fault, SeatName, Store, Swap, TakeoverOption, Token, Why, record};
+use tenure_core::{Change, Event, Fault, SeatName, Seen, Store, Swap, TakeoverOption, Token, Why, record};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -119,6 +119,25 @@ async fn connections_reset_during_renewals_cost_no_term() {
     }
     assert_eq!(desk.sittings(), 1, "the term was lost");
     desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_is_told_that_its_connection_has_ended() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.members[0].address());
+    let store = EtcdStore::from_url(&through(&proxy)).unwrap();
+    let (seat, seen) = (SeatName::new("jobs").unwrap(), Seen { seat: None, requests: true });
+    for _ in 0..2 {
+        let looks = || etcd.metric("grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\"") as u64;
+        let before = looks();
+        let mut changed = std::pin::pin!(store.changed(&seat, &seen));
+        tokio::select! {
+            change = &mut changed => panic!("{change:?}, though nothing has changed"),
+            () = until("it has looked", || looks() > before) => {}
+        }
+        proxy.reset();
+        assert_eq!(within("it is told", changed).await, Change::Look);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

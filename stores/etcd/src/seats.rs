@@ -25,18 +25,19 @@ pub(crate) struct Mark {
 
 impl Mark {
     pub(crate) fn version(&self) -> Version {
-        let session = self.session.map_or("-".to_owned(), |session| format!("{session:x}"));
+        let session = self.session.map_or("-".to_owned(), |session| format!("{session:016x}"));
         Version::new(format!("{:x}/{}/{session}", self.cluster, self.revision))
     }
 
-    /// `None` if it was never a version of ours.
+    /// `None` if it is not as we write it: then it never was the version of a seat.
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split('/');
         let cluster = u64::from_str_radix(parts.next()?, 16).ok()?;
         let revision = parts.next()?.parse().ok()?;
         let session = match parts.next()? {
             "-" => None,
-            session => Some(i64::from_str_radix(session, 16).ok()?),
+            session if session.len() == 16 => Some(i64::from_str_radix(session, 16).ok()?),
+            _ => return None,
         };
         parts.next().is_none().then_some(Self { cluster, revision, session })
     }

@@ -76,6 +76,10 @@ pub use tenure_sqlite as sqlite;
 mod docs_candidates {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/many-elections.md")]
+mod docs_many_elections {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]
 mod docs_testing {}
 

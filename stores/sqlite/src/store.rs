@@ -82,7 +82,7 @@ impl SqliteStore {
         match self.news(seat, seen).await {
             Ok((true, _)) => return Looked::News,
             Ok((false, Some(holder))) if !self.liveness.is_own(&holder) => {
-                // Minded first: an end in between is told.
+                // Minded first, then looked whether it has happened: an end in between is told.
                 let death = self.liveness.watch(&holder);
                 watch.mind(death.clone());
                 if death.happened.load(Ordering::Acquire) {

@@ -66,8 +66,9 @@ impl Watchers {
 }
 
 impl Watch<'_> {
-    /// From now on, the end of this process is news, too.
+    /// From now on, the end of this process is news, too. If that was told before, it has happened by now.
     pub(crate) fn mind(&self, death: Arc<Death>) {
+        let _telling = self.watchers.lock();
         let _ = self.watcher.minds.set(death);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Candidate, Clock, DynStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Swap, Token, Version,
+    Candidate, Clock, DynStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token, Version,
 };
 
 use crate::failure::ensure;
@@ -98,6 +98,17 @@ impl Bench {
             Ok(())
         })
         .await?
+    }
+
+    /// Holds a watch to it that what was seen already wakes nobody again and again. Late news may, a few times.
+    pub(crate) async fn stays_quiet(&self, what: &str, store: &Connection, seat: &SeatName, seen: &Seen) -> Verdict {
+        for _ in 0..50 {
+            if tokio::time::timeout(self.lease() / 20, store.changed(seat, seen)).await.is_err() {
+                return Ok(());
+            }
+            tokio::time::sleep(self.lease() / 100).await;
+        }
+        Err(Failure::new(format!("{what} wakes a watch again and again")))
     }
 
     /// Reads a seat that must be there.

@@ -36,10 +36,9 @@ impl Mark {
         let revision = parts.next()?.parse().ok()?;
         let session = match parts.next()? {
             "-" => None,
-            session if session.len() == 16 => Some(i64::from_str_radix(session, 16).ok()?),
-            _ => return None,
+            session => Some(i64::from_str_radix(session, 16).ok()?),
         };
-        parts.next().is_none().then_some(Self { cluster, revision, session })
+        Some(Self { cluster, revision, session }).filter(|mark| mark.version() == *version)
     }
 }
 

@@ -130,6 +130,8 @@ impl Watcher {
 impl Watch<'_> {
     /// From now on, the end of this session is news, too.
     pub(crate) fn mind(&self, session: i64) {
+        // Whoever rings has it, too.
+        let _ringing = self.bells.lock();
         self.watcher.session.store(session, Ordering::Relaxed);
     }
 

@@ -226,10 +226,10 @@ impl Mark {
         let (nonce, identity, session) = (parts.next()?, parts.next()?, parts.next());
         let session = match session {
             None => None,
-            Some(session) if session.len() == 16 => Some(i64::from_str_radix(session, 16).ok()?),
-            Some(_) => return None,
+            Some(session) => Some(i64::from_str_radix(session, 16).ok()?),
         };
-        parts.next().is_none().then(|| Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session })
+        let mark = Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session };
+        Some(mark).filter(|mark| mark.version() == *version)
     }
 
     /// The nonce as a number, as those have it that we have written.

@@ -141,9 +141,12 @@ impl PostgresStore {
         if let (Some(mode), Some(holder)) = (&self.sessions, session)
             && !mode.sessions.is_own(holder)
         {
-            // Minded first, then waited for: an end in between is told.
-            watch.mind(holder);
-            mode.waiting.wait_for(holder, lease / 3);
+            // Once it is over, there is nothing more to wait for.
+            if !is_over(reading.seat.as_ref()) {
+                // Minded first, then waited for: an end in between is told.
+                watch.mind(holder);
+                mode.waiting.wait_for(holder, lease / 3);
+            }
             mode.sessions.keep_ready(lease, self.clock());
         }
         Looked::Quiet

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once, OnceLock};
 
 use tenure_core::SeatName;
 
@@ -45,7 +45,8 @@ impl Name {
 pub(crate) struct Bells {
     side: PathBuf,
     watchers: Arc<Watchers>,
-    ears: std::sync::OnceLock<Option<ears::Ears>>,
+    ears: OnceLock<Option<ears::Ears>>,
+    told: Once,
 }
 
 impl Bells {
@@ -53,7 +54,7 @@ impl Bells {
     pub(crate) const CAN_LISTEN: bool = ears::CAN_LISTEN;
 
     pub(crate) fn new(side: PathBuf, watchers: Arc<Watchers>) -> Self {
-        Self { side, watchers, ears: std::sync::OnceLock::new() }
+        Self { side, watchers, ears: OnceLock::new(), told: Once::new() }
     }
 
     /// Tells whoever listens.
@@ -79,7 +80,10 @@ impl Bells {
         bells.into_iter().flatten().all(|bell| match ears.listen(Name::of(seat, bell), &self.side) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%seat, %error, "changes cannot be listened for: looking every so often");
+                // Once: it is so for all that come after.
+                self.told.call_once(|| {
+                    tracing::warn!(%seat, %error, "changes cannot be listened for (see fs.inotify.max_user_watches): looking every so often");
+                });
                 false
             }
         })

@@ -95,7 +95,7 @@ impl SqliteStore {
         if hears { Looked::Quiet } else { Looked::Deaf(lease / 3) }
     }
 
-    /// Whether there is something to tell a watcher now; and who holds the seat.
+    /// Whether there is something to tell a watcher now; and who holds the seat, and is there.
     async fn news(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
         let (seat, seen) = (seat.clone(), seen.clone());
         self.run(Need::Read, move |batch| {
@@ -107,7 +107,9 @@ impl SqliteStore {
             let news = seen.differs_from(reading.seat.as_ref())
                 || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
                 || (seen.requests && !board::list(batch, &seat, NoteKind::Request)?.is_empty());
-            Ok(Ok((news, seats::holder(batch, &seat)?)))
+            // Once it is gone, there is nothing more to wait for.
+            let holder = if is_over(reading.seat.as_ref()) { None } else { seats::holder(batch, &seat)? };
+            Ok(Ok((news, holder)))
         })
         .await
     }

@@ -51,6 +51,8 @@ pub(crate) fn everything_can_be_done_over(url: &str) {
     drop((alice, carol));
     watch.kill().unwrap();
     watch.wait().unwrap();
+    // Whoever stands after the seat is forgotten knows nothing of who was there.
+    world.eventually_empty();
 
     let forgotten = world.output(&["forget", "--yes", "jobs"]);
     assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));

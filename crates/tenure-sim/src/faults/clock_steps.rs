@@ -1,6 +1,6 @@
 //! The store's clock is set.
 //!
-//! Guard: within one seed always in the same direction, as two opposite steps between two readings
+//! Guard: within one seed always in the same direction, as two opposite steps within a few readings
 //! are not promised; and never where the store's clock is said not to step (`judge=store`).
 
 use crate::clock::nanos;

@@ -1,8 +1,8 @@
 //! A watch of a seat that is held resolves when the holder's session ends, or its process is gone:
-//! that, too, is a change of the holder.
+//! that, too, is a change of the holder. It is so once: who has seen it can wait on.
 //!
 //! Protects from: session stores that push releases and nothing else, so that followers learn of a
-//! crash only by looking.
+//! crash only by looking; and from followers that never sleep while nobody takes over.
 
 use tenure_core::{Change, Life, Seen};
 
@@ -25,11 +25,13 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 let change = watcher.changed(&seat, &seen).await;
                 ensure!(change == Change::Look, "a watch of another's seat resolved with {change:?}");
                 if bench.read(&watcher, &seat).await?.life == Life::Over {
-                    return Ok(());
+                    return Verdict::Ok(());
                 }
                 // For no reason, which a watch may do now and then.
                 tokio::time::sleep(bench.lease() / 20).await;
             }
         })
-        .await?
+        .await??;
+    let seen = Seen { seat: Some(bench.read(&watcher, &seat).await?), requests: false };
+    bench.stays_quiet("a holder that was seen to be gone", &watcher, &seat, &seen).await
 }

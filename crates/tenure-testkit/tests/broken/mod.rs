@@ -242,6 +242,7 @@ breakers![
     watches_from_now_on::WatchesFromNowOn breaks a_watch_tells_what_changed_before_it_began on Clock,
     wakes_at_every_renewal::WakesAtEveryRenewal breaks a_watch_sleeps_through_renewals on Clock,
     pushes_releases_alone::PushesReleasesAlone breaks a_watch_wakes_when_the_holders_session_ends on Session,
+    wakes_for_who_is_gone::WakesForWhoIsGone breaks a_watch_wakes_when_the_holders_session_ends on Session,
     keeps_quiet_about_its_own_end::KeepsQuiet breaks a_watch_tells_that_our_own_session_is_over on Session,
     minds_no_requests::MindsNoRequests breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
     wakes_by_requests_that_are_gone::WakesByRequestsThatAreGone breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,

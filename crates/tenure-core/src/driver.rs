@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Incarnation, Input, Machine, Moment, Score, Token};
+use tenure_protocol::{Action, Identity, Incarnation, Input, Machine, Moment, Score, Token};
 use tokio::sync::{mpsc, oneshot};
 
 use self::calls::{Answer, Pending, Underway};
@@ -106,6 +106,8 @@ struct Driver {
     /// The highest token that this incarnation has led each seat with, also in elections that have
     /// ended here: a name may be used again, a token may not.
     led: BTreeMap<SeatName, Token>,
+    /// The store's, as it was last told.
+    identity: Option<Identity>,
     numbers: u64,
     shutting_down: bool,
 }
@@ -126,6 +128,7 @@ impl Driver {
             roster: Roster::new(process),
             attending: None,
             led: BTreeMap::new(),
+            identity: None,
             numbers: 0,
             shutting_down: false,
         }

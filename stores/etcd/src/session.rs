@@ -97,7 +97,7 @@ impl Underway {
 const AT_ONCE: usize = 120;
 
 /// How many of those are under way at the most, as each takes room: for ten thousand seats there are eighty.
-const UNDERWAY: usize = 32;
+const UNDERWAY: usize = 24;
 
 impl Session {
     /// Opens a session. Its key is made once, here; if that is not known to have worked, the lease is given

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::Aborted;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Fault, Input};
+use tenure_protocol::{Fault, Input, Reading};
 
 use super::calls::{Answer, Underway};
 use super::{Driver, ElectionId, Entry};
@@ -38,7 +38,7 @@ impl Driver {
             Answer::Read(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
                 self.end_call(election);
-                Input::Read(answer)
+                Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
             }
             Answer::Written(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
@@ -97,6 +97,17 @@ impl Driver {
         if let Some(time_out) = call.and_then(|call| call.time_out) {
             self.due.remove(&time_out);
         }
+    }
+
+    /// The store's identity is the same in every reading, or nearly: it is kept once for all elections.
+    fn sharing_its_identity(&mut self, mut reading: Reading) -> Reading {
+        if let Some(identity) = &mut reading.identity {
+            match &self.identity {
+                Some(known) if known == identity => *identity = known.clone(),
+                _ => self.identity = Some(identity.clone()),
+            }
+        }
+        reading
     }
 }
 

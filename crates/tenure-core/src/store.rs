@@ -58,7 +58,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Resolves when the holder may have changed since `seen`, also if that was before the call, or
     /// when a request lies on the board and the caller minds those ([`Change::Look`]); not at every
-    /// renewal. Resolves with [`Change::SessionOver`] when our own session is known to be over.
+    /// renewal, and not for a holder that was seen to be gone already. Resolves with [`Change::SessionOver`] when our own session is known to be over.
     /// The default never resolves, and candidates look every so often.
     fn changed(&self, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
         let _ = (seat, seen);

@@ -113,34 +113,40 @@ impl From<Stopped> for Ended {
 
 /// How a call to a store failed. The [`Fault`] answers the one question that matters: did it
 /// happen?
-#[derive(Debug)]
+///
+/// Cheap to clone: callers that share a call share its error, with the cause.
+#[derive(Clone, Debug)]
 pub struct StoreError {
     fault: Fault,
-    message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    message: Arc<str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl StoreError {
     /// It did not happen; it may the next time.
     pub fn refused(message: impl Into<String>) -> Self {
-        Self { fault: Fault::Refused, message: message.into(), source: None }
+        Self::new(Fault::Refused, message.into())
     }
 
     /// It may have happened: a time-out, a connection lost in between.
     pub fn unknown(message: impl Into<String>) -> Self {
-        Self { fault: Fault::Unknown, message: message.into(), source: None }
+        Self::new(Fault::Unknown, message.into())
     }
 
     /// It did not happen and never will as things are: no permission, a bad configuration.
     pub fn denied(message: impl Into<String>) -> Self {
-        Self { fault: Fault::Denied, message: message.into(), source: None }
+        Self::new(Fault::Denied, message.into())
     }
 
     /// With the error that caused it. The message should not repeat its words.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
+    }
+
+    fn new(fault: Fault, message: String) -> Self {
+        Self { fault, message: message.into(), source: None }
     }
 
     /// Did it happen?

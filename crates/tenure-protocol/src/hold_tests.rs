@@ -95,11 +95,10 @@ fn news_of_the_end_of_its_session_ends_the_term_without_a_look() {
 }
 
 #[test]
-fn a_leader_that_finds_no_seat_stops_renewing() {
+fn a_leader_that_finds_no_seat_ends_at_once() {
     let mut script = Script::leading(|_| {});
     script.tell(Input::Changed(Change::Look));
-    script.tell(read(None));
-    assert!(matches!(script.sleep_until(114.0)[..], [Action::Ending { why: Why::NotRenewed, .. }]));
+    assert!(ended(&script.tell(read(None)), Why::SeatVanished));
 }
 
 #[test]

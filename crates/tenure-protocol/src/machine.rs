@@ -115,8 +115,6 @@ struct Hold {
     renew_at: Moment,
     /// When this was last answered: a renewal that proves nothing newer is not asked again at once.
     kept_at: Moment,
-    /// False once the seat was found missing.
-    renewing: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

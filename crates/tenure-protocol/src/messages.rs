@@ -226,6 +226,8 @@ pub enum Why {
     NotRenewed,
     /// The seat was found to name another holder or term.
     SeatLost,
+    /// The seat is no longer in the store: deleted, flushed, evicted, or lost with the store's data.
+    SeatVanished,
     /// The session that the seat was held on is over.
     SessionOver,
     /// Asked to hand over.
@@ -251,6 +253,7 @@ impl Why {
         match self {
             Self::NotRenewed => "the lease could not be renewed in time",
             Self::SeatLost => "the seat names another holder",
+            Self::SeatVanished => "the seat vanished from the store: it was deleted, evicted, or lost with its data",
             Self::SessionOver => "the session with the store is over",
             Self::SteppedDown => "asked to step down",
             Self::Unhealthy => "not well enough to lead",

@@ -78,16 +78,6 @@ pub(crate) fn not_consul(agent: &str) -> StoreError {
     StoreError::denied(format!("{agent} does not speak Consul's HTTP interface: see that the port is right"))
 }
 
-/// The same once more, for others who wait for the same answer.
-pub(crate) fn again(error: &StoreError) -> StoreError {
-    let message = error.to_string();
-    match error.fault() {
-        tenure_core::Fault::Refused => StoreError::refused(message),
-        tenure_core::Fault::Unknown => StoreError::unknown(message),
-        tenure_core::Fault::Denied => StoreError::denied(message),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tenure_core::Fault;

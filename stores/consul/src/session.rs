@@ -8,7 +8,6 @@ use tenure_core::{Clock, Moment, StoreError};
 use tokio::sync::watch;
 
 use crate::client::{Ask, Client};
-use crate::faults;
 use crate::tree::{Mirror, Tree};
 
 /// A session that seats of one lease are held on.
@@ -29,7 +28,7 @@ struct Beats {
     underway: Option<watch::Receiver<Option<Answered>>>,
 }
 
-type Answered = Result<Arc<Beat>, Arc<StoreError>>;
+type Answered = Result<Arc<Beat>, StoreError>;
 
 /// A heartbeat that was answered.
 pub(crate) struct Beat {
@@ -146,7 +145,7 @@ impl Session {
                     let session = self.clone();
                     // Run to its end, whoever still waits: others may.
                     tokio::spawn(async move {
-                        let beat = session.ask().await.map(Arc::new).map_err(Arc::new);
+                        let beat = session.ask().await.map(Arc::new);
                         if let Ok(beat) = &beat {
                             session.lock().last = Some(beat.clone());
                         }
@@ -159,7 +158,7 @@ impl Session {
         let told = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
         match told {
             Some(Ok(beat)) => Ok(beat),
-            Some(Err(error)) => Err(faults::again(&error)),
+            Some(Err(error)) => Err(error.clone()),
             None => Err(StoreError::unknown("the heartbeat was cut off")),
         }
     }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use tenure_core::{Fault, StoreError};
+use tenure_core::StoreError;
 use tonic::{Code, Status};
 
 /// Classifies the error of a call that a member was asked.
@@ -119,20 +119,6 @@ pub(crate) fn of_greeting(address: &str, tls: bool, status: Status) -> StoreErro
     told.because(Cause(said))
 }
 
-/// An error that several wait for, told to each.
-pub(crate) fn again(error: &StoreError) -> StoreError {
-    let message = error.to_string();
-    let told = match error.fault() {
-        Fault::Refused => StoreError::refused(message),
-        Fault::Unknown => StoreError::unknown(message),
-        Fault::Denied => StoreError::denied(message),
-    };
-    match error.source() {
-        Some(cause) => told.because(Cause(cause.to_string())),
-        None => told,
-    }
-}
-
 #[derive(Debug)]
 struct Cause(String);
 
@@ -146,6 +132,8 @@ impl Error for Cause {}
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::Fault;
+
     use super::*;
 
     #[test]

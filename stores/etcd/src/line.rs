@@ -7,7 +7,6 @@ use tenure_core::StoreError;
 use tokio::sync::watch;
 
 use crate::dial::Dialer;
-use crate::faults;
 use crate::link::Link;
 
 /// The connection that a store asks over. It is opened by the first call and serves all at once; one that
@@ -31,7 +30,7 @@ struct Dialing {
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
-type Outcome = Result<Arc<Link>, Arc<StoreError>>;
+type Outcome = Result<Arc<Link>, StoreError>;
 
 /// Whoever has waited this long for a connection would rather begin anew.
 const STALE: Duration = Duration::from_secs(5);
@@ -82,7 +81,7 @@ impl Line {
             }
             Some(Err(error)) => {
                 self.lock().dialing = None;
-                Err(faults::again(&error))
+                Err(error.clone())
             }
             None => Err(StoreError::refused("the runtime that was connecting is gone")),
         }
@@ -97,7 +96,7 @@ impl Line {
                 // The store itself is gone.
                 () = tell.closed() => return,
             };
-            let _ = tell.send(Some(opened.map(Arc::new).map_err(Arc::new)));
+            let _ = tell.send(Some(opened.map(Arc::new)));
         });
         Dialing { began: Instant::now(), outcome }
     }

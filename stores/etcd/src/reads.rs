@@ -10,7 +10,6 @@ use std::time::Duration;
 use tenure_core::StoreError;
 use tokio::sync::oneshot;
 
-use crate::faults;
 use crate::link::Link;
 use crate::wire::{KeyValue, RangeRequest, TxnRequest, get, get_key, range, under};
 
@@ -114,7 +113,7 @@ impl Link {
             }
             Err(error) => {
                 for Waiting { tell, .. } in batch {
-                    let _ = tell.send(Err(faults::again(&error)));
+                    let _ = tell.send(Err(error.clone()));
                 }
             }
         }

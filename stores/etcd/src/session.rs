@@ -28,7 +28,6 @@ use tenure_core::{Clock, Moment, SeatName, StoreError, Swap, Version};
 use tokio::sync::watch;
 
 use crate::bells::{Bells, Life};
-use crate::faults;
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
@@ -83,7 +82,7 @@ pub(crate) struct Beat {
 struct Underway {
     number: u64,
     link: Arc<Link>,
-    outcome: watch::Receiver<Option<Result<Arc<Beat>, Arc<StoreError>>>>,
+    outcome: watch::Receiver<Option<Result<Arc<Beat>, StoreError>>>,
 }
 
 impl Underway {
@@ -273,7 +272,7 @@ impl Session {
             if number >= from {
                 return match told {
                     Some(Ok(beat)) => Ok(beat),
-                    Some(Err(error)) => Err(faults::again(&error)),
+                    Some(Err(error)) => Err(error.clone()),
                     None => Err(StoreError::unknown("the heartbeat was cut off")),
                 };
             }
@@ -284,7 +283,7 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         link: Arc<Link>,
-    ) -> watch::Receiver<Option<Result<Arc<Beat>, Arc<StoreError>>>> {
+    ) -> watch::Receiver<Option<Result<Arc<Beat>, StoreError>>> {
         state.beats += 1;
         let number = state.beats;
         let (tell, outcome) = watch::channel(None);
@@ -298,7 +297,7 @@ impl Session {
             let asked = tokio::time::timeout(session.lease / 3, session.ask(&link, number, seats));
             let late = || Err(StoreError::unknown(format!("{} does not answer", link.address)));
             let beat = asked.await.unwrap_or_else(|_| late());
-            let beat = beat.map(Arc::new).map_err(Arc::new);
+            let beat = beat.map(Arc::new);
             if let Ok(beat) = &beat {
                 let mut state = session.lock();
                 if state.last.as_ref().is_none_or(|last| last.sent <= beat.sent) {

@@ -22,7 +22,6 @@ use prost::Message;
 use tenure_core::StoreError;
 use tokio::sync::oneshot;
 
-use crate::faults;
 use crate::link::Link;
 use crate::wire::{Op, RequestOp, TxnRequest, TxnResponse};
 
@@ -103,7 +102,7 @@ impl Link {
                     let _ = tell.send(each.next().flatten().ok_or_else(none));
                 }
             }
-            Err(error) => tells.into_iter().for_each(|tell| drop(tell.send(Err(faults::again(&error))))),
+            Err(error) => tells.into_iter().for_each(|tell| drop(tell.send(Err(error.clone())))),
         }
     }
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 use serde::Deserialize;
-use tenure_core::{Fault, StoreError};
+use tenure_core::StoreError;
 
 use crate::link::{Answer, Link};
 
@@ -154,15 +154,6 @@ pub(crate) fn no_cryptography() -> StoreError {
 pub(crate) fn of_nonsense(link: &Link, verb: Verb, error: &serde_json::Error) -> StoreError {
     let text = format!("what answers at {} is no Kubernetes API server: {error}", link.server);
     if verb.writes() { StoreError::unknown(text) } else { StoreError::denied(text) }
-}
-
-/// The same error, for another caller who waited for the same thing.
-pub(crate) fn again(error: &StoreError) -> StoreError {
-    match error.fault() {
-        Fault::Refused => StoreError::refused(error.to_string()),
-        Fault::Unknown => StoreError::unknown(error.to_string()),
-        Fault::Denied => StoreError::denied(error.to_string()),
-    }
 }
 
 /// What the server would like us to wait.

@@ -43,7 +43,7 @@ struct State {
     making: Option<Making>,
 }
 
-type Making = Shared<BoxFuture<'static, Result<Arc<Link>, Arc<StoreError>>>>;
+type Making = Shared<BoxFuture<'static, Result<Arc<Link>, StoreError>>>;
 
 /// A way to the API server.
 pub(crate) struct Link {
@@ -89,7 +89,7 @@ impl Links {
             state.making = None;
             state.current = made.as_ref().ok().cloned();
         }
-        made.map_err(|error| faults::again(&error))
+        made.map_err(|error| error.clone())
     }
 
     /// Asks the server, on this link and no other.
@@ -171,9 +171,9 @@ fn make(place: Place) -> Making {
     });
     async move {
         let made = made.await.unwrap_or_else(|_| Err(faults::no_cryptography()));
-        let (config, namespace, server) = made.map_err(Arc::new)?;
+        let (config, namespace, server) = made?;
         let tls = tokio::task::spawn_blocking(move || service(config));
-        let service = tls.await.unwrap_or_else(|_| Err(faults::no_cryptography())).map_err(Arc::new)?;
+        let service = tls.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
         let client = service(&namespace);
         let heard = Mutex::new(Instant::now());
         Ok(Arc::new(Link { client, namespace, server, heard, over: watch::Sender::new(false) }))

@@ -158,15 +158,6 @@ fn words(said: &DbError) -> String {
     words
 }
 
-/// The same error, for another caller who waited for the same thing.
-pub(crate) fn again(error: &StoreError) -> StoreError {
-    match error.fault() {
-        Fault::Refused => StoreError::refused(error.to_string()),
-        Fault::Unknown => StoreError::unknown(error.to_string()),
-        Fault::Denied => StoreError::denied(error.to_string()),
-    }
-}
-
 /// Locks belong to sessions, and a pooler gives those away.
 pub(crate) fn pooler() -> StoreError {
     StoreError::denied(

@@ -163,7 +163,7 @@ async fn take_apart<C: Call>(link: &Link, mut batch: Vec<Waiting<C>>) {
 
 fn tell_all<C: Call>(batch: Vec<Waiting<C>>, error: &StoreError) {
     for waiting in batch {
-        let _ = waiting.tell.send(Err(faults::again(error)));
+        let _ = waiting.tell.send(Err(error.clone()));
     }
 }
 

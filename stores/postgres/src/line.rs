@@ -7,7 +7,6 @@ use tenure_core::StoreError;
 use tokio::sync::watch;
 
 use crate::bells::Bells;
-use crate::faults;
 use crate::link::{Dialer, Link};
 
 /// The connection that a store asks over. It is opened by the first call and serves all, one behind
@@ -31,7 +30,7 @@ struct Dialing {
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
-type Outcome = Result<Arc<Link>, Arc<StoreError>>;
+type Outcome = Result<Arc<Link>, StoreError>;
 
 /// Whoever has waited this long for a connection would rather begin anew.
 const STALE: Duration = Duration::from_secs(5);
@@ -78,7 +77,7 @@ impl Line {
             }
             Some(Err(error)) => {
                 self.lock().dialing = None;
-                Err(faults::again(&error))
+                Err(error.clone())
             }
             None => Err(StoreError::refused("the runtime that was connecting is gone")),
         }
@@ -99,7 +98,7 @@ impl Line {
                 tracing::info!("there is a pooler before PostgreSQL: changes are looked for, not listened to");
             }
             let closed = opened.as_ref().ok().map(Link::closed);
-            let _ = tell.send(Some(opened.map(Arc::new).map_err(Arc::new)));
+            let _ = tell.send(Some(opened.map(Arc::new)));
             if let Some(closed) = closed {
                 closed.await;
                 bells.ring_all();

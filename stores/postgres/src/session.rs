@@ -45,7 +45,7 @@ struct Beats {
     underway: Option<watch::Receiver<Option<Answered>>>,
 }
 
-type Answered = Result<Arc<Beat>, Arc<StoreError>>;
+type Answered = Result<Arc<Beat>, StoreError>;
 
 /// A heartbeat that was answered.
 struct Beat {
@@ -225,7 +225,7 @@ impl Session {
                     beats.underway = Some(outcome.clone());
                     let session = self.clone();
                     tokio::spawn(async move {
-                        let beat = session.ask().await.map(Arc::new).map_err(Arc::new);
+                        let beat = session.ask().await.map(Arc::new);
                         if let Ok(beat) = &beat {
                             lock(&session.beats).last = Some(beat.clone());
                         }
@@ -238,7 +238,7 @@ impl Session {
         let told = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
         match told {
             Some(Ok(beat)) => Ok(beat),
-            Some(Err(error)) => Err(faults::again(&error)),
+            Some(Err(error)) => Err(error.clone()),
             None => Err(StoreError::unknown("the heartbeat was cut off")),
         }
     }

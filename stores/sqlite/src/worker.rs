@@ -10,7 +10,7 @@
 use std::sync::{Arc, OnceLock, mpsc};
 
 use rusqlite::Connection;
-use tenure_core::{Clock, Fault, Identity, Moment, SeatName, StoreError};
+use tenure_core::{Clock, Identity, Moment, SeatName, StoreError};
 use tokio::sync::oneshot;
 
 use crate::bells::{Bell, Bells};
@@ -173,7 +173,7 @@ impl Desk {
         for job in jobs {
             job.answer(match &outcome {
                 Ok(()) => Ok(()),
-                Err(error) => Err(again(error)),
+                Err(error) => Err(error.clone()),
             });
         }
     }
@@ -257,18 +257,4 @@ fn clear_away(database: &Database, liveness: &Liveness) -> Result<(), StoreError
             .execute("DELETE FROM sessions WHERE id NOT IN (SELECT session FROM seats WHERE session IS NOT NULL)", [])
     })?;
     Ok(())
-}
-
-/// The same error, for another call of the same transaction.
-fn again(error: &StoreError) -> StoreError {
-    let source = std::error::Error::source(error).map(ToString::to_string);
-    let same = match error.fault() {
-        Fault::Refused => StoreError::refused(error.to_string()),
-        Fault::Unknown => StoreError::unknown(error.to_string()),
-        Fault::Denied => StoreError::denied(error.to_string()),
-    };
-    match source {
-        None => same,
-        Some(source) => same.because(source),
-    }
 }

@@ -125,6 +125,7 @@ fn label(why: Why) -> &'static str {
     match why {
         Why::NotRenewed => "not_renewed",
         Why::SeatLost => "seat_lost",
+        Why::SeatVanished => "seat_vanished",
         Why::SessionOver => "session_over",
         Why::SteppedDown => "stepped_down",
         Why::Unhealthy => "unhealthy",

@@ -50,7 +50,8 @@ impl Machine {
                     }
                 }
                 Some(_) => self.end_at_once(now, Why::SeatLost, out),
-                None => hold.renewing = false,
+                // A candidate that never saw this term may bid at once.
+                None => self.end_at_once(now, Why::SeatVanished, out),
             },
             Stage::Following => {
                 self.ours = seat.filter(|seat| seat.record.is_held_by(self.me.incarnation)).map(|seat| Ours {
@@ -142,7 +143,7 @@ impl Machine {
         self.sight.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
         match &mut self.stage {
             Stage::Leading(hold) if hold.token == token => {
-                *hold = Hold { token, version, deadline, renew_at, kept_at: now, renewing: true };
+                *hold = Hold { token, version, deadline, renew_at, kept_at: now };
                 out.push(Action::Extended { token, until: deadline });
                 if self.rules.push != Push::Proven {
                     self.want_board();
@@ -159,7 +160,7 @@ impl Machine {
             _ => {
                 self.ours = None;
                 if token > self.used && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
-                    self.begin(Hold { token, version, deadline, renew_at, kept_at: now, renewing: true }, out);
+                    self.begin(Hold { token, version, deadline, renew_at, kept_at: now }, out);
                 } else {
                     // Won on a session that is about to end, or no longer wanted, or won a second
                     // time after its term was over: `proceed` knows what to do with it.

@@ -136,8 +136,8 @@ impl Machine {
     /// Whether the seat is to be renewed: also while work wraps up, if the end is voluntary.
     pub(super) fn is_kept(&self) -> bool {
         match &self.stage {
-            Stage::Leading(hold) => hold.renewing,
-            Stage::Ending(hold, end) => hold.renewing && end.why.is_voluntary(),
+            Stage::Leading(_) => true,
+            Stage::Ending(_, end) => end.why.is_voluntary(),
             _ => false,
         }
     }

@@ -60,7 +60,7 @@ impl Machine {
             self.board = Board::Unread;
         }
         // What is certain about the seat can be acted on at once; otherwise we look first.
-        if why.is_voluntary() && hold.renewing && !self.doubt {
+        if why.is_voluntary() && !self.doubt {
             self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
         } else {
             self.doubt |= why == Why::NotRenewed;

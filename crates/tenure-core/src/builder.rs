@@ -11,7 +11,9 @@ use crate::election::Shared;
 use crate::elections::Engine;
 use crate::handlers::Handlers;
 use crate::options::{JudgeOption, OnOverrun, TakeoverOption};
-use crate::{Election, ElectionOptions, Error, Event, Metadata, Observer, Promises, Report, SeatName, Term, span};
+use crate::{
+    Election, ElectionOptions, Error, Event, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term, span,
+};
 
 /// A candidacy being configured. Nothing happens before [`start`](Self::start).
 #[must_use = "nothing happens before `start()`"]
@@ -313,6 +315,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         min_health: options.least_health()?,
         step_down_when_unhealthy: options.step_down_when_unhealthy.unwrap_or(true),
         metadata: Arc::new(options.metadata.clone()),
+        held_by_session: promises.life == LifeKind::Session,
         ..Rules::new(timing)
     })
 }

@@ -106,6 +106,8 @@ struct Driver {
     /// The highest token that this incarnation has led each seat with, also in elections that have
     /// ended here: a name may be used again, a token may not.
     led: BTreeMap<SeatName, Token>,
+    /// Elections that have ended for their users, and still have a seat to give up.
+    leaving: BTreeMap<SeatName, ElectionId>,
     /// The store's, as it was last told.
     identity: Option<Identity>,
     numbers: u64,
@@ -128,6 +130,7 @@ impl Driver {
             roster: Roster::new(process),
             attending: None,
             led: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             identity: None,
             numbers: 0,
             shutting_down: false,
@@ -253,6 +256,10 @@ impl Driver {
     fn on_start(&mut self, start: Start) {
         let Start { shared, mut rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
         let election = shared.id;
+        // From now on the new one sees to what the old one has left in the seat.
+        if let Some(former) = self.leaving.get(&shared.name).copied() {
+            self.remove(former);
+        }
         rules.led = self.led.get(&shared.name).copied().unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules, seed);
@@ -315,6 +322,20 @@ impl Driver {
                 self.perform(election, action, &mut inputs);
             }
         }
+        let Some(entry) = self.entries.get(&election) else { return };
+        // Once all is to end, the session ends with the store, and the seat with that.
+        if entry.machine.is_over() || (self.shutting_down && self.leaving.contains_key(&entry.shared.name)) {
+            self.remove(election);
+        }
+    }
+
+    /// Forgets an election that has ended.
+    fn remove(&mut self, election: ElectionId) {
+        let Some(entry) = self.entries.remove(&election) else { return };
+        self.leaving.remove(&entry.shared.name);
+        for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten() {
+            self.due.remove(&timer);
+        }
     }
 
     fn perform(&mut self, election: ElectionId, action: Action, inputs: &mut VecDeque<Input>) {
@@ -335,15 +356,12 @@ impl Driver {
             }
             Action::Stopped(stopped) => {
                 self.withdraw_election(election);
-                if let Some(entry) = self.entries.remove(&election) {
-                    for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten()
-                    {
-                        self.due.remove(&timer);
-                    }
-                    if let Some(checking) = &entry.checking {
-                        self.end_checks(election, checking);
-                    }
-                    entry.publish_stopped(Ended::from(stopped));
+                let entry = self.entries.get_mut(&election).expect("it is being stepped");
+                entry.publish_stopped(Ended::from(stopped));
+                entry.handlers = None;
+                self.leaving.insert(entry.shared.name.clone(), election);
+                if let Some(checking) = entry.checking.take() {
+                    self.end_checks(election, &checking);
                 }
             }
             told => {

@@ -35,11 +35,23 @@ fn a_win_with_no_more_than_the_drain_left_is_renewed_first() {
 fn one_failed_renewal_does_not_cost_the_term() {
     let mut script = Script::leading(|_| {});
     assert!(renews(&script.sleep_until(106.0)));
-    assert!(script.tell(UNKNOWN).contains(&Action::Read));
-    let asked = script.tell(read(Some(seat(Some(me()), 1, "v1"))));
-    assert!(matches!(asked[..], [Action::Recovered, Action::Renew { .. }]));
-    assert!(matches!(script.tell(done("v2"))[..], [Action::Extended { .. }]));
+    let asked = script.at(106.0).tell(UNKNOWN);
+    assert!(matches!(asked[..], [Action::Failing(Fault::Unknown), Action::Renew { .. }]), "{asked:?}");
+    assert!(matches!(script.tell(done("v2"))[..], [Action::Recovered, Action::Extended { .. }]));
     assert_eq!(script.term(), Some(1));
+}
+
+#[test]
+fn where_renewals_are_matched_by_version_an_unknown_one_is_read_back_first() {
+    let mut script = Script::leading(|_| {});
+    assert!(renews(&script.sleep_until(106.0)));
+    // It has landed, so the next one is lost to it.
+    assert!(script.at(106.0).tell(UNKNOWN).iter().any(|action| matches!(action, Action::Renew { .. })));
+    assert!(script.tell(LOST).contains(&Action::Read));
+    assert!(renews(&script.tell(read(Some(seat(Some(me()), 1, "v2"))))));
+    script.tell(done("v3"));
+    assert!(renews(&script.sleep_until(112.0)));
+    assert!(script.at(112.1).tell(UNKNOWN).contains(&Action::Read));
 }
 
 #[test]

@@ -75,6 +75,9 @@ pub struct Machine {
     /// We stepped down: another goes first.
     held_back: Option<HeldBack>,
     stopping: Option<Stopped>,
+    /// It has stopped for its users, and goes on only to give up a seat that would not lapse.
+    leaving: bool,
+    told_stopped: bool,
 
     /// When to look at the seat next; `None`: not decided yet.
     look_at: Option<Moment>,
@@ -86,6 +89,10 @@ pub struct Machine {
     setbacks: u32,
     faults: u32,
     failing: Option<Fault>,
+    /// The last write failed. Readings that work do not make up for it.
+    writes_fail: bool,
+    /// The store was seen to match renewals by version, not by holder and term.
+    by_version: bool,
 
     watched: Option<Watched>,
     /// The watch has told news and is spent.
@@ -200,12 +207,16 @@ impl Machine {
             bidding: false,
             held_back: None,
             stopping: None,
+            leaving: false,
+            told_stopped: false,
             look_at: None,
             paused_until: Moment::ORIGIN,
             hurried: false,
             setbacks: 0,
             faults: 0,
             failing: None,
+            writes_fail: false,
+            by_version: false,
             watched: None,
             news: false,
             watch_at: Moment::ORIGIN,
@@ -223,11 +234,24 @@ impl Machine {
         if matches!(self.stage, Stage::Stopped) {
             return;
         }
+        let (told_stopped, before) = (self.told_stopped, out.len());
         self.on_time(now, out);
         let looked = self.take_in(now, input, out);
         self.on_time(now, out);
         self.proceed(now, looked, out);
         self.tell(now, out);
+        if told_stopped {
+            // Its users were told that nothing more will come.
+            let asked = out.split_off(before);
+            let is_for_store = |a: &Action| matches!(a, Action::Read | Action::Swap { .. } | Action::WakeAt(_));
+            out.extend(asked.into_iter().filter(is_for_store));
+        }
+    }
+
+    /// Whether there is nothing left for it to do. Not always when it says [`Action::Stopped`]: it may have a seat
+    /// to give up, which it does as soon as the store answers.
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Stopped)
     }
 
     /// How this candidate behaves.

@@ -21,6 +21,9 @@ pub struct Rules {
     pub spread: bool,
     /// Whether it stands by itself, or only when asked for a bid.
     pub stands: bool,
+    /// Whether a seat stays taken for as long as this process keeps its session with the store: one that is left
+    /// behind does not lapse while other elections of the process go on.
+    pub held_by_session: bool,
     /// Whether the seat is given up when it stops; otherwise it is left to lapse.
     pub release_on_stop: bool,
     /// After how many store errors in a row it gives up; `None`: never.
@@ -51,6 +54,7 @@ impl Rules {
             takeover: Takeover::default(),
             push: Push::default(),
             spread: false,
+            held_by_session: false,
             stands: true,
             release_on_stop: true,
             give_up_after: None,

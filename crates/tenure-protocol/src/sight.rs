@@ -98,7 +98,9 @@ impl Sight {
     /// The token for a bid that replaces the seat as last seen: above everything ever seen, tried or
     /// demanded by the store, so that no number is used twice even if the seat was deleted.
     pub(crate) fn next_token(&mut self) -> Option<Token> {
-        let next = self.highest.max(self.floor).next()?;
+        // After the highest there is, an operator must remove the seat: then they begin anew.
+        let anew = || self.seat.is_none().then(|| self.floor.next()).flatten();
+        let next = self.highest.max(self.floor).next().or_else(anew)?;
         self.highest = next;
         self.bid_over = self.seat.as_ref().map(|seat| seat.version.clone());
         Some(next)
@@ -133,10 +135,13 @@ impl Sight {
             self.unchanged_since = received;
             // A write that was under way when we looked last may bear a time from before that: then what we saw
             // of the clock before is still good.
-            self.earlier = match (self.glance, seat.as_ref().map(|seat| seat.life)) {
+            let earlier = match (self.glance, seat.as_ref().map(|seat| seat.life)) {
                 (Some(glance), Some(Life::Clock { renewed, .. })) if glance.store > renewed => self.earlier,
                 (glance, _) => glance,
             };
+            // The clock may have been set since. The shorter the time, the less it can have been.
+            let lease = seat.as_ref().map_or(Duration::ZERO, |seat| seat.record.lease);
+            self.earlier = earlier.filter(|earlier| received.since(earlier.received) <= lease);
         }
         let is_over = seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
         let was_over = before.is_some_and(|before| before.life == Life::Over) && unchanged;
@@ -228,6 +233,11 @@ impl Sight {
     /// lease has passed since the renewal; and if the clock was set back, the store itself still
     /// counts a lease from then on. Without such a reading we count from our first sight of this
     /// version, which is always sound.
+    ///
+    /// The rule fails only if the clock was set back between the earlier reading and the renewal,
+    /// and forward again between the renewal and this reading. The earlier reading is at most a
+    /// lease older than our first sight of this version, and a lease after that sight we need no
+    /// vouching any more: so both steps must fall within two leases, and an attempt at either end.
     fn once_vouched(&self, now: StoreTime, renewed: StoreTime, lease: Duration, timing: &Timing) -> Free {
         let observed = self.unchanged_since + lease;
         if self.sent >= observed {

@@ -6,6 +6,7 @@ use tenure_protocol::{Action, Candidate, Input, Machine, Moment, Rules, Token};
 pub(crate) trait Driven {
     fn step(&mut self, now: Moment, input: Input, out: &mut Vec<Action>);
     fn term(&self, now: Moment) -> Option<Token>;
+    fn is_over(&self) -> bool;
 }
 
 /// Makes a machine.
@@ -21,6 +22,10 @@ macro_rules! drive {
 
             fn term(&self, now: Moment) -> Option<Token> {
                 <$machine>::term(self, now)
+            }
+
+            fn is_over(&self) -> bool {
+                <$machine>::is_over(self)
             }
         }
     };

@@ -22,6 +22,10 @@ pub(crate) struct Node {
     pub(crate) rules: Rules,
     /// `None`: the process does not run.
     pub(crate) machine: Option<Box<dyn Driven>>,
+    /// Its election has ended, and the process lives on, with its session: it may start another one.
+    pub(crate) resting: bool,
+    /// The highest token that this incarnation has led with.
+    pub(crate) led: Token,
     pub(crate) paused: bool,
     /// What came in during a pause.
     pub(crate) inbox: VecDeque<Arrival>,
@@ -122,7 +126,18 @@ impl Node {
         self.current(at).is_some_and(|term| term.ending.is_none())
     }
 
+    /// Whether its election runs.
     pub(crate) fn runs(&self) -> bool {
-        self.machine.is_some()
+        self.machine.is_some() && !self.resting
+    }
+
+    /// Whether its election has ended, with nothing left to do, though its process lives.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.machine.is_none() && self.resting
+    }
+
+    /// Whether its process lives.
+    pub(crate) fn lives(&self) -> bool {
+        self.machine.is_some() || self.resting
     }
 }

@@ -103,6 +103,8 @@ pub(crate) struct Part {
     pub(crate) manual: bool,
     pub(crate) long_grace: bool,
     pub(crate) release_on_stop: bool,
+    /// Its process outlives its election, and starts the next one as the same incarnation.
+    pub(crate) outlives: bool,
     pub(crate) give_up_after: Option<u32>,
     pub(crate) priority: i32,
     pub(crate) preempt: bool,
@@ -124,8 +126,6 @@ pub(crate) struct Plan {
     pub(crate) latency: Duration,
     /// The store's clock runs this much fast or slow.
     pub(crate) store_ppm: i64,
-    /// All steps of the store's clock go this way: two opposite ones are not promised.
-    pub(crate) steps_forward: bool,
     /// The store keeps a renewed seat by its holder and term, not by its version.
     pub(crate) renews_by_holder: bool,
     /// The store numbers its writes itself, and never the same way twice.
@@ -173,6 +173,7 @@ impl Plan {
                 manual: nr == 0 && dice.chance(250) && weather.is_rough(),
                 long_grace: dice.chance(150),
                 release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
+                outlives: dice.chance(300),
                 give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),
                 priority: priorities[dice.below(priorities.len() as u64) as usize],
                 preempt: preempts && dice.chance(700),
@@ -193,7 +194,6 @@ impl Plan {
             drift_ppm,
             latency: Duration::from_micros([1, 500, 5_000, 60_000][dice.below(4) as usize]),
             store_ppm: rate(drift_ppm, extremes, &mut dice),
-            steps_forward: dice.chance(500),
             renews_by_holder: dice.chance(500),
             own_versions: dice.chance(500),
             has_floor: dice.chance(300),
@@ -229,6 +229,7 @@ impl Plan {
         rules.push = self.push;
         rules.spread = !self.kind.has_sessions();
         rules.stands = !part.manual;
+        rules.held_by_session = self.kind.has_sessions();
         rules.release_on_stop = part.release_on_stop;
         rules.give_up_after = part.give_up_after;
         rules.priority = part.priority;

@@ -83,6 +83,8 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// When the store last forgot something.
     lost_at: Option<Time>,
+    /// When the store's clock was last set back and forward.
+    pub(crate) last_step: [Option<Time>; 2],
     /// When somebody led first after everything had fallen quiet.
     pub(crate) led_after_quiet: Option<Time>,
     last_leader: Option<(NodeNr, u32)>,
@@ -120,6 +122,7 @@ impl World {
             roster: Vec::new(),
             lost: None,
             lost_at: None,
+            last_step: [None; 2],
             led_after_quiet: None,
             last_leader: None,
             make,

@@ -47,7 +47,7 @@ impl Entry {
     }
 
     /// Nobody steps this machine any more. Whoever was told that a term began is told that it ended.
-    pub(super) fn abandon(self) {
+    pub(super) fn abandon(mut self) {
         let term = self.shared.state().term.clone();
         if let Some(term) = term {
             let (token, why) = (term.token(), Why::EngineGone);
@@ -56,7 +56,9 @@ impl Entry {
             }
             self.on_ended(token, why);
         }
-        self.publish_stopped(Ended::EngineGone);
+        if self.shared.state().ended.is_none() {
+            self.publish_stopped(Ended::EngineGone);
+        }
     }
 
     fn on_began(&self, token: Token, until: Moment, line: &Line) {
@@ -183,7 +185,7 @@ impl Entry {
         });
     }
 
-    pub(super) fn publish_stopped(mut self, why: Ended) {
+    pub(super) fn publish_stopped(&mut self, why: Ended) {
         let shared = self.shared.clone();
         info!(election = %shared.name, candidate = %shared.candidate, %why, "has ended here");
         for reply in self.bids.drain(..) {

@@ -12,22 +12,28 @@ impl Machine {
         let reading = match answer {
             Ok(reading) => reading,
             Err(fault) => {
-                self.on_fault(now, fault, true, out);
+                self.on_fault(now, fault, out);
+                self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
                 self.look_at = Some(now);
                 return false;
             }
         };
-        self.on_answer(now, out);
-        self.doubt = false;
+        let doubted = std::mem::take(&mut self.doubt);
         self.look_at = None;
         if self.sight.read(sent, now, reading, &self.rules.timing) {
             // Terms may have come and gone unseen: no number that we tried before is good any more.
             self.used = self.used.max(self.sight.highest_token());
         }
-
-        if self.hurried && self.holds() {
-            self.pause(now);
+        // That reads work says nothing about writes, unless another's have.
+        if self.failing != Some(Fault::Denied) && self.leader().is_some_and(|leader| leader.candidate != self.me) {
+            self.writes_fail = false;
+        }
+        if !self.writes_fail {
+            self.on_answer(out);
+        }
+        if self.hurried {
+            self.pause(now, self.wrote_at);
         }
         let seat = self.sight.seat();
         if let (Some(held), Some(seat)) = (&mut self.held_back, seat)
@@ -43,6 +49,8 @@ impl Machine {
         match &mut self.stage {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {
                 Some(seat) if seat.record.is_held_by(self.me.incarnation) && seat.record.token == hold.token => {
+                    // A renewal was lost to an earlier one of ours that had landed.
+                    self.by_version |= doubted && seat.version != hold.version;
                     // A reading never extends the hold: it only tells which version to renew.
                     hold.version = seat.version.clone();
                     if seat.life == Life::Over {
@@ -72,8 +80,9 @@ impl Machine {
         };
         match answer {
             Ok(Swap::Done { version, since, granted }) => {
-                self.on_answer(now, out);
+                self.on_write_answered(out);
                 self.setbacks = 0;
+                self.turn.bid_failed = false;
                 if matches!(kind, Kind::Bid(_) | Kind::Renew(_, true)) {
                     self.turn.rewrite = false;
                 }
@@ -94,20 +103,29 @@ impl Machine {
                 }
             }
             Ok(Swap::Lost) => {
-                self.on_answer(now, out);
+                self.on_write_answered(out);
                 self.on_setback(now);
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);
                 }
             }
+            // Renewing again is safe, and sooner than reading back first: if the seat has another holder, the
+            // next renewal is lost, and we look then. Where renewals are matched by version, the next one is
+            // lost to this one if it landed, so there we look first.
+            Err(Fault::Unknown) if matches!(kind, Kind::Renew(..)) && self.holds() && !self.by_version => {
+                self.on_write_fault(now, Fault::Unknown, out);
+                self.pause(now, sent);
+            }
             Err(Fault::Unknown) => {
                 self.on_setback(now);
-                self.on_fault(now, Fault::Unknown, false, out);
+                self.on_write_fault(now, Fault::Unknown, out);
             }
             Err(fault) => {
-                self.on_fault(now, fault, true, out);
+                self.on_write_fault(now, fault, out);
+                self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
                 if matches!(kind, Kind::Bid(_)) {
+                    self.turn.bid_failed = true;
                     self.look_at = Some(now);
                 }
             }
@@ -120,12 +138,8 @@ impl Machine {
         self.ours = None;
         self.look_at = Some(now);
         self.setbacks += 1;
-        // A holder reads back at once and pauses only then: its budget has room for one pause for
-        // each failed renewal, not two.
+        // The seat may name us: we read back at once, and pause only then.
         self.hurried = self.setbacks > 1;
-        if self.hurried && !self.holds() {
-            self.pause(now);
-        }
     }
 
     /// The seat names us and this term, counted from `since`.
@@ -165,7 +179,7 @@ impl Machine {
                     // Won on a session that is about to end, or no longer wanted, or won a second
                     // time after its term was over: `proceed` knows what to do with it.
                     if token > self.used {
-                        self.pause(now);
+                        self.pause(now, now);
                     }
                     self.ours = Some(Ours { token, version, over: false, let_go: false });
                 }
@@ -173,41 +187,53 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_fault(&mut self, now: Moment, fault: Fault, pause: bool, out: &mut Vec<Action>) {
+    fn on_write_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
+        self.writes_fail = true;
+        self.on_fault(now, fault, out);
+    }
+
+    pub(super) fn on_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
+        self.turn.unsettle(now);
         self.faults = self.faults.saturating_add(1);
         if self.failing != Some(fault) {
             self.failing = Some(fault);
             out.push(Action::Failing(fault));
         }
-        if pause {
-            self.pause(now);
-        }
     }
 
-    pub(super) fn on_answer(&mut self, now: Moment, out: &mut Vec<Action>) {
+    fn on_write_answered(&mut self, out: &mut Vec<Action>) {
+        self.writes_fail = false;
+        self.on_answer(out);
+    }
+
+    fn on_answer(&mut self, out: &mut Vec<Action>) {
         self.faults = 0;
         if self.failing.take().is_some() {
-            self.turn.unsettle(now);
             out.push(Action::Recovered);
         }
     }
 
-    /// Waits before the next call: a holder never longer than its budget allows for, a follower
-    /// longer and longer while the store fails, but not past the moment the seat may be free.
-    pub(super) fn pause(&mut self, now: Moment) {
+    /// Waits before the next call, because of one that was sent at `sent`.
+    ///
+    /// A holder waits a random time from that send, so that a call that timed out has waited long enough: it
+    /// has no time to lose. A follower waits longer and longer while the store fails, but not past the moment
+    /// the seat may be free.
+    pub(super) fn pause(&mut self, now: Moment, sent: Moment) {
         let timing = &self.rules.timing;
         let follows = matches!(self.stage, Stage::Following) && self.ours.is_none() && !self.doubt;
-        let longest = if !follows {
-            timing.retry_every()
-        } else if self.failing == Some(Fault::Denied) {
+        if !follows {
+            self.paused_until = now.max(sent + self.dice.jitter(timing.retry_every()));
+            self.hurried = false;
+            return;
+        }
+        let longest = if self.failing == Some(Fault::Denied) {
             timing.retry_max()
         } else {
             let doublings = self.faults.saturating_sub(1).min(16);
             timing.retry_every().saturating_mul(1 << doublings).min(timing.retry_max())
         };
         let mut until = now + self.dice.jitter(longest);
-        if follows
-            && let Free::At(free) = self.sight.free(&self.rules)
+        if let Free::At(free) = self.sight.free(&self.rules)
             && free > now
         {
             until = until.min(free);

@@ -31,7 +31,10 @@ impl Machine {
             self.stopping = Some(Stopped::GaveUp { errors: self.faults });
         }
         if self.may_stop(now) {
-            return self.stop(out);
+            self.stop(out);
+            if self.is_over() {
+                return;
+            }
         }
         if self.call.is_some() || now < self.paused_until {
             return;
@@ -98,28 +101,38 @@ impl Machine {
         self.stopping.is_none() && self.undrained.is_none() && self.held_back.is_none() && self.is_fit()
     }
 
-    /// Whether nothing of ours is left, or nothing can be done about it any more.
+    /// Whether nothing of ours is left, or its users have waited long enough.
     pub(super) fn may_stop(&self, now: Moment) -> bool {
         match self.stopping {
             None => false,
             Some(_) if self.undrained.is_some() => false,
             Some(Stopped::GaveUp { .. }) => true,
             Some(Stopped::Asked) => {
-                let writing = self.call.as_ref().is_some_and(|call| !matches!(call.kind, Kind::Read));
-                let settled = self.ours.is_none() && !self.doubt && !writing;
-                settled || now >= self.leaves_by() || (!self.rules.release_on_stop && !writing)
+                self.has_left() || now >= self.leaves_by() || (!self.rules.release_on_stop && !self.writes())
             }
         }
+    }
+
+    /// Whether the seat is known not to name us.
+    pub(super) fn has_left(&self) -> bool {
+        self.ours.is_none() && !self.doubt && !self.writes()
+    }
+
+    fn writes(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| !matches!(call.kind, Kind::Read))
     }
 
     /// Whether a seat of ours is to be given up now. A bid that landed in a seat that went backwards is left
     /// alone at first: given up, it would look to others like the end of the leader that was lost.
     pub(super) fn is_to_leave(&self, now: Moment, ours: &Ours) -> bool {
         let unwanted = ours.let_go || !self.wants_to_stand();
-        unwanted && (ours.token <= self.led || now >= self.sight.waited_out_at())
+        // Left to lapse: on a session that lives on, it does so by being given up then.
+        let lapses = self.stopping.is_some() && !self.rules.release_on_stop && now < self.leaves_by();
+        unwanted && !lapses && (ours.token <= self.led || now >= self.sight.waited_out_at())
     }
 
-    /// When a stop gives up trying to leave the seat: what we may have written has lapsed by then.
+    /// When a stop is told to its users though the seat may name us: what we may have written has lapsed by
+    /// then, unless a session holds it.
     pub(super) fn leaves_by(&self) -> Moment {
         self.wrote_at.max(self.leaving_since) + self.rules.timing.lease()
     }
@@ -165,10 +178,15 @@ impl Machine {
     pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
         let Some(token) = self.sight.next_token() else {
             // Somebody has written the highest number there is. Nobody can lead after that.
-            self.on_fault(now, Fault::Denied, true, out);
+            self.on_fault(now, Fault::Denied, out);
+            self.pause(now, now);
             self.look_at = Some(now);
             return self.settle_bid(Bid::Failed(Fault::Denied), out);
         };
+        if token <= self.used {
+            // Numbers have begun anew, as an operator removed the seat that had the highest there is.
+            (self.used, self.led) = (Token::ZERO, Token::ZERO);
+        }
         let record = self.record(token, true);
         self.ours = None;
         self.wrote_at = now;

@@ -7,7 +7,10 @@ use crate::{Action, Bid, Leader, Moment};
 impl Machine {
     pub(super) fn stop(&mut self, out: &mut Vec<Action>) {
         self.settle_bid(Bid::Taken, out);
-        self.stage = Stage::Stopped;
+        if self.has_left() || !self.rules.held_by_session {
+            self.stage = Stage::Stopped;
+        }
+        self.leaving = true;
     }
 
     pub(super) fn settle_bid(&mut self, bid: Bid, out: &mut Vec<Action>) {
@@ -29,9 +32,11 @@ impl Machine {
             self.told_leader = key;
             out.push(Action::Leader(leader));
         }
-        if matches!(self.stage, Stage::Stopped) {
+        if self.leaving && !std::mem::replace(&mut self.told_stopped, true) {
             // Told last: nothing comes after it.
             out.extend(self.stopping.map(Action::Stopped));
+        }
+        if self.is_over() {
             return;
         }
         if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {
@@ -73,7 +78,7 @@ impl Machine {
             || self.look_at.is_some_and(|at| now >= at)
             || self.call.as_ref().is_some_and(|call| matches!(call.kind, Kind::Read | Kind::Bid(_)))
             || self.board != Board::Unread;
-        if looking || !self.sight.has_looked() {
+        if looking || !self.sight.has_looked() || self.leaving {
             return;
         }
         let seat = self.sight.seat();
@@ -110,11 +115,12 @@ impl Machine {
                 let can_act = self.undrained.is_none()
                     && self.ours.as_ref().is_some_and(|ours| {
                         let waited_out = now >= self.sight.waited_out_at();
-                        waited_out || self.is_to_leave(now, ours)
+                        (waited_out && self.wants_to_stand()) || self.is_to_leave(now, ours)
                     });
                 let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
                 wakes[0] = may_call.then(|| at.max(self.paused_until));
-                wakes[1] = self.stopping.filter(|_| self.undrained.is_none()).map(|_| self.leaves_by());
+                let leaves = self.stopping.is_some() && self.undrained.is_none() && self.leaves_by() > now;
+                wakes[1] = leaves.then(|| self.leaves_by());
             }
             Stage::Idle | Stage::Stopped => return None,
         }

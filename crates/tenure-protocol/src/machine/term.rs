@@ -63,7 +63,8 @@ impl Machine {
         if why.is_voluntary() && !self.doubt {
             self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
         } else {
-            self.doubt |= why == Why::NotRenewed;
+            // The seat may still name us.
+            self.doubt |= matches!(why, Why::NotRenewed | Why::SessionOver);
             self.look_at = Some(now);
         }
         out.push(Action::Ended { token: hold.token, why });

@@ -13,6 +13,8 @@ pub(super) struct Turn {
     vacancy: Option<Vacancy>,
     /// Since when nothing speaks against this candidate: it is well and the store answers.
     settled_since: Moment,
+    /// The last bid failed: a seat that was given up for this candidate would stay empty.
+    pub(super) bid_failed: bool,
     /// When something was last asked of the leader.
     asked_at: Option<Moment>,
     /// Whom the seat goes to when this term's is given up.
@@ -44,7 +46,15 @@ enum First {
 
 impl Turn {
     pub(super) fn new() -> Self {
-        Self { vacancy: None, settled_since: Moment::ORIGIN, asked_at: None, heir: None, ranked: false, rewrite: false }
+        Self {
+            vacancy: None,
+            settled_since: Moment::ORIGIN,
+            bid_failed: false,
+            asked_at: None,
+            heir: None,
+            ranked: false,
+            rewrite: false,
+        }
     }
 
     pub(super) fn unsettle(&mut self, now: Moment) {
@@ -117,7 +127,8 @@ impl Machine {
         let Some(seat) = self.sight.seat().filter(|_| self.sight.free(&self.rules) != Free::Now) else { return };
         let Record { token, priority, ranked, .. } = seat.record;
         let settled = now >= self.turn.settled_since + self.rules.timing.settled();
-        let request = if self.rules.preempt && settled && priority < self.rules.priority {
+        let able = settled && !self.turn.bid_failed;
+        let request = if self.rules.preempt && able && priority < self.rules.priority {
             Request::Preempt { token, by: self.me.clone(), priority: self.rules.priority }
         } else if !ranked {
             Request::Rank { token }

@@ -1,16 +1,25 @@
 //! The store's clock is set.
 //!
-//! Guard: within one seed always in the same direction, as two opposite steps within a few readings
-//! are not promised; and never where the store's clock is said not to step (`judge=store`).
+//! Guard: where the store's clock is vouched for, a step is at least two leases and a half later than the
+//! last one in the other direction, as two opposite steps within two leases and two attempts are not
+//! promised; and the clock never steps where it is said not to (`judge=store`).
 
 use crate::clock::nanos;
+use crate::plan::Kind;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
-    let by = i128::from(world.dice.below(nanos(world.plan.longest_lease()) * 2));
-    let by = if world.plan.steps_forward { by } else { -by };
+    let lease = nanos(world.plan.longest_lease());
+    let forward = world.dice.chance(500);
+    let too_soon = world.last_step[usize::from(!forward)].is_some_and(|at| world.now < at + lease * 5 / 2);
+    if too_soon && world.plan.kind == Kind::ClockVouched {
+        return false;
+    }
+    world.last_step[usize::from(forward)] = Some(world.now);
+    let by = i128::from(world.dice.below(lease * 2));
+    let by = if forward { by } else { -by };
     world.store.step_clock(by);
-    if !world.plan.steps_forward {
+    if !forward {
         world.trouble_all();
     }
     world.say(None, || format!("the store's clock is set by {:.1} s", by as f64 / 1e9));

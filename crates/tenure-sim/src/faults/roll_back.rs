@@ -1,6 +1,7 @@
 //! The seat is set back to what it was some writes ago.
 //!
-//! Guard: as for deletion.
+//! Guard: as for deletion; and not to a seat of an election that has ended while its process lives on with its
+//! session: its process does not look at that seat any more.
 
 use crate::world::World;
 
@@ -20,6 +21,11 @@ pub(super) fn roll_back(world: &mut World) -> bool {
         return false;
     }
     let left = shelf.past.len() - depth;
+    let holder = shelf.past[left].holder();
+    if world.nodes.iter().any(|node| node.resting && Some(node.me.incarnation) == holder) {
+        return false;
+    }
+    let shelf = world.store.shelf_mut();
     let lost = shelf.past.split_off(left);
     shelf.seat = lost.into_iter().next();
     shelf.set_back += 1;

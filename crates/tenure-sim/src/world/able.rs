@@ -41,7 +41,7 @@ impl World {
     /// later; it may have missed a loss, which it waits out.
     pub(crate) fn trouble(&mut self, nr: NodeNr) {
         // A clock that was set back cannot be told from a renewal that was lost.
-        let clock = self.plan.faults.has(FaultKind::ClockSteps) && !self.plan.steps_forward;
+        let clock = self.plan.faults.has(FaultKind::ClockSteps);
         let losses = [FaultKind::Deletion, FaultKind::RollBack, FaultKind::StoreRestart];
         if clock || losses.iter().any(|&loss| self.plan.faults.has(loss)) {
             return self.keep_back(nr, nanos(self.plan.longest_lease()) * 23 / 10);

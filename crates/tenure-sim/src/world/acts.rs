@@ -10,6 +10,7 @@ use super::board::Errand;
 use super::{Event, World};
 use crate::clock::{Time, nanos};
 use crate::faults::FaultKind;
+use crate::invariants::What;
 use crate::node::{Arrival, NodeNr, Published, Work};
 use crate::plan::Weather;
 use crate::store::SessionId;
@@ -32,6 +33,7 @@ impl World {
             }
             Action::Began { token, until } => {
                 self.stats().terms += 1;
+                self.nodes[nr].led = *token;
                 self.nodes[nr].term =
                     Some(Published { token: *token, until: *until, ending: None, session: won_on, told_lost: false });
                 self.begin_work(nr, *token);
@@ -61,7 +63,7 @@ impl World {
                 if matches!(why, Stopped::GaveUp { .. }) {
                     self.count(FaultKind::GiveUp);
                 }
-                // The process ends once this step is over.
+                // Once this step is over.
                 self.nodes[nr].asked_to_stop = Some(Time::MAX);
             }
             Action::Leader(None) if self.plan.parts[nr].manual && self.now < self.plan.quiet_at => {
@@ -83,12 +85,26 @@ impl World {
         }
     }
 
-    /// A stopped election leaves its process, which starts another one later.
-    pub(super) fn gone(&mut self, nr: NodeNr) {
+    /// A stopped election ends with its process, or before it. Another one starts later.
+    pub(super) fn stopped(&mut self, nr: NodeNr) {
         self.leave_roster(nr);
-        self.kill(nr);
+        if self.plan.parts[nr].outlives {
+            let node = &mut self.nodes[nr];
+            (node.resting, node.watch, node.seen) = (true, None, None);
+            self.rest(nr);
+        } else {
+            self.kill(nr);
+        }
         let delay = self.dice.below(nanos(self.plan.longest_lease()) * 2);
         self.start_in(nr, delay);
+    }
+
+    /// What its election still has to do is done beside whatever else the process does.
+    pub(super) fn rest(&mut self, nr: NodeNr) {
+        if self.nodes[nr].machine.as_ref().is_some_and(|machine| machine.is_over()) {
+            self.check(&What::Gone(nr));
+            (self.nodes[nr].machine, self.nodes[nr].call) = (None, None);
+        }
     }
 
     fn begin_work(&mut self, nr: NodeNr, token: Token) {

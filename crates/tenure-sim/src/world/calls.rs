@@ -106,13 +106,15 @@ impl World {
     /// another's, a bid from before a loss that lands after it. To a third it looks like a rightful successor,
     /// and *its* end like the end of the only leader.
     ///
-    /// And on one machine, a process that is gone writes nothing any more.
+    /// Nor is a bid that lands after its election has ended, while its process keeps the session: nobody is left
+    /// to notice. And on one machine, a process that is gone writes nothing any more.
     fn is_held_back(&self, call: &Call) -> bool {
         let short = || call.record().is_some_and(|record| record.lease < self.plan.longest_lease());
         let stale = matches!(call.op, Op::Swap(_))
             && self.lost_at.is_some_and(|lost| call.sent < lost)
             && (self.plan.kind.takes_over_at_once() || short());
-        stale || (self.plan.kind == Kind::Lock && self.nodes[call.node].life != call.life)
+        let orphaned = matches!(call.op, Op::Swap(_)) && self.nodes[call.node].has_ended();
+        stale || orphaned || (self.plan.kind == Kind::Lock && self.nodes[call.node].life != call.life)
     }
 
     pub(super) fn take_effect(&mut self, id: u64) {

@@ -21,6 +21,8 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         clock,
         rules: plan.rules(nr),
         machine: None,
+        resting: false,
+        led: Token::ZERO,
         paused: false,
         inbox: VecDeque::new(),
         term: None,
@@ -52,25 +54,45 @@ impl World {
         if self.nodes[nr].runs() {
             return;
         }
+        if self.nodes[nr].resting && self.now >= self.plan.quiet_at && self.another_stands(nr) {
+            // It may go on without an election for as long as it likes, and must not keep others from leading.
+            return;
+        }
         if !self.may_start() {
             return self.start_in(nr, nanos(self.plan.longest_lease()) / 4);
         }
-        let life = self.nodes[nr].life + 1;
         let mut fresh = node(&self.plan, nr, &mut self.dice);
-        // The same id, another incarnation.
-        fresh.me.incarnation =
-            Incarnation::from_bits(u128::from(self.dice.roll()) << 64 | u128::from(self.dice.roll()));
-        fresh.life = life;
+        if self.nodes[nr].machine.is_some() {
+            // The next election sees to what the former one has left in the seat.
+            self.check(&What::Gone(nr));
+        }
+        let former = &self.nodes[nr];
+        if former.resting {
+            // The same process: what was meant for its former election is told apart by the numbers of calls.
+            fresh.me = former.me.clone();
+            (fresh.life, fresh.clock, fresh.session) = (former.life, former.clock, former.session.clone());
+            (fresh.led, fresh.cut_off_until) = (former.led, former.cut_off_until);
+            fresh.rules.led = former.led;
+        } else {
+            // The same id, another incarnation.
+            let bits = u128::from(self.dice.roll()) << 64 | u128::from(self.dice.roll());
+            (fresh.me.incarnation, fresh.life) = (Incarnation::from_bits(bits), former.life + 1);
+        }
+        let (life, has_session) = (fresh.life, former.resting);
         fresh.machine = Some((self.make)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
         self.nodes[nr] = fresh;
         self.say(Some(nr), || format!("starts (life {life})"));
         self.trouble(nr);
         self.announce(nr, true);
-        if self.plan.kind.has_sessions() {
+        if self.plan.kind.has_sessions() && !has_session {
             self.send_beat(nr, life);
         }
         self.cut_ears(nr, 0);
         self.tell(nr, Input::Start);
+    }
+
+    fn another_stands(&self, nr: NodeNr) -> bool {
+        self.nodes.iter().enumerate().any(|(other, node)| other != nr && node.runs() && node.rules.stands)
     }
 
     /// The process is gone, with its work, without a word.
@@ -79,6 +101,7 @@ impl World {
         self.fade_from_roster(nr);
         let node = &mut self.nodes[nr];
         node.machine = None;
+        node.resting = false;
         node.term = None;
         node.work.clear();
         node.call = None;
@@ -131,7 +154,7 @@ impl World {
 
     pub(super) fn arrive(&mut self, nr: NodeNr, life: u32, arrival: Arrival) {
         let node = &mut self.nodes[nr];
-        if node.life != life || !node.runs() {
+        if node.life != life || !node.lives() {
             return;
         }
         if node.paused {
@@ -231,8 +254,10 @@ impl World {
             self.check(&What::Acted(nr, &action));
         }
         self.check(&What::Stepped(nr));
-        if self.nodes[nr].asked_to_stop == Some(Time::MAX) {
-            self.gone(nr);
+        if self.nodes[nr].resting {
+            self.rest(nr);
+        } else if self.nodes[nr].asked_to_stop == Some(Time::MAX) {
+            self.stopped(nr);
         }
     }
 }

@@ -28,7 +28,7 @@ impl World {
 
     pub(super) fn send_beat(&mut self, nr: NodeNr, life: u32) {
         let node = &self.nodes[nr];
-        if node.life != life || !node.runs() {
+        if node.life != life || !node.lives() {
             return;
         }
         let lease = nanos(self.plan.parts[nr].lease);

@@ -155,6 +155,17 @@ fn another_candidate_that_leads_shows_that_writes_work() {
 }
 
 #[test]
+fn a_candidate_that_was_denied_everything_recovers_when_it_can_read_again() {
+    let mut script = Script::new();
+    script.tell(read(None));
+    assert_eq!(script.tell(Input::Written(Err(Fault::Denied))), [Action::Failing(Fault::Denied)]);
+    assert_eq!(script.sleep_until(120.0), [Action::Read]);
+    assert_eq!(script.tell(Input::Read(Err(Fault::Denied))), []);
+    assert_eq!(script.sleep_until(140.0), [Action::Read]);
+    assert_eq!(script.tell(read(Some(seat(Some(other()), 50, "w1")))), [Action::Recovered]);
+}
+
+#[test]
 fn a_candidate_whose_bid_failed_does_not_ask_a_leader_to_make_room() {
     let mut script = Script::with(|rules| (rules.priority, rules.preempt) = (1, true));
     assert_eq!(script.tell(read(None)), [Action::ReadRoster]);

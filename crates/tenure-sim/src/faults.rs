@@ -13,6 +13,7 @@ pub(crate) mod partition;
 pub(crate) mod pauses;
 pub(crate) mod roll_back;
 pub(crate) mod sessions_ended;
+pub(crate) mod severed;
 pub(crate) mod step_downs;
 pub(crate) mod stops;
 pub(crate) mod store_restart;
@@ -68,11 +69,15 @@ pub enum FaultKind {
     Flapping,
     /// A node does not hear of writes for a while, and then of some again.
     WatchesCut,
+    /// Readings take nearly as long as they may on their way to the store.
+    SlowLooks,
+    /// A leader is cut off right after a write of its own was answered.
+    Severed,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Loss,
         Self::Delay,
         Self::LateEffects,
@@ -93,6 +98,8 @@ impl FaultKind {
         Self::Illness,
         Self::Flapping,
         Self::WatchesCut,
+        Self::SlowLooks,
+        Self::Severed,
     ];
 
     /// In words.
@@ -118,6 +125,8 @@ impl FaultKind {
             Self::Illness => "candidates unwell for a while",
             Self::Flapping => "candidates well every other moment",
             Self::WatchesCut => "watches cut",
+            Self::SlowLooks => "readings slow on their way",
+            Self::Severed => "leaders cut off right after a renewal",
         }
     }
 
@@ -139,15 +148,28 @@ impl FaultKind {
             Self::Illness => illness::strike(world),
             Self::Flapping => flapping::strike(world),
             Self::WatchesCut => watches_cut::strike(world),
-            Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => false,
+            Self::Loss
+            | Self::Delay
+            | Self::LateEffects
+            | Self::Refusals
+            | Self::GiveUp
+            | Self::SlowLooks
+            | Self::Severed => false,
         }
     }
 
     /// How many leases lie between two strikes, on average; `None` for what shapes calls.
     pub(crate) fn leases_between(self) -> Option<u64> {
         match self {
-            Self::Loss | Self::Delay | Self::LateEffects | Self::Refusals | Self::GiveUp => None,
+            Self::Loss
+            | Self::Delay
+            | Self::LateEffects
+            | Self::Refusals
+            | Self::GiveUp
+            | Self::SlowLooks
+            | Self::Severed => None,
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
+            Self::ClockSteps => Some(4),
             Self::Whims | Self::WatchesCut => Some(1),
             Self::Flapping => Some(4),
             _ => Some(2),
@@ -156,7 +178,7 @@ impl FaultKind {
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 19] = [
+const THEMES: [&[FaultKind]; 22] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -176,6 +198,9 @@ const THEMES: [&[FaultKind]; 19] = [
     &[FaultKind::Flapping, FaultKind::Pauses],
     &[FaultKind::WatchesCut, FaultKind::Delay, FaultKind::RollBack],
     &[FaultKind::WatchesCut, FaultKind::Pauses, FaultKind::Kills],
+    &[FaultKind::SlowLooks, FaultKind::Severed],
+    &[FaultKind::Severed, FaultKind::GiveUp],
+    &[FaultKind::Severed, FaultKind::Stops],
 ];
 
 /// What may happen in good order.
@@ -211,6 +236,13 @@ impl Faults {
                 }
                 faults.add(FaultKind::Whims);
                 faults.add(FaultKind::ALL[dice.below(FaultKind::ALL.len() as u64) as usize]);
+            }
+            Weather::Ambush => {
+                for fault in [FaultKind::SlowLooks, FaultKind::Severed, FaultKind::ClockSteps, FaultKind::SessionsEnded]
+                {
+                    faults.add(fault);
+                }
+                faults.add([FaultKind::Deletion, FaultKind::StoreRestart, FaultKind::Severed][dice.below(3) as usize]);
             }
             Weather::Rough => {
                 for fault in FaultKind::ALL {

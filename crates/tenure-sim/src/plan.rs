@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Score, Takeover};
+use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Score, Takeover, Timing};
 
 use crate::clock::{Time, nanos};
 use crate::faults::{FaultKind, Faults};
@@ -78,6 +78,8 @@ pub(crate) enum Weather {
     Rough,
     /// Two or three kinds of faults, much of each.
     Focused,
+    /// Leaders are cut off right after a write, while others look, and something happens to the seat just then.
+    Ambush,
 }
 
 impl Weather {
@@ -88,7 +90,7 @@ impl Weather {
 
     /// Whether more goes wrong than the timing has room for.
     pub(crate) fn is_rough(self) -> bool {
-        matches!(self, Self::Rough | Self::Focused)
+        matches!(self, Self::Rough | Self::Focused | Self::Ambush)
     }
 }
 
@@ -154,16 +156,17 @@ impl Plan {
             0 | 1 => Weather::Calm,
             2 => Weather::Gentle,
             3..=5 => Weather::Orderly,
-            6..=10 => Weather::Focused,
+            6..=8 => Weather::Focused,
+            9..=11 => Weather::Ambush,
             _ => Weather::Rough,
         };
-        let drift_ppm = [10_000, 10_000, 30_000][dice.below(3) as usize];
-        let longest = Duration::from_secs(15);
-        let mixed = dice.chance(300) && weather != Weather::Gentle;
+        let drift_ppm = [10_000, 10_000, 30_000, dice.below(30_001) as u32][dice.below(4) as usize];
+        let longest = longest(&mut dice);
+        let mixed = dice.chance(300) && !matches!(weather, Weather::Gentle | Weather::Ambush);
         let has_identity = dice.chance(500);
         let faults = Faults::of(weather, kind, has_identity, &mut dice);
         let nodes = 3 + dice.below(3) as usize;
-        let extremes = dice.chance(500);
+        let extremes = dice.chance(500) || weather == Weather::Ambush;
         let priorities = PRIORITIES[dice.below(PRIORITIES.len() as u64) as usize];
         let preempts = dice.chance(500);
         let parts = (0..nodes)
@@ -192,7 +195,8 @@ impl Plan {
             parts,
             push: [Push::None, Push::Hint, Push::Proven][dice.below(3) as usize],
             drift_ppm,
-            latency: Duration::from_micros([1, 500, 5_000, 60_000][dice.below(4) as usize]),
+            // In millionths of a lease: from next to nothing to 4 ms of a second.
+            latency: longest.mul_f64([0.07, 33.0, 333.0, 4000.0][dice.below(4) as usize] / 1e6),
             store_ppm: rate(drift_ppm, extremes, &mut dice),
             renews_by_holder: dice.chance(500),
             own_versions: dice.chance(500),
@@ -238,6 +242,17 @@ impl Plan {
         rules.step_down_when_unhealthy = part.step_down_when_unhealthy;
         rules
     }
+}
+
+/// The usual, more often than not; or any that is allowed, from the shortest to the longest.
+fn longest(dice: &mut Dice) -> Duration {
+    if dice.chance(700) {
+        return Duration::from_secs(15);
+    }
+    // Three times the shortest, as some candidates have a third of it.
+    let (shortest, most) = (Timing::SHORTEST_LEASE.as_secs_f64() * 3.0, Timing::LONGEST_LEASE.as_secs_f64());
+    let share = dice.below(1001) as f64 / 1000.0;
+    Duration::from_secs_f64((shortest * (most / shortest).powf(share)).clamp(shortest, most))
 }
 
 /// The usual, more often than not; or none, half, or nothing less than all.

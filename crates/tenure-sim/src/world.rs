@@ -26,7 +26,7 @@ use tenure_protocol::{Dice, Input, Score, Token};
 
 use crate::clock::{Time, nanos};
 use crate::driven::Make;
-use crate::faults::FaultKind;
+use crate::faults::{self, FaultKind};
 use crate::invariants::{self, Invariant, What};
 use crate::node::{Arrival, Node, NodeNr};
 use crate::outcome::{Outcome, Stats, Violation};
@@ -66,6 +66,8 @@ pub(crate) enum Event {
     /// The term of a node may end by the clock, and cut its work.
     Cut(NodeNr, u32, Token),
     Strike(FaultKind),
+    /// The store's clock is set forward.
+    ClockForward,
     /// Nothing goes wrong any more.
     Quiet,
 }
@@ -210,6 +212,11 @@ impl World {
                 }
             }
             Event::Cut(node, life, token) => self.cut_work(node, life, token),
+            Event::ClockForward => {
+                if self.now < self.plan.quiet_at && faults::clock_steps::step(self, true) {
+                    self.count(FaultKind::ClockSteps);
+                }
+            }
             Event::Strike(fault) => {
                 if self.now < self.plan.quiet_at {
                     if fault.strike(self) {

@@ -13,6 +13,8 @@ impl Machine {
             Ok(reading) => reading,
             Err(fault) => {
                 self.on_fault(now, fault, out);
+                // Reads fail, too: once they work, something has changed, and writes may work as well.
+                self.writes_fail = false;
                 self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
                 self.look_at = Some(now);

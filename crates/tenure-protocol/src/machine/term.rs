@@ -63,8 +63,8 @@ impl Machine {
         if why.is_voluntary() && !self.doubt {
             self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
         } else {
-            // The seat may still name us.
-            self.doubt |= matches!(why, Why::NotRenewed | Why::SessionOver);
+            // The seat may still name us, or name us again.
+            self.doubt = true;
             self.look_at = Some(now);
         }
         out.push(Action::Ended { token: hold.token, why });

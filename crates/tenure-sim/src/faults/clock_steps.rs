@@ -9,8 +9,16 @@ use crate::plan::Kind;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
+    // The most dangerous moment to set it forward is when a leader cannot renew, the best one to set it back is
+    // before that.
+    let cut_off = world.nodes.iter().any(|node| world.now < node.cut_off_until);
+    let forward = world.dice.chance(if cut_off { 700 } else { 300 });
+    step(world, forward)
+}
+
+/// Sets it, if that is promised to do no harm.
+pub(crate) fn step(world: &mut World, forward: bool) -> bool {
     let lease = nanos(world.plan.longest_lease());
-    let forward = world.dice.chance(500);
     let too_soon = world.last_step[usize::from(!forward)].is_some_and(|at| world.now < at + lease * 5 / 2);
     if too_soon && world.plan.kind == Kind::ClockVouched {
         return false;

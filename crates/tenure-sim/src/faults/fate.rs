@@ -44,6 +44,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let plan = &world.plan;
     let (faults, lease, latency) = (plan.faults, nanos(plan.parts[node].lease), plan.latency);
     let gentle = plan.weather == Weather::Gentle;
+    let attempt = nanos(world.nodes[node].rules.timing.attempt());
     let storm = world.now < plan.quiet_at;
     let until_quiet = plan.quiet_at.saturating_sub(world.now);
     let cut_off = world.now < world.nodes[node].cut_off_until;
@@ -79,6 +80,10 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
         // Bids are few, and those that turn up much later are the most dangerous of all.
         fate.request_lost = true;
         struck.push(FaultKind::Loss);
+    }
+    if faults.has(FaultKind::SlowLooks) && sort == Sort::Read && dice.chance(500) {
+        fate.there = attempt / 2 + dice.below(attempt * 9 / 20);
+        struck.push(FaultKind::SlowLooks);
     }
     if faults.has(FaultKind::Delay) && dice.chance(200 * more) {
         fate.there += dice.below(lease / 12);

@@ -1,5 +1,6 @@
 //! The store ends a session before its time: an operator, a lost quorum, a server's restart.
 
+use crate::node::NodeNr;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
@@ -7,6 +8,11 @@ pub(crate) fn strike(world: &mut World) -> bool {
     let holder = world.store.shelf().names().and_then(|(holder, _)| holder).filter(|_| world.dice.chance(500));
     let named = world.nodes.iter().position(|node| node.runs() && Some(node.me.incarnation) == holder);
     let Some(node) = named.or_else(|| world.pick_node()) else { return false };
+    end(world, node)
+}
+
+/// Ends the session of this node.
+pub(super) fn end(world: &mut World, node: NodeNr) -> bool {
     let Some(session) = world.nodes[node].session.as_ref().map(|own| own.id) else { return false };
     let now = world.now;
     if !world.store.end_session(now, session) {

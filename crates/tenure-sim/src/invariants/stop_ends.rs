@@ -4,6 +4,8 @@
 //! attempts; counted from the request, or from the end of a pause, or from the return of work that
 //! could not be cut, whichever was last.
 //!
+//! However it stops, all its work has returned before.
+//!
 //! Where no message is lost or late, the seat does not name it any more.
 
 use tenure_protocol::{Action, Moment, Stopped};
@@ -32,6 +34,9 @@ impl Invariant for StopEnds {
         match *what {
             What::Acted(nr, Action::Stopped(why)) => {
                 let node = &world.nodes[nr];
+                if node.works(None) {
+                    return Err(format!("{} has stopped though its work runs", node.me));
+                }
                 let names = world.store.shelf().names().and_then(|(holder, _)| holder);
                 let certain = matches!(world.plan.weather, Weather::Calm | Weather::Orderly);
                 if certain && *why == Stopped::Asked && names == Some(node.me.incarnation) {

@@ -83,6 +83,11 @@ impl World {
         self.at(times_out, Event::Arrive(nr, life, Arrival::TimeOut { call: id }));
     }
 
+    /// Whether a reading is on its way.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.nodes.iter().filter_map(|node| self.calls.get(&node.call?)).any(Call::is_read)
+    }
+
     /// A bid that was lost on its way may turn up at any time. It matters only if the seat is again what
     /// the bid was to replace, so that is when it does.
     pub(super) fn let_strays_land(&mut self) {

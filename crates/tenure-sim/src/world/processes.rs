@@ -6,6 +6,7 @@ use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, Readin
 
 use super::{Call, Ears, Event, World};
 use crate::clock::{LocalClock, Time, nanos};
+use crate::faults;
 use crate::health::Health;
 use crate::invariants::What;
 use crate::node::{Arrival, Node, NodeNr};
@@ -208,6 +209,7 @@ impl World {
                 self.nodes[nr].sees(reading);
             }
             Input::Written(Ok(Swap::Done { version, since, granted })) => {
+                faults::severed::after_write(self, nr);
                 let Some(call) = self.calls.get(&call) else { return };
                 self.nodes[nr].failed = (0, 0);
                 self.nodes[nr].seen_version = Some(version.clone());

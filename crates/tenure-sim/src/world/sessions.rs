@@ -116,7 +116,8 @@ impl World {
     pub(super) fn tell_session_over(&mut self, nr: NodeNr) {
         let life = self.nodes[nr].life;
         let lease = nanos(self.plan.longest_lease());
-        if self.now < self.plan.quiet_at && self.dice.chance(300) {
+        let cut_off = self.now < self.nodes[nr].cut_off_until;
+        if self.now < self.plan.quiet_at && (cut_off || self.dice.chance(300)) {
             return;
         }
         let delay = if self.dice.chance(700) { lease / 100 } else { lease };

@@ -1,0 +1,37 @@
+//! A leader is cut off right after a write of its own was answered: it counts on its seat for as long as it can,
+//! and hears of nothing. Just then its session is ended, the seat is lost, or the store's clock is set forward.
+
+use crate::clock::nanos;
+use crate::faults::FaultKind;
+use crate::node::NodeNr;
+use crate::world::{Event, World};
+
+/// A write of this node was answered.
+pub(crate) fn after_write(world: &mut World, node: NodeNr) {
+    let stormy = world.plan.faults.has(FaultKind::Severed) && world.now < world.plan.quiet_at;
+    // The best moment is when another looks at the seat, and does not see this write.
+    let chance = if world.is_looked_at() { 300 } else { 40 };
+    if !stormy || !world.dice.chance(chance) {
+        return;
+    }
+    let lease = nanos(world.plan.longest_lease());
+    let lasts = lease * 11 / 10 + world.dice.below(lease * 2);
+    world.nodes[node].cut_off_until = world.now + lasts;
+    world.count(FaultKind::Severed);
+    world.say(Some(node), || format!("is cut off from the store for {:.1} s, right after a write", lasts as f64 / 1e9));
+    let happens = |fault| world.plan.faults.has(fault);
+    let (ends, deletes) = (happens(FaultKind::SessionsEnded), happens(FaultKind::Deletion));
+    let (restarts, steps) = (happens(FaultKind::StoreRestart), happens(FaultKind::ClockSteps));
+    if ends && world.dice.chance(400) {
+        super::sessions_ended::end(world, node);
+    } else if deletes && world.dice.chance(700) {
+        super::deletion::strike(world);
+    } else if restarts && world.dice.chance(400) {
+        super::store_restart::strike(world);
+    }
+    if steps && world.dice.chance(800) {
+        // At once, or just before it is back.
+        let wait = if world.dice.chance(500) { 0 } else { lasts - world.dice.below(lease / 4) };
+        world.after(wait, Event::ClockForward);
+    }
+}

@@ -58,6 +58,8 @@ struct Entry {
     handlers: Option<Box<HandlerLine>>,
     on_overrun: OnOverrun,
     call: Option<Underway>,
+    /// The outcome of the last write is unknown, and the seat was not read since.
+    unsettled: bool,
     watch: Option<Underway>,
     /// What is not always there is kept apart: there may be very many elections.
     board: Option<Box<Underway>>,
@@ -275,6 +277,7 @@ impl Driver {
             handlers: handlers.map(Box::new),
             on_overrun,
             call: None,
+            unsettled: false,
             watch: None,
             board: None,
             roster: None,

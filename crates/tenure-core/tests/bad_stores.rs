@@ -107,10 +107,14 @@ impl Board for Nasty {
 
 fn nasty() -> (ManualClock, Elections, Arc<AtomicBool>) {
     let clock = ManualClock::new();
-    let panics = Arc::new(AtomicBool::new(false));
-    let store = Memory::of_kind(LifeKind::Clock, clock.clone()).store();
-    let elections = Elections::with_clock(Nasty { store, panics: panics.clone() }, clock.clone());
+    let (elections, panics) = nasty_over(&Memory::of_kind(LifeKind::Clock, clock.clone()), &clock);
     (clock, elections, panics)
+}
+
+fn nasty_over(memory: &Memory, clock: &ManualClock) -> (Elections, Arc<AtomicBool>) {
+    let panics = Arc::new(AtomicBool::new(false));
+    let nasty = Nasty { store: memory.store(), panics: panics.clone() };
+    (Elections::with_clock(nasty, clock.clone()), panics)
 }
 
 #[test]
@@ -144,6 +148,29 @@ fn calls_that_hang_cost_no_other_election_its_term_nor_its_turn() {
     let late = start("late", 0);
     clock.advance(LEASE);
     assert!(late.is_leader() && slow.iter().all(|election| election.leader().is_none()));
+}
+
+/// The read-back after a lost renewal answer must not queue behind the reads of elections that hold nothing.
+#[test]
+fn reads_that_hang_cost_no_leader_its_term_when_a_renewal_answer_is_lost() {
+    let clock = ManualClock::new();
+    let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    let (elections, _) = nasty_over(&memory, &clock);
+    let leader = elections.election("fine").start().unwrap();
+    clock.settle();
+    let token = leader.term().unwrap().token();
+    let slow: Vec<Election> =
+        (0..10_000).map(|number| elections.election(format!("slow-{number}")).start().unwrap()).collect();
+    clock.settle();
+    // No call of a slow election reaches the memory, so the leader's next renewal loses its answer.
+    let renewed = memory.calls().renewals;
+    memory.lose_next_answer();
+    for _ in 0..12 {
+        clock.advance(LEASE / 6);
+        assert_eq!(leader.term().map(|term| term.token()), Some(token));
+    }
+    assert!(memory.calls().renewals >= renewed + 3, "the lost answer was followed by further renewals");
+    assert!(slow.iter().all(|election| election.leader().is_none()));
 }
 
 #[test]

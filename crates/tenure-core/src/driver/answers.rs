@@ -37,11 +37,13 @@ impl Driver {
         let input = match answer {
             Answer::Read(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
+                entry.unsettled &= answer.is_err();
                 self.end_call(election);
                 Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
             }
             Answer::Written(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
+                entry.unsettled = answer == Err(Fault::Unknown);
                 self.end_call(election);
                 Input::Written(answer)
             }
@@ -88,6 +90,7 @@ impl Driver {
         entry.complain(StoreError::unknown(format!(
             "no answer within {attempt:?}: see that it is up, and can be reached"
         )));
+        entry.unsettled |= !call.reads;
         let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
         self.step(election, input);
     }

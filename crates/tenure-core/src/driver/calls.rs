@@ -10,7 +10,7 @@ use futures_util::future::{AbortHandle, Abortable, Either, select};
 use tenure_protocol::{Candidate, Change, Moment, Reading, Record, Request, Seat, Standing, Swap, Token, Version};
 use tokio::sync::oneshot;
 
-use super::lanes::{Lane, Waiting};
+use super::lanes::{Lane, Rank, Waiting};
 use super::{Driver, Due, ElectionId, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
@@ -56,10 +56,18 @@ impl Drop for Underway {
 impl Driver {
     pub(super) fn read(&mut self, election: ElectionId) {
         let (store, seat) = (self.store.clone(), self.seat(election));
+        let entry = &self.entries[&election];
+        let rank = if entry.shared.state().term.is_some() {
+            Rank::Keeps
+        } else if entry.unsettled {
+            Rank::Settles
+        } else {
+            Rank::Follows
+        };
         self.call_store(
             election,
             true,
-            false,
+            rank,
             async move { Answer::Read(caught(async { store.read(&seat).await }).await) },
         );
     }
@@ -71,8 +79,10 @@ impl Driver {
             entry.since_ms = wall_ms();
             record.since_ms = entry.since_ms;
         }
-        // Who gives up a seat lets others have it.
-        self.call_store(election, false, record.holder.is_none(), async move {
+        // A holder may rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
+        let keeps = record.holder.is_none() || entry.shared.state().term.is_some();
+        let rank = if keeps { Rank::Keeps } else { Rank::Follows };
+        self.call_store(election, false, rank, async move {
             Answer::Written(caught(async { store.swap(&seat, expected.as_ref(), &record).await }).await)
         });
     }
@@ -80,7 +90,7 @@ impl Driver {
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
         record.since_ms = self.entries[&election].since_ms;
-        self.call_store(election, false, true, async move {
+        self.call_store(election, false, Rank::Keeps, async move {
             Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
         });
     }
@@ -143,14 +153,14 @@ impl Driver {
         &mut self,
         election: ElectionId,
         reads: bool,
-        goes_first: bool,
+        rank: Rank,
         answer: impl Future<Output = Answer> + Send + 'static,
     ) {
         let number = self.next_number();
         let call = Underway { number, reads, time_out: None, running: None };
         self.entries.get_mut(&election).expect("it is being stepped").call = Some(call);
         let answer = Box::pin(answer.map(move |answer| (election, number, answer)));
-        self.lanes.wait(goes_first, Waiting { election, number, answer });
+        self.lanes.wait(rank, Waiting { election, number, answer });
     }
 
     /// Makes the calls whose turn it is. Their time runs from now on.

@@ -2,10 +2,15 @@
 //!
 //! A thousand elections that start together, or whose leader is gone, would otherwise make a thousand
 //! calls at once, each under its time-out: most would be given up before their turn had come, made
-//! again, and given up again. So the others wait here, with their time-outs not yet running. Calls that
-//! keep a term go first. The machine counts from when it asked for a call, so a wait never lengthens a
-//! term; and whoever stops waiting for a call (a term that ends, an election that is over) has it
-//! dropped here as well.
+//! again, and given up again. So the others wait here, with their time-outs not yet running. The machine
+//! counts from when it asked for a call, so a wait never lengthens a term; and a call that its election no
+//! longer waits for (a term that ends, an election that is over) is dropped here as well.
+//!
+//! Calls that keep a term go first, a holder's reads among them: after a lost answer to a renewal the
+//! holder reads the seat before it renews again, so a read that waits costs the term as surely as a renewal
+//! that waits. Reads that settle a doubt about a write go next: the seat may be ours, or given up, and other
+//! candidates wait for it. They have a lane apart from the holders, so that a thousand bids without an answer
+//! cost no leader its term.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,18 +20,29 @@ use super::ElectionId;
 use super::calls::Answer;
 use crate::store::BoxFuture;
 
-/// How many calls may be under way: enough to keep a store busy that is far away, few enough for a store
-/// nearby to answer within the shortest time-out. Calls that keep a term have as many places again, so that
-/// others which hang cannot hold them up.
+/// How many calls each lane may have under way beside those of the lanes below it: enough to keep a store busy
+/// that is far away, few enough for a store nearby to answer within the shortest time-out. Calls of a lower lane
+/// that hang never take these places.
 const MOST: usize = 512;
+
+/// How soon a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// A holder's renewals and reads, and the release of a seat.
+    Keeps,
+    /// A read after a write whose outcome is unknown.
+    Settles,
+    /// Looks and bids of candidates that hold nothing.
+    Follows,
+}
 
 /// Calls that wait for others to be answered.
 #[derive(Default)]
 pub(super) struct Lanes {
     underway: Arc<AtomicUsize>,
-    /// Renewals, and whatever else a holder writes.
-    first: VecDeque<Waiting>,
-    then: VecDeque<Waiting>,
+    keeps: VecDeque<Waiting>,
+    settles: VecDeque<Waiting>,
+    follows: VecDeque<Waiting>,
 }
 
 /// A call that has not been made yet.
@@ -41,16 +57,21 @@ pub(super) struct Waiting {
 pub(super) struct Lane(Arc<AtomicUsize>);
 
 impl Lanes {
-    pub(super) fn wait(&mut self, goes_first: bool, call: Waiting) {
-        if goes_first { self.first.push_back(call) } else { self.then.push_back(call) }
+    pub(super) fn wait(&mut self, rank: Rank, call: Waiting) {
+        let lane = match rank {
+            Rank::Keeps => &mut self.keeps,
+            Rank::Settles => &mut self.settles,
+            Rank::Follows => &mut self.follows,
+        };
+        lane.push_back(call);
     }
 
     /// The next call to make, if there is a place for it.
     pub(super) fn next(&mut self) -> Option<(Waiting, Lane)> {
         // Only the engine's thread counts.
         let underway = self.underway.load(Ordering::Relaxed);
-        let first = if underway < 2 * MOST { self.first.pop_front() } else { None };
-        let call = first.or_else(|| if underway < MOST { self.then.pop_front() } else { None })?;
+        let lanes = [(&mut self.keeps, 3 * MOST), (&mut self.settles, 2 * MOST), (&mut self.follows, MOST)];
+        let call = lanes.into_iter().filter(|(_, most)| underway < *most).find_map(|(lane, _)| lane.pop_front())?;
         self.underway.fetch_add(1, Ordering::Relaxed);
         Some((call, Lane(self.underway.clone())))
     }
@@ -67,22 +88,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_under_way_and_renewals_come_first() {
+    fn each_lane_has_places_that_lower_lanes_cannot_take_and_renewals_come_first() {
         let mut lanes = Lanes::default();
         let call = |number| Waiting { election: ElectionId(0), number, answer: Box::pin(std::future::pending()) };
-        (0..MOST as u64 + 1).for_each(|number| lanes.wait(false, call(number)));
-        lanes.wait(true, call(9999));
+        let flood = |lanes: &mut Lanes, rank| (0..2 * MOST as u64).for_each(|number| lanes.wait(rank, call(number)));
+        flood(&mut lanes, Rank::Follows);
+        lanes.wait(Rank::Settles, call(7777));
+        lanes.wait(Rank::Keeps, call(9999));
         let mut taken: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
         assert_eq!(taken.len(), MOST);
-        assert_eq!((taken[0].0.number, taken[1].0.number), (9999, 0));
-        // However many others are under way, a renewal finds a place.
-        lanes.wait(true, call(8888));
-        taken.extend(lanes.next());
-        assert_eq!(taken.last().map(|(call, _)| call.number), Some(8888));
+        assert_eq!([0, 1, 2].map(|at| taken[at].0.number), [9999, 7777, 0]);
+        // However many lower calls are under way, a higher one finds a place.
+        for (rank, most) in [(Rank::Settles, 2 * MOST), (Rank::Keeps, 3 * MOST)] {
+            flood(&mut lanes, rank);
+            taken.extend(std::iter::from_fn(|| lanes.next()));
+            assert_eq!(taken.len(), most);
+        }
+        // Freed places go to the highest calls that may have them: the other 512 keep a term, one more settles.
         taken.truncate(MOST - 1);
-        assert_eq!(lanes.next().map(|(call, _lane)| call.number), Some(MOST as u64 - 1));
-        (0..3 * MOST as u64).for_each(|number| lanes.wait(true, call(number)));
-        taken.extend(std::iter::from_fn(|| lanes.next()));
-        assert_eq!(taken.len(), 2 * MOST);
+        let next: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
+        assert_eq!((next.len(), next[0].0.number), (MOST + 1, MOST as u64));
     }
 }

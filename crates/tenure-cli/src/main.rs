@@ -10,12 +10,16 @@ mod screen;
 mod setup;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::Cli;
 use crate::failure::Failure;
+
+/// How long the last lines of the log may take.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // Guard and shim come first: they are small, and nothing else of this program runs in them.
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
         Err(error) => Err(Failure::usage(&error.to_string())),
     };
+    tenure::log::flush(LAST_LINES);
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -5,8 +5,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tenure_protocol::Moment;
+use tracing::{Level, error};
 
-use crate::os;
+use crate::{log, os};
 
 /// The clock that terms are counted by: the machine's own, which goes on counting while the
 /// machine is suspended, or one that a test moves by hand. Cheap to clone.
@@ -281,7 +282,10 @@ impl Alarm {
             AlarmKind::System(timer) => {
                 let Some(until) = until else { return std::future::pending().await };
                 if let Err(error) = timer.wait(until).await {
-                    tracing::error!(%error, "the timer failed; asking the clock again in a moment");
+                    log::emit(
+                        Level::ERROR,
+                        move || error!(%error, "the timer failed; asking the clock again in a moment"),
+                    );
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }

@@ -30,6 +30,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tenure_protocol::{Action, Identity, Incarnation, Input, Machine, Moment, Score, Token};
 use tokio::sync::{mpsc, oneshot};
+use tracing::{Level, error};
 
 use self::calls::{Answer, Pending, Underway};
 pub(crate) use self::checks::Check;
@@ -42,7 +43,7 @@ use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::options::OnOverrun;
 use crate::term::TermState;
-use crate::{Clock, DynStore, Ended, Error, Metadata, SeatName, StoreError, Term};
+use crate::{Clock, DynStore, Ended, Error, Metadata, SeatName, StoreError, Term, log};
 
 /// Tells one election of an engine from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,7 +141,9 @@ impl Driver {
     }
 
     async fn run(mut self, inbox: &mut mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
+        let mut forwarding = None;
         while !(self.shutting_down && self.entries.is_empty() && self.roster.is_settled()) {
+            log::forward(&mut forwarding);
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
@@ -245,6 +248,10 @@ impl Driver {
             }
             Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
             Command::Settle { reply } => self.roster.settling.push(reply),
+            Command::Flush { reply } => drop(tokio::spawn(async move {
+                log::flushed().await;
+                let _ = reply.send(());
+            })),
             Command::Shutdown => {
                 self.shutting_down = true;
                 let running: Vec<_> = self.entries.keys().copied().collect();
@@ -304,7 +311,9 @@ impl Driver {
         if self.handlers.is_none() {
             match HandlerThread::start() {
                 Ok(thread) => self.handlers = Some(thread),
-                Err(error) => tracing::error!(%error, "no thread for handlers: they will not be called"),
+                Err(error) => {
+                    log::emit(Level::ERROR, move || error!(%error, "no thread for handlers: they will not be called"));
+                }
             }
         }
         self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
@@ -399,5 +408,6 @@ impl Drop for Driver {
 }
 
 fn log_panic(panic: &(dyn std::any::Any + Send)) {
-    tracing::error!(message = crate::handlers::panic_message(panic), "the engine panicked: this is a bug");
+    let message = crate::handlers::panic_message(panic).to_owned();
+    log::emit(Level::ERROR, move || error!(message, "the engine panicked: this is a bug"));
 }

@@ -192,7 +192,9 @@ impl Election {
     ///
     /// Not to be awaited by that work itself.
     pub async fn stopped(&self) -> Ended {
-        self.shared.stopped().await
+        let why = self.shared.stopped().await;
+        self.engine.line().flush().await;
+        why
     }
 
     pub(crate) fn lease(&self) -> Duration {

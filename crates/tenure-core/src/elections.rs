@@ -10,13 +10,18 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, Line, Start};
 use crate::election::Shared;
-use crate::{CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, os};
+use crate::{
+    CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, log, os,
+};
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
 /// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
 /// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
 /// process ends.
+///
+/// Log lines and metrics go to the process's `tracing` subscriber and `metrics` recorder from a thread of their own:
+/// see [`log`](crate::log).
 #[derive(Clone, Debug)]
 pub struct Elections {
     engine: Arc<Engine>,
@@ -127,6 +132,7 @@ impl Elections {
             let (reply, settled) = oneshot::channel();
             line.send(Command::Settle { reply });
             let _ = settled.await;
+            line.flush().await;
         }
     }
 
@@ -168,6 +174,7 @@ impl Engine {
 
     fn start_thread(&self) -> Result<&Line, Error> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        log::prepare();
         if self.line.get().is_none() {
             let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
             let _ = self.line.set(line);

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use tenure_protocol::{Leader, Token, Why};
+use tracing::{Level, error};
 
 use crate::clock::Busy;
 use crate::events::{Entry, Queue};
-use crate::{Clock, Error, Event, SeatName, Term};
+use crate::{Clock, Error, Event, SeatName, Term, log};
 
 type Handler<A> = Box<dyn FnMut(A) + Send>;
 
@@ -60,8 +61,8 @@ impl Handlers {
 
 fn guarded(election: &SeatName, call: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        let message = panic_message(&*panic);
-        tracing::error!(%election, message, "a handler panicked; the election goes on");
+        let (election, message) = (election.clone(), panic_message(&*panic).to_owned());
+        log::emit(Level::ERROR, move || error!(%election, message, "a handler panicked; the election goes on"));
     }
 }
 

@@ -13,6 +13,7 @@ mod events;
 mod handlers;
 mod health;
 pub mod layers;
+pub mod log;
 mod look;
 pub mod memory;
 mod name;

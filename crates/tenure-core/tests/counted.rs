@@ -23,6 +23,7 @@ fn calls_terms_and_their_ends_are_counted() {
     memory.usurp("jobs");
     clock.settle();
     assert!(!election.is_leader());
+    assert!(tenure_core::log::flush(Duration::from_secs(60)));
 
     let mut seen = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {

@@ -16,6 +16,7 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
     fn take(&self) -> Vec<String> {
+        assert!(tenure_core::log::flush(Duration::from_secs(60)));
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }

@@ -62,7 +62,10 @@ impl Bells {
         let path = Name::of(seat, bell).at(&self.side);
         // Closing a file that was open for writing is what the others hear.
         if let Err(error) = File::options().create(true).append(true).open(&path) {
-            tracing::warn!(%seat, %error, "nobody could be told that the seat has changed");
+            let seat = seat.clone();
+            tenure_core::log::emit(tracing::Level::WARN, move || {
+                tracing::warn!(%seat, %error, "nobody could be told that the seat has changed");
+            });
         }
     }
 

@@ -222,7 +222,11 @@ impl Desk {
     /// The database at its path, opened if need be.
     fn database(&mut self) -> Result<&mut Database, StoreError> {
         if self.database.as_ref().is_some_and(|database| !database.is_in_place()) {
-            tracing::warn!(path = %self.context.place.database.display(), "the database was replaced: opening the new one");
+            let path = self.context.place.database.clone();
+            // Calls wait for this thread, so it does not wait for the subscriber.
+            tenure_core::log::emit(tracing::Level::WARN, move || {
+                tracing::warn!(path = %path.display(), "the database was replaced: opening the new one");
+            });
             self.database = None;
             self.beat = None;
         }

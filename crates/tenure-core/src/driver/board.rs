@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tenure_protocol::{Candidate, Input, Leader, Request, Token};
 use tokio::sync::oneshot;
 
-use super::calls::Answer;
+use super::calls::{Answer, log_failed};
 use super::{Driver, ElectionId};
 use crate::record::HolderForm;
 use crate::roster::{self, Announcement};
@@ -26,7 +26,7 @@ impl Driver {
         let (store, seat) = (self.store.clone(), self.seat(election));
         let board = self.call(election, async move {
             let notes = list.await.unwrap_or_else(|error| {
-                tracing::debug!(election = %seat, %error, "the board could not be read");
+                log_failed(seat.clone(), error, "the board could not be read");
                 Vec::new()
             });
             let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
@@ -49,7 +49,7 @@ impl Driver {
         let name = self.seat(election);
         let roster = self.call(election, async move {
             let roster = list.await.unwrap_or_else(|error| {
-                tracing::debug!(election = %name, %error, "who stands could not be read");
+                log_failed(name, error, "who stands could not be read");
                 Vec::new()
             });
             Answer::Roster(roster.into_iter().map(CandidateStatus::standing).collect())
@@ -66,7 +66,7 @@ impl Driver {
         let put = self.put_request(election, RequestForm::of(request, &self.entries[&election].shared.candidate));
         tokio::spawn(async move {
             if let Err(error) = put.await {
-                tracing::debug!(election = %name, %error, "a request could not be put on the board");
+                log_failed(name, error, "a request could not be put on the board");
             }
         });
     }
@@ -177,7 +177,7 @@ async fn clear(store: Arc<dyn DynStore>, seat: SeatName, notes: Vec<Note>) {
         for note in notes {
             // What stays is read again, and does no harm: a request is for one term alone.
             if let Err(error) = board_of(&*store)?.remove(&seat, NoteKind::Request, &note.key).await {
-                tracing::debug!(%seat, %error, "a request could not be taken off the board");
+                log_failed(seat.clone(), error, "a request could not be taken off the board");
             }
         }
         Ok::<_, StoreError>(())

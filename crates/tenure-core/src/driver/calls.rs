@@ -9,12 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
 use tenure_protocol::{Candidate, Change, Moment, Reading, Record, Request, Seat, Standing, Swap, Token, Version};
 use tokio::sync::oneshot;
+use tracing::{Level, debug, error};
 
 use super::lanes::{Lane, Rank, Waiting};
 use super::{Driver, Due, ElectionId, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
-use crate::{Attended, Error, SeatName, Seen, StoreError};
+use crate::{Attended, Error, SeatName, Seen, StoreError, log};
 
 /// How long somebody who asks once waits for the store.
 const ONE_OFF: Duration = Duration::from_secs(10);
@@ -227,6 +228,11 @@ fn panicked(panic: &(dyn Any + Send)) -> StoreError {
     StoreError::unknown(format!("the store panicked, which is a bug in it: {}", panic_message(panic)))
 }
 
+/// Logs that a call to the board of a seat has failed.
+pub(super) fn log_failed(seat: SeatName, error: StoreError, what: &'static str) {
+    log::emit(Level::DEBUG, move || debug!(election = %seat, %error, "{what}"));
+}
+
 /// Resolves when the process is asked to end.
 pub(super) fn spawn_signal_listener(reply: oneshot::Sender<()>) {
     tokio::spawn(async move {
@@ -237,7 +243,7 @@ pub(super) fn spawn_signal_listener(reply: oneshot::Sender<()>) {
                 (Ok(mut terminate), Ok(mut interrupt)) => {
                     select(std::pin::pin!(terminate.recv()), std::pin::pin!(interrupt.recv())).await;
                 }
-                _ => tracing::error!("signals cannot be listened to: stop the elections by hand"),
+                _ => log::emit(Level::ERROR, || error!("signals cannot be listened to: stop the elections by hand")),
             }
         }
         #[cfg(not(unix))]

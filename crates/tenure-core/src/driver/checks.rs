@@ -14,11 +14,12 @@ use futures_util::future::LocalBoxFuture;
 use tenure_protocol::{Input, Score};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
+use tracing::{Level, error};
 
 use super::{Command, Driver, Due, ElectionId, Line, Timer};
 use crate::clock::Busy;
 use crate::handlers::panic_message;
-use crate::{Metadata, Report, span};
+use crate::{Metadata, Report, log, span};
 
 type LocalCheck = Rc<dyn Fn() -> LocalBoxFuture<'static, Report>>;
 
@@ -79,8 +80,8 @@ async fn run(election: ElectionId, check: LocalCheck, line: &Line, busy: Option<
     );
     let told = |outcome: Result<Report, Box<dyn std::any::Any + Send>>| {
         outcome.unwrap_or_else(|panic| {
-            let message = panic_message(&*panic);
-            tracing::error!(message, "a health check panicked, which counts as a score of 0");
+            let message = panic_message(&*panic).to_owned();
+            log::emit(Level::ERROR, move || error!(message, "a health check panicked, which counts as a score of 0"));
             Report { score: 0.0, metadata: [("error", "the health check panicked")].into() }
         })
     };
@@ -114,7 +115,9 @@ impl Driver {
         if self.checks.is_none() {
             match CheckThread::start(self.line.clone()) {
                 Ok(thread) => self.checks = Some(thread),
-                Err(error) => tracing::error!(%error, "no thread for health checks: candidates count as not well"),
+                Err(error) => log::emit(Level::ERROR, move || {
+                    error!(%error, "no thread for health checks: candidates count as not well");
+                }),
             }
         }
         let Some(entry) = self.entries.get_mut(&election) else { return };

@@ -78,6 +78,10 @@ pub(crate) enum Command {
     Settle {
         reply: oneshot::Sender<()>,
     },
+    /// To be answered once everything logged so far is emitted, or the subscriber takes too long.
+    Flush {
+        reply: oneshot::Sender<()>,
+    },
     /// All handles are gone: stop everything, then end.
     Shutdown,
 }
@@ -109,6 +113,13 @@ impl Line {
         let sent = self.commands.send(command).is_ok();
         self.clock.nudge();
         sent
+    }
+
+    /// Waits until everything logged so far is emitted, or the subscriber takes too long.
+    pub(crate) async fn flush(&self) {
+        let (reply, flushed) = oneshot::channel();
+        self.send(Command::Flush { reply });
+        let _ = flushed.await;
     }
 
     pub(crate) fn drained(&self, election: ElectionId, token: Token) {

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tenure_protocol::{Action, Bid, Fault, Input, Leader, Moment, Token, Why};
-use tracing::{error, info, warn};
+use tenure_protocol::{Action, Bid, Candidate, Fault, Input, Leader, Moment, Token, Why};
+use tracing::{Level, error, info, warn};
 
 use super::{Entry, Line};
 use crate::events;
 use crate::options::OnOverrun;
 use crate::term::{TermState, WorkGuard};
-use crate::{Ended, Error, Event, StoreError, Term};
+use crate::{Ended, Error, Event, SeatName, StoreError, Term, log};
 
 impl Entry {
     pub(super) fn publish(&mut self, action: Action, line: &Line, inputs: &mut VecDeque<Input>) {
@@ -31,7 +31,7 @@ impl Entry {
             Action::BidSettled(bid) => self.on_bid_settled(bid),
             Action::Failing(fault) => self.on_failing(fault),
             Action::Recovered => {
-                info!(election = %self.shared.name, candidate = %self.shared.candidate, "the store works again");
+                self.log(Level::INFO, |election, candidate| info!(%election, %candidate, "the store works again"));
                 self.tell_and(Event::Recovered, |state| state.failing = None);
             }
             Action::Read
@@ -63,7 +63,7 @@ impl Entry {
 
     fn on_began(&self, token: Token, until: Moment, line: &Line) {
         let shared = &self.shared;
-        info!(election = %shared.name, candidate = %shared.candidate, %token, "leads");
+        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, %token, "leads"));
         let state = TermState::new(token, until, shared.clock.clone(), line.clone(), shared.id);
         let term = Arc::new(state);
         self.tell_and(Event::BecameLeader { term: Term::new(term.clone()) }, |state| {
@@ -93,7 +93,9 @@ impl Entry {
         // The end waits for `on_stopped_leading` as it does for work.
         let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_stopped).map(|_| term.hold_open());
         let drained = term.end(why, by);
-        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "stops leading");
+        self.log(Level::INFO, move |election, candidate| {
+            info!(%election, %candidate, %token, why = why.as_str(), "stops leading");
+        });
         self.tell_with(Event::Ending { token, why }, handler, |_| {});
         drained
     }
@@ -105,7 +107,9 @@ impl Entry {
         if let Some(term) = term {
             term.finish();
         }
-        info!(election = %shared.name, candidate = %shared.candidate, %token, why = why.as_str(), "the term is over");
+        self.log(Level::INFO, move |election, candidate| {
+            info!(%election, %candidate, %token, why = why.as_str(), "the term is over");
+        });
         self.tell_and(Event::LostLeadership { token, why }, |state| {
             state.term = None;
             state.last_renewal = None;
@@ -114,7 +118,9 @@ impl Entry {
 
     fn on_overran(&self, token: Token) {
         let shared = &self.shared;
-        error!(election = %shared.name, candidate = %shared.candidate, %token, "work is still running though its term is over");
+        self.log(Level::ERROR, move |election, candidate| {
+            error!(%election, %candidate, %token, "work is still running though its term is over");
+        });
         self.tell_and(Event::Overran { token }, |state| state.overran = Some(token));
         if self.on_overrun == OnOverrun::Abort {
             eprintln!(
@@ -126,11 +132,10 @@ impl Entry {
     }
 
     fn on_fit(&self, healthy: bool) {
-        let shared = &self.shared;
         if healthy {
-            info!(election = %shared.name, candidate = %shared.candidate, "is well again");
+            self.log(Level::INFO, |election, candidate| info!(%election, %candidate, "is well again"));
         } else {
-            warn!(election = %shared.name, candidate = %shared.candidate, "is not well enough to lead");
+            self.log(Level::WARN, |election, candidate| warn!(%election, %candidate, "is not well enough to lead"));
         }
         self.tell_and(Event::HealthChanged { healthy }, |state| state.unfit = !healthy);
     }
@@ -141,11 +146,11 @@ impl Entry {
         {
             leader.since_ms = self.since_ms;
         }
-        match &leader {
-            Some(leader) => {
-                info!(election = %self.shared.name, leader = %leader.candidate, token = %leader.token, "has a leader");
+        match leader.as_ref().map(|leader| (leader.candidate.clone(), leader.token)) {
+            Some((leader, token)) => {
+                self.log(Level::INFO, move |election, _| info!(%election, %leader, %token, "has a leader"));
             }
-            None => info!(election = %self.shared.name, "has no leader"),
+            None => self.log(Level::INFO, |election, _| info!(%election, "has no leader")),
         }
         self.tell_and(Event::LeaderChanged { leader: leader.clone() }, |state| state.leader = leader);
     }
@@ -171,12 +176,15 @@ impl Entry {
     fn on_failing(&self, fault: Fault) {
         let error = self.complaint(fault);
         let shared = &self.shared;
-        let cause = std::error::Error::source(&*error).map(ToString::to_string);
-        if fault == Fault::Denied {
-            error!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store denies us");
-        } else {
-            warn!(election = %shared.name, candidate = %shared.candidate, %error, cause, "the store fails");
-        }
+        let (denied, told) = (fault == Fault::Denied, error.clone());
+        self.log(if denied { Level::ERROR } else { Level::WARN }, move |election, candidate| {
+            let (error, cause) = (&*told, std::error::Error::source(&*told).map(ToString::to_string));
+            if denied {
+                error!(%election, %candidate, %error, cause, "the store denies us");
+            } else {
+                warn!(%election, %candidate, %error, cause, "the store fails");
+            }
+        });
         self.tell_and(Event::Error { error: error.clone() }, |state| {
             if state.failing.is_none() {
                 state.failing_since = shared.clock.now();
@@ -186,8 +194,8 @@ impl Entry {
     }
 
     pub(super) fn publish_stopped(&mut self, why: Ended) {
-        let shared = self.shared.clone();
-        info!(election = %shared.name, candidate = %shared.candidate, %why, "has ended here");
+        let told = why.clone();
+        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, why = %told, "has ended here"));
         for reply in self.bids.drain(..) {
             let _ = reply.send(Err(Error::Ended(why.clone())));
         }
@@ -202,6 +210,12 @@ impl Entry {
             // The machine itself refuses: there is no higher token.
             Arc::new(StoreError::denied("the seat has the highest token there is: remove it, or use another name"))
         })
+    }
+
+    /// Logs a line about this election, on the thread that logs.
+    fn log(&self, level: Level, line: impl FnOnce(&SeatName, &Candidate) + Send + 'static) {
+        let shared = self.shared.clone();
+        log::emit(level, move || line(&shared.name, &shared.candidate));
     }
 
     fn tell_and(&self, event: Event, change: impl FnOnce(&mut crate::election::State)) {

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use tenure_protocol::{Candidate, Fault, Incarnation, Score};
 use tokio::sync::oneshot;
+use tracing::{Level, debug};
 
-use super::calls::{Answer, Underway, wall_ms};
+use super::calls::{Answer, Underway, log_failed, wall_ms};
 use super::{Driver, Due, ElectionId, NOBODY};
 use crate::roster::Announcement;
-use crate::{Attended, Metadata, Note, NoteKind, SeatName, StoreError};
+use crate::{Attended, Metadata, Note, NoteKind, SeatName, StoreError, log};
 
 /// So many notices are put or removed at a time: many begin at once, and renewals go first.
 const MOST: usize = 64;
@@ -218,7 +219,7 @@ impl Driver {
                     if error.fault() == Fault::Unknown {
                         self.roster.attendance = Attendance::Asking;
                     }
-                    tracing::debug!(election = %seat, %error, "the board could not be told who stands");
+                    log_failed(seat, error, "the board could not be told who stands");
                 }
             }
         }
@@ -245,7 +246,9 @@ impl Driver {
     pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {
         let anew = match answer {
             Ok(attended) => attended == Attended::Anew,
-            Err(error) => return tracing::debug!(%error, "the board could not be told that we are here"),
+            Err(error) => {
+                return log::emit(Level::DEBUG, move || debug!(%error, "the board could not be told that we are here"));
+            }
         };
         let roster = &mut self.roster;
         roster.attendance = Attendance::There;

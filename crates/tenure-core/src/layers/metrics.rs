@@ -18,6 +18,7 @@ use metrics::{counter, gauge, histogram};
 use super::Outcome;
 use crate::{
     Change, Clock, DynBoard, Event, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version, Why,
+    log,
 };
 
 /// A store whose calls are counted and timed.
@@ -59,8 +60,11 @@ struct Measure {
 impl Drop for Measure {
     fn drop(&mut self) {
         let Self { store, call, began, outcome } = *self;
-        counter!("tenure_store_calls_total", "store" => store, "call" => call, "outcome" => outcome).increment(1);
-        histogram!("tenure_store_call_seconds", "store" => store, "call" => call).record(began.elapsed());
+        let took = began.elapsed();
+        log::update(move || {
+            counter!("tenure_store_calls_total", "store" => store, "call" => call, "outcome" => outcome).increment(1);
+            histogram!("tenure_store_call_seconds", "store" => store, "call" => call).record(took);
+        });
     }
 }
 
@@ -106,17 +110,23 @@ impl<S: Store> Store for Measured<S> {
 /// Counts what the engine tells.
 pub(crate) fn count(election: &SeatName, event: &Event) {
     let election = election.to_string();
-    match event {
-        Event::BecameLeader { .. } => {
+    match *event {
+        Event::BecameLeader { .. } => log::update(move || {
             gauge!("tenure_is_leader", "election" => election.clone()).set(1.0);
             counter!("tenure_terms_total", "election" => election).increment(1);
+        }),
+        Event::Ending { .. } => {
+            log::update(move || gauge!("tenure_is_leader", "election" => election).set(0.0));
         }
-        Event::Ending { .. } => gauge!("tenure_is_leader", "election" => election).set(0.0),
-        Event::LostLeadership { why, .. } => {
-            counter!("tenure_term_ends_total", "election" => election, "why" => label(*why)).increment(1);
+        Event::LostLeadership { why, .. } => log::update(move || {
+            counter!("tenure_term_ends_total", "election" => election, "why" => label(why)).increment(1);
+        }),
+        Event::Error { .. } => {
+            log::update(move || counter!("tenure_store_errors_total", "election" => election).increment(1));
         }
-        Event::Error { .. } => counter!("tenure_store_errors_total", "election" => election).increment(1),
-        Event::Overran { .. } => counter!("tenure_overruns_total", "election" => election).increment(1),
+        Event::Overran { .. } => {
+            log::update(move || counter!("tenure_overruns_total", "election" => election).increment(1));
+        }
         _ => {}
     }
 }

@@ -3,8 +3,12 @@
 use std::future::Future;
 use std::time::Instant;
 
+use tracing::{Level, debug};
+
 use super::Outcome;
-use crate::{Change, Clock, DynBoard, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version};
+use crate::{
+    Change, Clock, DynBoard, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version, log,
+};
 
 /// A store that tells every call to it: which seat, how it ended, how long it took. Calls that are
 /// given up before they are answered are told, too.
@@ -46,7 +50,8 @@ impl<S: Store> Store for Traced<S> {
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         let change = self.store.changed(seat, seen).await;
-        tracing::debug!(%seat, ?change, "news from the store");
+        let seat = seat.clone();
+        log::emit(Level::DEBUG, move || debug!(%seat, ?change, "news from the store"));
         change
     }
 
@@ -68,26 +73,27 @@ async fn told<T: Outcome>(
     seat: &SeatName,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let mut told = Told { call, seat, began: Instant::now(), answered: false };
+    let mut told = Told { call, seat, began: Instant::now(), outcome: "given up", error: None };
     let answer = answer.await;
-    told.answered = true;
-    let error = answer.as_ref().err().map(tracing::field::display);
-    tracing::debug!(call, %seat, outcome = answer.outcome(), took = ?told.began.elapsed(), error, "store call");
+    (told.outcome, told.error) = (answer.outcome(), answer.as_ref().err().cloned());
     answer
 }
 
+/// Told when dropped, and so also if the call was given up.
 struct Told<'a> {
     call: &'static str,
     seat: &'a SeatName,
     began: Instant,
-    answered: bool,
+    outcome: &'static str,
+    error: Option<StoreError>,
 }
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            let Self { call, seat, began, .. } = self;
-            tracing::debug!(call, %seat, outcome = "given up", took = ?began.elapsed(), "store call");
-        }
+        let (call, outcome, took, error) = (self.call, self.outcome, self.began.elapsed(), self.error.take());
+        let seat = self.seat.clone();
+        log::emit(Level::DEBUG, move || {
+            debug!(call, %seat, outcome, ?took, error = error.as_ref().map(display), "store call");
+        });
     }
 }

@@ -127,7 +127,7 @@ impl Election {
     }
 
     /// Who stands, the leader first: candidates of this election in all processes, as they have
-    /// announced themselves on the store's board. One that died is listed for at most its lease.
+    /// announced themselves on the store's board. One that died is listed for up to two of its leases.
     ///
     /// # Errors
     /// If the store has no board, or fails.

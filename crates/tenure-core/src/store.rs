@@ -191,6 +191,9 @@ pub struct Promises {
     pub push: Push,
     /// Whether one heartbeat serves all seats of a process.
     pub shared_heartbeat: bool,
+    /// Whether a process attends by the session of its seats, so that [`Board::attend`] costs no write of its own.
+    /// Then it is called every third of a lease, for a lifetime of a lease; otherwise once a lease, for two.
+    pub attends_by_session: bool,
     /// What survives: in words, for people.
     pub durability: &'static str,
     /// The shortest lease that it can keep.
@@ -212,6 +215,7 @@ impl Promises {
             over_is_proof: false,
             push: Push::None,
             shared_heartbeat: false,
+            attends_by_session: false,
             durability: "as the server is configured",
             min_lease: Duration::from_millis(15),
             lease_step: Duration::from_nanos(1),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::{Attended, Clock, Incarnation, Note, NoteKind, SeatName, StoreError};
+use tenure_core::{Attended, Clock, Incarnation, Moment, Note, NoteKind, SeatName, StoreError};
 
 use crate::client::Client;
 use crate::keys::{Keys, unescaped};
@@ -24,8 +24,8 @@ pub(crate) struct Notes {
     keys: Keys,
     sessions: Arc<Sessions>,
     min_lease: Duration,
-    /// The processes that attend through us, and the session that says so.
-    attending: Mutex<HashMap<String, String>>,
+    /// The processes that attend through us, the session that says so, and when it was last seen to.
+    attending: Mutex<HashMap<String, (String, Moment)>>,
 }
 
 /// As it is written.
@@ -60,7 +60,7 @@ impl Notes {
                 let process = self.keys.process(&note.key);
                 let known = self.lock().get(&note.key).cloned();
                 let session = match known {
-                    Some(session) => session,
+                    Some((session, _)) => session,
                     None => self.session_of(&process).await?.ok_or_else(gone)?,
                 };
                 let ops =
@@ -83,10 +83,16 @@ impl Notes {
         let session = self.sessions.fresh(lifetime, lifetime / 4, clock).await?;
         let name = process.to_string();
         let key = self.keys.process(&name);
+        let now = clock.now();
+        // A session that lives keeps its lock. Should somebody have removed the key, that shows a lifetime later.
+        let known = self.lock().get(&name).is_some_and(|(id, at)| *id == session.id && now.since(*at) < lifetime);
+        if known {
+            return Ok(Attended::Still);
+        }
         let entries = kv::get(&self.client, [key.clone()]).await?;
         let entry = entries.iter().find(|entry| entry.key == key);
         if entry.is_some_and(|entry| entry.session == session.id) {
-            self.lock().insert(name, session.id.clone());
+            self.lock().insert(name, (session.id.clone(), now));
             return Ok(Attended::Still);
         }
         // No condition but the locks: whether it is there unlocked, or was cleared away just now, is the same.
@@ -97,7 +103,7 @@ impl Notes {
         }
         ops.push(Op::lock(&key, "", &session.id));
         self.must(kv::transact(&self.client, ops).await?, "the process could not attend: it is tried again")?;
-        self.lock().insert(name, session.id.clone());
+        self.lock().insert(name, (session.id.clone(), now));
         if before.is_some() {
             return Ok(Attended::Still);
         }
@@ -189,7 +195,7 @@ impl Notes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, Moment)>> {
         self.attending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

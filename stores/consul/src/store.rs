@@ -192,6 +192,7 @@ impl Store for ConsulStore {
             takeover: self.takeover.into(),
             push: Push::Proven,
             shared_heartbeat: true,
+            attends_by_session: true,
             durability: "a write is on the disks of a majority of the servers before it counts",
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),

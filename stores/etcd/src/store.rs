@@ -183,6 +183,7 @@ impl Store for EtcdStore {
             takeover: Takeover::Instant,
             push: Push::Proven,
             shared_heartbeat: true,
+            attends_by_session: true,
             durability: "a write is on the disks of a majority of the members before it counts",
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),

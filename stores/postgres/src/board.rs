@@ -44,7 +44,9 @@ impl Statements {
                  SELECT count(told) FROM (SELECT pg_notify('{channel}', 'r' || seat)::text AS told FROM put \
                  WHERE kind = 'request' OFFSET 0) AS told"
             ),
-            // Nobody waits for a row of another process.
+            // Nobody waits for a row of another process, nor for the disk: a crash of the server that loses this looks
+            // like a process that did not attend, which is told to put everything again. What it puts waits for the
+            // disk, as it is put once.
             attend: format!(
                 "WITH gone AS MATERIALIZED (SELECT process FROM {attending} \
                  WHERE until <= clock_timestamp() AND process <> $1 FOR UPDATE SKIP LOCKED), \
@@ -62,8 +64,9 @@ impl Statements {
                  WHERE process = $1 AND until > clock_timestamp() RETURNING 1), \
                  anew AS (INSERT INTO {attending} (process, until) \
                  SELECT $1, clock_timestamp() + $2 * interval '1 microsecond' WHERE NOT EXISTS (SELECT 1 FROM still) \
-                 ON CONFLICT (process) DO UPDATE SET until = excluded.until) \
-                 SELECT EXISTS (SELECT 1 FROM still)"
+                 ON CONFLICT (process) DO UPDATE SET until = excluded.until), \
+                 quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
+                 SELECT EXISTS (SELECT 1 FROM still) FROM quick"
             ),
             list: format!(
                 "SELECT want.number, notes.key, value, lifetime \

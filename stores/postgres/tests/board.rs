@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{PATIENCE, runtime};
 use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName, Store};
 use tenure_postgres::PostgresStore;
-use tenure_testkit::servers::Postgres;
+use tenure_testkit::servers::{Postgres, PostgresSetup};
 
 fn announcement(process: Incarnation) -> Note {
     Note {
@@ -72,5 +72,26 @@ fn tables_from_before_there_were_announcements_are_completed() {
         server.sql("DROP TABLE tenure.attending");
         let store = PostgresStore::at(&server.url()).unwrap();
         assert_eq!(store.attend(Incarnation::from_bits(1), LONG).await.unwrap(), Attended::Anew);
+    });
+}
+
+/// Every candidate attends, and a lost call costs no more than another: none of them waits for the disk.
+#[test]
+fn a_process_attends_without_waiting_for_the_disk() {
+    // Otherwise the server writes it soon after.
+    let server = PostgresSetup::new().with("wal_writer_delay=10s").start();
+    runtime().block_on(async {
+        let store = PostgresStore::at(&server.url()).unwrap();
+        let process = Incarnation::from_bits(1);
+        store.attend(process, LONG).await.unwrap();
+        store.put(&SeatName::new("seat").unwrap(), &announcement(process)).await.unwrap();
+        let is_ahead = || server.sql("SELECT pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()") == "t";
+        assert!(!is_ahead(), "an announcement is put once, so it is on the disk before the answer");
+        let mut ahead = 0;
+        for _ in 0..20 {
+            assert_eq!(store.attend(process, LONG).await.unwrap(), Attended::Still);
+            ahead += u32::from(is_ahead());
+        }
+        assert!(ahead >= 5, "20 calls were answered before they were on the disk only {ahead} times");
     });
 }

@@ -26,7 +26,10 @@ async fn a_renewal_is_one_command_and_nothing_else_is_asked() {
     let renewals = after.renewals - before.renewals;
     let attended = redis.calls("set") - attended;
     // One may still be under way at either end.
-    assert!(attended <= renewals + 1, "the process, whatever its elections, says {attended} times that it is there");
+    assert!(
+        attended <= renewals / 3 + 1,
+        "the process, whatever its elections, says {attended} times that it is there"
+    );
     for (command, count) in asked_after {
         let more = count - asked_before.get(&command).copied().unwrap_or(0);
         let most = if command == "evalsha" { renewals + attended + 1 } else { 0 };
@@ -52,7 +55,7 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     let renewed = one.counter.counts().renewals - renewals;
     let scripts = redis.calls("evalsha") - scripts;
     let attended = redis.calls("set") - attended;
-    assert!(attended <= 2 * (3 * u64::from(leases) + 1), "two processes say {attended} times that they are there");
+    assert!(attended <= 2 * (u64::from(leases) + 1), "two processes say {attended} times that they are there");
     assert!(looked <= u64::from(leases) + 1, "{looked} reads in {leases} leases");
     assert!(scripts <= renewed + looked + attended + 2, "{scripts} scripts for {renewed} renewals and {looked} reads");
 

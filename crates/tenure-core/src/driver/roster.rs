@@ -1,19 +1,21 @@
 //! What this process tells of itself on the boards of its elections.
 //!
 //! Each election has a notice: what is to stand on its board, and whether it does. A notice is put
-//! when it begins and when it changes, not to keep it; one call for the whole process, every third of
-//! the shortest lease, keeps them all.
+//! when it begins and when it changes, not to keep it; one call for the whole process, once in the shortest
+//! lease, keeps them all for two such leases. So a leader's renewals are three times as many, and one call may fail:
+//! it is made again after a third of a lease. Where that call rests on the heartbeat of the seats, it costs nothing,
+//! and is made as often as that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Candidate, Fault, Incarnation, Score};
+use tenure_protocol::{Candidate, Fault, Incarnation, Moment, Score};
 use tokio::sync::oneshot;
 use tracing::{Level, debug};
 
 use super::calls::{Answer, Underway, log_failed, wall_ms};
-use super::{Driver, Due, ElectionId, NOBODY};
+use super::{Driver, Due, ElectionId, NOBODY, Timer};
 use crate::roster::Announcement;
 use crate::{Attended, Metadata, Note, NoteKind, SeatName, StoreError, log};
 
@@ -28,6 +30,11 @@ pub(super) struct Roster {
     queue: VecDeque<SeatName>,
     underway: usize,
     attendance: Attendance,
+    /// The lease for which this process attended last.
+    lease: Duration,
+    /// When it is to attend after the call under way, if that succeeds.
+    after: Moment,
+    next: Option<Timer>,
     /// Who waits for it to be settled.
     pub(super) settling: Vec<oneshot::Sender<()>>,
 }
@@ -95,6 +102,9 @@ impl Roster {
             queue: VecDeque::new(),
             underway: 0,
             attendance: Attendance::Away,
+            lease: Duration::MAX,
+            after: Moment::ORIGIN,
+            next: None,
             settling: Vec::new(),
         }
     }
@@ -140,6 +150,9 @@ impl Driver {
         self.roster.queue.push_back(seat);
         if matches!(self.roster.attendance, Attendance::Away) {
             self.roster.attendance = Attendance::Asking;
+            self.attend();
+        } else if lease < self.roster.lease {
+            // Otherwise its candidate would be listed for too long, should this process die.
             self.attend();
         }
         self.tell_of_us();
@@ -219,6 +232,10 @@ impl Driver {
                     if error.fault() == Fault::Unknown {
                         self.roster.attendance = Attendance::Asking;
                     }
+                    let again = self.clock.now() + notice.lease / 3;
+                    if self.roster.next.is_some_and(|(next, _)| again < next) {
+                        self.attend_at(again);
+                    }
                     log_failed(seat, error, "the board could not be told who stands");
                 }
             }
@@ -233,14 +250,27 @@ impl Driver {
             self.roster.attendance = Attendance::Away;
             return;
         };
-        let (store, process, until) = (self.store.clone(), self.roster.process, self.clock.now() + lease / 3);
+        let (every, lifetime) = match self.store.promises().attends_by_session {
+            true => (lease / 3, lease),
+            false => (lease, lease.saturating_mul(2)),
+        };
+        let now = self.clock.now();
+        let (store, process, until) = (self.store.clone(), self.roster.process, now + lease / 3);
         let attend = self.before(until, "the board did not answer in time", async move {
             let board = store.board().ok_or_else(|| StoreError::denied("the board is gone"))?;
-            board.attend(process, lease).await
+            board.attend(process, lifetime).await
         });
-        // Asked again a third of a lease after this, whatever comes of it.
-        self.at(until, Due::Attend);
+        (self.roster.lease, self.roster.after) = (lease, now + every);
+        // Unless this succeeds.
+        self.attend_at(until);
         self.attending = Some(self.call(NOBODY, async move { Answer::Attended(attend.await) }));
+    }
+
+    fn attend_at(&mut self, moment: Moment) {
+        let timer = self.at(moment, Due::Attend);
+        if let Some(before) = self.roster.next.replace(timer) {
+            self.due.remove(&before);
+        }
     }
 
     pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {
@@ -250,6 +280,7 @@ impl Driver {
                 return log::emit(Level::DEBUG, move || debug!(%error, "the board could not be told that we are here"));
             }
         };
+        self.attend_at(self.roster.after);
         let roster = &mut self.roster;
         roster.attendance = Attendance::There;
         for (seat, notice) in &mut roster.notices {

@@ -30,6 +30,8 @@ pub struct Counts {
     pub watches: u64,
     /// Calls to the board.
     pub notes: u64,
+    /// Those among them by which a process announces itself and its candidates.
+    pub announcing: u64,
 }
 
 /// Reads what a [`Counting`] store has counted. Clones read the same.
@@ -60,6 +62,13 @@ impl<S: Store> Counting<S> {
 
     fn count(&self, which: impl FnOnce(&mut Counts) -> &mut u64) {
         self.counts.send_modify(|counts| *which(counts) += 1);
+    }
+
+    fn count_note(&self, announces: bool) {
+        self.counts.send_modify(|counts| {
+            counts.notes += 1;
+            counts.announcing += u64::from(announces);
+        });
     }
 }
 
@@ -109,22 +118,22 @@ impl<S: Store> Store for Counting<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Board for Counting<S> {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        self.count(|counts| &mut counts.notes);
+        self.count_note(note.kind == NoteKind::Announcement);
         on_board(&self.store as &dyn DynStore, |board| board.put(seat, note)).await
     }
 
     async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        self.count(|counts| &mut counts.notes);
+        self.count_note(true);
         on_board(&self.store as &dyn DynStore, |board| board.attend(process, lifetime)).await
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.count(|counts| &mut counts.notes);
+        self.count_note(false);
         on_board(&self.store as &dyn DynStore, |board| board.list(seat, kind)).await
     }
 
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.count(|counts| &mut counts.notes);
+        self.count_note(kind == NoteKind::Announcement);
         on_board(&self.store as &dyn DynStore, |board| board.remove(seat, kind, key)).await
     }
 }

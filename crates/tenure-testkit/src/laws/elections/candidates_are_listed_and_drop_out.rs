@@ -1,5 +1,5 @@
 //! Everybody who stands is listed, with the leader marked, also in another process; whoever stops is
-//! gone at once, and whoever dies soon after its lease.
+//! gone at once, and whoever dies a few leases later.
 //!
 //! Protects from: rosters that forget the living and keep the dead.
 

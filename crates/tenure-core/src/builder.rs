@@ -192,7 +192,9 @@ impl Builder {
     }
 
     /// Calls this for everything that happens. Handlers run in order on one thread of their own
-    /// per `Elections`, so a slow one holds up the others, but never the election.
+    /// per `Elections`, so a slow one holds up the others, but never the election. They are dropped there when the
+    /// election has ended. A handler that owns an `Elections` or `Election` keeps it running until then, although
+    /// all other handles are gone: give it a [weak handle](crate::WeakElections) instead.
     pub fn on_event(mut self, handler: impl FnMut(Event) + Send + 'static) -> Self {
         self.handlers.on_event.push(Box::new(handler));
         self

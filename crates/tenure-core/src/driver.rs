@@ -61,6 +61,10 @@ struct Entry {
     call: Option<Underway>,
     /// The outcome of the last write is unknown, and the seat was not read since.
     unsettled: bool,
+    /// The call under way gives up the seat.
+    vacates: bool,
+    /// The seat may name this incarnation.
+    named: bool,
     watch: Option<Underway>,
     /// What is not always there is kept apart: there may be very many elections.
     board: Option<Box<Underway>>,
@@ -106,8 +110,13 @@ struct Driver {
     checks: Option<CheckThread>,
     roster: Roster,
     attending: Option<Underway>,
-    /// The highest token that this incarnation has led each seat with, also in elections that have
-    /// ended here: a name may be used again, a token may not.
+    /// The highest token that this incarnation has led each seat with, also in elections that have ended here while
+    /// the seat may name it: a name may be used again, a token may not.
+    ///
+    /// Forgotten once an election has ended that saw the seat given up, or naming another. Each write of a term is
+    /// conditional on a version, or a holder and term, of which the seat names us; so no write that is late brings a
+    /// past one back. Only a store that goes backwards does, and then an election that begins later knows nothing of
+    /// that seat in any process.
     led: BTreeMap<SeatName, Token>,
     /// Elections that have ended for their users, and still have a seat to give up.
     leaving: BTreeMap<SeatName, ElectionId>,
@@ -265,11 +274,14 @@ impl Driver {
     fn on_start(&mut self, start: Start) {
         let Start { shared, mut rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
         let election = shared.id;
-        // From now on the new one sees to what the old one has left in the seat.
-        if let Some(former) = self.leaving.get(&shared.name).copied() {
+        // From now on the new one sees to what the old one has left in the seat. An observer does not: it writes nothing.
+        let candidacy = shared.candidate.incarnation == self.roster.process;
+        if let Some(former) = self.leaving.get(&shared.name).copied().filter(|_| candidacy) {
             self.remove(former);
         }
-        rules.led = self.led.get(&shared.name).copied().unwrap_or(rules.led);
+        let led = self.led.get(&shared.name).copied().filter(|_| candidacy);
+        let named = led.is_some();
+        rules.led = led.unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules, seed);
         let stop_on = stop_on.map(|token| {
@@ -285,6 +297,8 @@ impl Driver {
             on_overrun,
             call: None,
             unsettled: false,
+            vacates: false,
+            named,
             watch: None,
             board: None,
             roster: None,
@@ -336,7 +350,8 @@ impl Driver {
         }
         let Some(entry) = self.entries.get(&election) else { return };
         // Once all is to end, the session ends with the store, and the seat with that.
-        if entry.machine.is_over() || (self.shutting_down && self.leaving.contains_key(&entry.shared.name)) {
+        let leaves = self.leaving.get(&entry.shared.name) == Some(&election);
+        if entry.machine.is_over() || (self.shutting_down && leaves) {
             self.remove(election);
         }
     }
@@ -344,7 +359,13 @@ impl Driver {
     /// Forgets an election that has ended.
     fn remove(&mut self, election: ElectionId) {
         let Some(entry) = self.entries.remove(&election) else { return };
-        self.leaving.remove(&entry.shared.name);
+        // An observer has an incarnation of its own, and led nothing.
+        if entry.shared.candidate.incarnation == self.roster.process {
+            self.leaving.remove(&entry.shared.name);
+            if !entry.named {
+                self.led.remove(&entry.shared.name);
+            }
+        }
         for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten() {
             self.due.remove(&timer);
         }
@@ -371,7 +392,9 @@ impl Driver {
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
                 entry.publish_stopped(Ended::from(stopped));
                 entry.handlers = None;
-                self.leaving.insert(entry.shared.name.clone(), election);
+                if entry.shared.candidate.incarnation == self.roster.process {
+                    self.leaving.insert(entry.shared.name.clone(), election);
+                }
                 if let Some(checking) = entry.checking.take() {
                     self.end_checks(election, &checking);
                 }

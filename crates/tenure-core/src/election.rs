@@ -3,7 +3,7 @@
 mod observer;
 mod shared;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use tenure_protocol::{Candidate, Leader, Score};
@@ -31,6 +31,11 @@ pub struct Election {
 impl Election {
     pub(crate) fn new(shared: Arc<Shared>, engine: Arc<Engine>) -> Self {
         Self { shared, engine }
+    }
+
+    /// Makes a handle that does not keep the election running, for handlers and health checks.
+    pub fn downgrade(&self) -> WeakElection {
+        WeakElection { shared: self.shared.clone(), engine: Arc::downgrade(&self.engine) }
     }
 
     /// The election's name.
@@ -219,5 +224,19 @@ impl Election {
             Ok(answer) => answer,
             Err(_) => Err(self.shared.state().ended.clone().unwrap_or(Ended::EngineGone).into()),
         }
+    }
+}
+
+/// A handle of an [`Election`] that does not keep it running. See [`WeakElections`](crate::WeakElections).
+#[derive(Clone, Debug)]
+pub struct WeakElection {
+    shared: Arc<Shared>,
+    engine: Weak<Engine>,
+}
+
+impl WeakElection {
+    /// The election, unless every other handle of its `Elections` is gone.
+    pub fn upgrade(&self) -> Option<Election> {
+        self.engine.upgrade().map(|engine| Election { shared: self.shared.clone(), engine })
     }
 }

@@ -1,8 +1,8 @@
 //! All elections of a process over one store.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use tenure_protocol::{Candidate, Incarnation};
 use tokio::sync::oneshot;
@@ -15,6 +15,8 @@ use crate::{
 };
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
+///
+/// Start elections after a fork, not before it: a forked process has no thread, and [`Builder::start`] refuses there.
 ///
 /// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
 /// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
@@ -44,11 +46,18 @@ impl Elections {
             incarnation: Incarnation::from_bits(rand::random()),
             default_id: format!("{}-{}", os::host_name(), std::process::id()).into(),
             line: OnceLock::new(),
+            process: AtomicU32::new(0),
             starting: Mutex::default(),
             running: Mutex::default(),
+            prune_at: AtomicUsize::new(16),
             next_id: AtomicU64::new(0),
         };
         Self { engine: Arc::new(engine) }
+    }
+
+    /// Makes a handle that does not keep these elections running, for handlers and health checks.
+    pub fn downgrade(&self) -> WeakElections {
+        WeakElections { engine: Arc::downgrade(&self.engine) }
     }
 
     /// A candidacy in the election with this name, to be configured and started.
@@ -152,6 +161,37 @@ impl Elections {
     }
 }
 
+/// A handle of [`Elections`] that does not keep them running.
+///
+/// A handler that owns an `Elections` or an [`Election`] keeps all of them running for as long as its own election
+/// runs, although every other handle is gone. One that owns a weak handle does not.
+///
+/// ```
+/// # use tenure_core::{Elections, memory::MemoryStore};
+/// # let elections = Elections::new(MemoryStore::new());
+/// let all = elections.downgrade();
+/// let election = elections
+///     .election("nightly-jobs")
+///     .on_stopped_leading(move |_, _| {
+///         if let Some(all) = all.upgrade() {
+///             all.stop();
+///         }
+///     })
+///     .start()?;
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct WeakElections {
+    engine: Weak<Engine>,
+}
+
+impl WeakElections {
+    /// The elections, unless every other handle is gone.
+    pub fn upgrade(&self) -> Option<Elections> {
+        self.engine.upgrade().map(|engine| Elections { engine })
+    }
+}
+
 /// What all elections of a process share.
 pub(crate) struct Engine {
     store: Arc<dyn DynStore>,
@@ -161,8 +201,13 @@ pub(crate) struct Engine {
     default_id: Arc<str>,
     /// Set once the thread runs.
     line: OnceLock<Line>,
+    /// The process that the thread runs in: a fork does not copy it.
+    process: AtomicU32,
     starting: Mutex<()>,
+    /// All that run, and some that have ended.
     running: Mutex<BTreeMap<SeatName, Arc<Shared>>>,
+    /// How many of them there are when those that have ended are looked for.
+    prune_at: AtomicUsize,
     next_id: AtomicU64,
 }
 
@@ -177,7 +222,10 @@ impl Engine {
         log::prepare();
         if self.line.get().is_none() {
             let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
+            self.process.store(std::process::id(), Ordering::Relaxed);
             let _ = self.line.set(line);
+        } else if self.process.load(Ordering::Relaxed) != std::process::id() {
+            return Err(Error::Forked);
         }
         Ok(self.line())
     }
@@ -208,6 +256,11 @@ impl Engine {
             let mut running = self.running();
             if running.get(&shared.name).is_some_and(|shared| shared.state().ended.is_none()) {
                 return Err(Error::AlreadyRunning { name: shared.name.to_string() });
+            }
+            // Those that have ended are forgotten every so often, so that each start takes a share of that.
+            if running.len() >= self.prune_at.load(Ordering::Relaxed) {
+                running.retain(|_, shared| shared.state().ended.is_none());
+                self.prune_at.store(2 * running.len() + 16, Ordering::Relaxed);
             }
             running.insert(shared.name.clone(), shared.clone());
         }
@@ -248,5 +301,54 @@ impl std::fmt::Debug for Engine {
 impl From<oneshot::error::RecvError> for Error {
     fn from(_: oneshot::error::RecvError) -> Self {
         Self::Ended(Ended::EngineGone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::memory::Memory;
+    use crate::{LifeKind, ManualClock};
+
+    fn settled(clock: &ManualClock) {
+        clock.settle();
+        // Lines about an election keep it until they are emitted.
+        assert!(log::flush(Duration::from_secs(60)));
+    }
+
+    /// As after a fork, which is unsafe to make here: the thread runs in a process with another id.
+    #[test]
+    fn a_forked_process_is_told_to_make_elections_of_its_own() {
+        let clock = ManualClock::new();
+        let elections = Elections::with_clock(Memory::of_kind(LifeKind::Clock, clock.clone()).store(), clock.clone());
+        let _before = elections.election("before").start().unwrap();
+        let parent = elections.engine.process.swap(1, Ordering::Relaxed);
+        let refused = elections.election("after").start().unwrap_err();
+        assert!(matches!(refused, Error::Forked), "{refused}");
+        assert!(refused.to_string().contains("after the fork"), "{refused}");
+        elections.engine.process.store(parent, Ordering::Relaxed);
+        elections.election("after").start().unwrap();
+    }
+
+    #[test]
+    fn an_election_that_has_given_up_its_seat_leaves_nothing_behind() {
+        let clock = ManualClock::new();
+        let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let run = |name: &str| {
+            let election = elections.election(name).start().unwrap();
+            clock.settle();
+            assert!(election.is_leader());
+            let name = elections.engine.running()[&SeatName::new(name).unwrap()].name.clone();
+            election.stop();
+            settled(&clock);
+            name
+        };
+        let names: Vec<SeatName> = (0..100).map(|number| run(&format!("job-{number}"))).collect();
+        // One here, and one in the memory itself, which keeps seats for ever; the last few may not be forgotten yet.
+        let left = names.iter().filter(|name| name.clones() > 2).count();
+        assert!(left <= 20, "{left} of 100 elections that have ended are still known");
     }
 }

@@ -71,6 +71,11 @@ pub enum Error {
     /// The election has ended here.
     #[error("the election has ended here: {0}")]
     Ended(#[from] Ended),
+    /// The process was forked after its engine had started.
+    #[error(
+        "the engine runs in the parent process, as a fork does not copy threads: make a new `Elections` after the fork"
+    )]
+    Forked,
     /// The operating system did not let the engine start.
     #[error("the engine could not start: {0}")]
     Engine(String),

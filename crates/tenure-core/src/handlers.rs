@@ -77,7 +77,8 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 
 /// The line from an election to its handlers.
 pub(crate) struct HandlerLine {
-    desk: Arc<Desk>,
+    /// Taken only by `drop`.
+    desk: Option<Arc<Desk>>,
     thread: mpsc::Sender<Listed>,
     clock: Clock,
     /// Whether the end of a term waits for a handler.
@@ -99,11 +100,21 @@ struct Desk {
 impl HandlerLine {
     /// Adds an event. Never blocks.
     pub(crate) fn push(&self, entry: Entry) {
+        let Some(desk) = &self.desk else { return };
         // The thread does not wait on the queue, but on its list.
-        let _ = self.desk.queue.push(entry);
-        if !self.desk.listed.swap(true, Ordering::AcqRel) {
+        let _ = desk.queue.push(entry);
+        if !desk.listed.swap(true, Ordering::AcqRel) {
             // Fails only if the thread is gone, and nobody listens.
-            let _ = self.thread.send((self.desk.clone(), self.clock.busy()));
+            let _ = self.thread.send((desk.clone(), self.clock.busy()));
+        }
+    }
+}
+
+impl Drop for HandlerLine {
+    /// Leaves the handlers to their thread, after their last event: dropping them runs user code, too.
+    fn drop(&mut self) {
+        if let Some(desk) = self.desk.take() {
+            let _ = self.thread.send((desk, self.clock.busy()));
         }
     }
 }
@@ -128,6 +139,8 @@ impl HandlerThread {
                             .handle(&desk.election, event);
                         drop(guard);
                     }
+                    let election = desk.election.clone();
+                    guarded(&election, || drop(desk));
                     drop(busy);
                 }
             })
@@ -139,6 +152,6 @@ impl HandlerThread {
         let has_on_stopped = !handlers.on_stopped_leading.is_empty();
         let desk =
             Desk { election, queue: Queue::default(), listed: AtomicBool::new(false), handlers: Mutex::new(handlers) };
-        HandlerLine { desk: Arc::new(desk), thread: self.0.clone(), clock, has_on_stopped }
+        HandlerLine { desk: Some(Arc::new(desk)), thread: self.0.clone(), clock, has_on_stopped }
     }
 }

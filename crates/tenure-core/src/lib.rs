@@ -29,8 +29,8 @@ pub mod url;
 
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
-pub use election::{Election, Observer};
-pub use elections::Elections;
+pub use election::{Election, Observer, WeakElection};
+pub use elections::{Elections, WeakElections};
 pub use error::{Ended, Error, StoreError};
 pub use events::{Event, Events};
 pub use health::{Health, Report};

@@ -35,6 +35,12 @@ impl SeatName {
         Err(Error::BadName { name: shown, problem })
     }
 
+    /// How many clones there are.
+    #[cfg(test)]
+    pub(crate) fn clones(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,11 +1,11 @@
 //! The engine over a memory, on a clock moved by hand: exact, and in no time at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Elections, Ended, Event, Fault, LifeKind, ManualClock, Why};
+use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, Why};
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
 const LEASE: Duration = Duration::from_secs(15);
@@ -313,5 +313,57 @@ fn work_that_runs_on_past_its_term_is_told_of_the_loss() {
             a.run_if_leader_blocking(|_| clock.jump(LEASE)).unwrap()
         };
         assert!(matches!(outcome, Err(Ended::TermEnded { .. })), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_handler_with_a_weak_handle_does_not_keep_its_election_running() {
+    each_kind(|clock, memory| {
+        let (one, other) = (
+            Elections::with_clock(memory.store(), clock.clone()),
+            Elections::with_clock(memory.store(), clock.clone()),
+        );
+        let (all, seen) = (one.downgrade(), Arc::new(AtomicUsize::new(0)));
+        let count = seen.clone();
+        let a = one
+            .election("jobs")
+            .on_event(move |_| _ = count.fetch_add(usize::from(all.upgrade().is_some()), Ordering::SeqCst))
+            .start()
+            .unwrap();
+        clock.settle();
+        assert!(a.is_leader() && seen.load(Ordering::SeqCst) > 0);
+        let weak = a.downgrade();
+        assert!(weak.upgrade().is_some_and(|a| a.is_leader()));
+        let b = other.election("jobs").start().unwrap();
+        drop((one, a));
+        clock.settle();
+        assert!(b.is_leader() && weak.upgrade().is_none());
+    });
+}
+
+#[test]
+fn handlers_are_dropped_on_their_own_thread_when_the_election_has_ended_even_if_they_own_it() {
+    struct Owned(OnceLock<Election>, mpsc::Sender<Option<String>>);
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            self.1.send(std::thread::current().name().map(ToOwned::to_owned)).unwrap();
+        }
+    }
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let (dropped, drops) = mpsc::channel();
+        let owned = Arc::new(Owned(OnceLock::new(), dropped));
+        let inner = owned.clone();
+        let a = elections.election("jobs").on_event(move |_| _ = inner.0.get()).start().unwrap();
+        owned.0.set(a.clone()).unwrap();
+        let weak = elections.downgrade();
+        drop((elections, owned));
+        clock.settle();
+        assert!(a.is_leader());
+        a.stop();
+        drop(a);
+        assert_eq!(drops.recv_timeout(Duration::from_secs(60)), Ok(Some("tenure-handlers".to_owned())));
+        clock.settle();
+        assert!(weak.upgrade().is_none(), "the cycle is broken");
     });
 }

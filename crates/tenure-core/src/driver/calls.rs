@@ -76,6 +76,8 @@ impl Driver {
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
+        entry.vacates = record.holder.is_none();
+        entry.named |= record.holder.is_some();
         if record.holder.is_some() {
             entry.since_ms = wall_ms();
             record.since_ms = entry.since_ms;
@@ -90,7 +92,9 @@ impl Driver {
 
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
-        record.since_ms = self.entries[&election].since_ms;
+        let entry = self.entries.get_mut(&election).expect("it is being stepped");
+        (entry.vacates, entry.named) = (false, true);
+        record.since_ms = entry.since_ms;
         self.call_store(election, false, Rank::Keeps, async move {
             Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
         });

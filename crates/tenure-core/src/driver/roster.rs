@@ -24,7 +24,7 @@ const MOST: usize = 64;
 
 /// What this process tells of itself.
 pub(super) struct Roster {
-    process: Incarnation,
+    pub(super) process: Incarnation,
     notices: BTreeMap<SeatName, Box<Notice>>,
     /// Notices that may not be as they should.
     queue: VecDeque<SeatName>,

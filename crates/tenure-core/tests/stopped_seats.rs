@@ -1,0 +1,106 @@
+//! A stopped election leaves no seat behind that the session of its process would keep.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, Seen, Store,
+    StoreError, Swap, Version,
+};
+
+const LEASE: Duration = Duration::from_secs(15);
+
+/// A store that fails all calls about one seat for as long as it is told to.
+struct Failing {
+    store: MemoryStore,
+    seat: &'static str,
+    fails: Arc<AtomicBool>,
+}
+
+impl Failing {
+    fn check(&self, seat: &SeatName) -> Result<(), StoreError> {
+        match self.fails.load(Ordering::SeqCst) && seat.as_str() == self.seat {
+            true => Err(StoreError::refused("this seat cannot be reached")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Failing {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock);
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        self.check(seat)?;
+        self.store.read(seat).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.check(seat)?;
+        self.store.swap(seat, expected, next).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.check(seat)?;
+        self.store.renew(seat, held, record).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.store.changed(seat, seen).await
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        self.store.board()
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.store.forget(seat).await
+    }
+
+    fn lifeline(&self) -> Option<std::fs::File> {
+        self.store.lifeline()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// The other election of the process keeps its session alive, and with it every seat that is held on it.
+#[test]
+fn a_stopped_election_gives_up_its_seat_once_the_store_works_again_on_every_kind_of_store() {
+    for kind in [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock] {
+        let clock = ManualClock::new();
+        let memory = Memory::of_kind(kind, clock.clone());
+        let fails = Arc::new(AtomicBool::new(false));
+        let store = Failing { store: memory.store(), seat: "stopped", fails: fails.clone() };
+        let one = Elections::with_clock(store, clock.clone());
+        let [stopped, stays] = ["stopped", "stays"].map(|name| one.election(name).start().unwrap());
+        clock.settle();
+        assert!(stopped.is_leader() && stays.is_leader());
+        let token = stays.term().unwrap().token();
+
+        fails.store(true, Ordering::SeqCst);
+        stopped.stop();
+        clock.advance(LEASE * 3);
+        assert!(!stopped.is_leader());
+        fails.store(false, Ordering::SeqCst);
+        clock.advance(LEASE);
+
+        let other = Elections::with_clock(memory.store(), clock.clone());
+        let next = other.election("stopped").start().unwrap();
+        clock.advance(LEASE * 2);
+        let look = block_on(one.look("stopped")).unwrap();
+        assert!(next.is_leader(), "{kind:?}: the seat of an election that was stopped is kept: {look:?}");
+        assert_eq!(stays.term().map(|term| term.token()), Some(token), "{kind:?}");
+        block_on(stopped.stopped());
+    }
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, Seen, Store,
-    StoreError, Swap, Version,
+    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Observer, Promises, Reading, Record, SeatName, Seen,
+    Store, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -74,9 +74,18 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// The other election of the process keeps its session alive, and with it every seat that is held on it.
 #[test]
 fn a_stopped_election_gives_up_its_seat_once_the_store_works_again_on_every_kind_of_store() {
+    gives_up_its_seat(|_| None);
+}
+
+#[test]
+fn an_observer_of_a_stopped_election_does_not_keep_it_from_giving_up_its_seat() {
+    gives_up_its_seat(|elections| Some(elections.observe("stopped").unwrap()));
+}
+
+/// The other election of the process keeps its session alive, and with it every seat that is held on it.
+fn gives_up_its_seat(observe: impl Fn(&Elections) -> Option<Observer>) {
     for kind in [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock] {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(kind, clock.clone());
@@ -92,6 +101,8 @@ fn a_stopped_election_gives_up_its_seat_once_the_store_works_again_on_every_kind
         stopped.stop();
         clock.advance(LEASE * 3);
         assert!(!stopped.is_leader());
+        let _observer = observe(&one);
+        clock.settle();
         fails.store(false, Ordering::SeqCst);
         clock.advance(LEASE);
 

@@ -16,6 +16,7 @@
 //! command that installs it. What a server said is shown when it does not start.
 
 mod certificates;
+mod connections;
 mod consul;
 mod consul_api;
 mod etcd;
@@ -32,6 +33,7 @@ mod resp;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
+pub use connections::connections;
 pub use consul::{Consul, ConsulCluster, ConsulSetup};
 pub use etcd::{Etcd, EtcdMember, EtcdSetup};
 pub use folder::Folder;

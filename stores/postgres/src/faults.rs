@@ -98,13 +98,20 @@ pub(crate) fn of_statement(error: Error) -> StoreError {
         // It was on its way, and may have arrived.
         return StoreError::unknown(message).because(error);
     };
-    let words = words(said);
+    let mut words = words(said);
+    if TABLES_OR_RIGHTS.contains(said.code()) {
+        words.push_str("; ask an administrator to run the output of `tenure schema postgres --role ROLE`");
+    }
     match fault(said.code()) {
         Fault::Refused => StoreError::refused(words),
         Fault::Unknown => StoreError::unknown(words),
         Fault::Denied => StoreError::denied(words),
     }
 }
+
+/// A table or a right is missing. The next connection creates missing tables if its role may.
+const TABLES_OR_RIGHTS: [SqlState; 3] =
+    [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME, SqlState::INSUFFICIENT_PRIVILEGE];
 
 /// Whether the connection that this was said on is of no more use: another server may do better.
 pub(crate) fn ends_the_connection(error: &Error) -> bool {
@@ -149,7 +156,8 @@ fn fault(code: &SqlState) -> Fault {
     }
 }
 
-fn words(said: &DbError) -> String {
+/// The server's own words, in one line.
+pub(crate) fn words(said: &DbError) -> String {
     // One line, whatever the server has to say.
     let mut words = format!("PostgreSQL says: {} ({})", said.message().replace('\n', " "), said.code().code());
     if let Some(hint) = said.hint() {

@@ -30,10 +30,12 @@ const IDENTITIES: [&str; 3] = [
     "(SELECT oid::text FROM pg_database WHERE datname = current_database())",
 ];
 
+/// `$1` are the tables, of which the first is the one with the mark.
 const QUESTIONS: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
      current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'), \
      (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped), \
-     to_regclass($2) IS NOT NULL FROM (SELECT to_regclass($1)::oid AS seats) AS found";
+     (SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name) \
+     FROM (SELECT to_regclass($1[1])::oid AS seats) AS found";
 
 pub(crate) async fn greet(
     client: &Client,
@@ -41,9 +43,8 @@ pub(crate) async fn greet(
     process: &ProcessId,
     schema: &str,
 ) -> Result<Server, StoreError> {
-    let table = |name| format!("{}.{name}", schema::quoted(schema));
-    let (first, last) = (table("seats"), table("attending"));
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&first, Type::TEXT), (&last, Type::TEXT)];
+    let tables = schema::TABLES.map(|name| format!("{}.{name}", schema::quoted(schema)));
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables.as_slice(), Type::TEXT_ARRAY)];
     // One after the other: there may be a pooler that mixes up what is asked together.
     let row = client.query_typed_one(QUESTIONS, &params).await.map_err(faults::of_statement)?;
     let pooled = process.get() != Some(&row.get::<_, i32>(0));
@@ -58,8 +59,7 @@ pub(crate) async fn greet(
     if row.get(4) {
         check_tables(schema, row.get(5), row.get::<_, Option<&str>>(6).unwrap_or_default())?;
     }
-    // The last one is missing in a schema that was made before there were announcements.
-    if !row.get::<_, bool>(4) || !row.get::<_, bool>(7) {
+    if !row.get::<_, bool>(7) {
         create_tables(client, schema).await?;
     }
     Ok(Server {
@@ -105,15 +105,14 @@ fn check_tables(schema: &str, mark: Option<&str>, columns: &str) -> Result<(), S
 
 async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> {
     let Err(error) = client.batch_execute(&schema::creation(schema)).await else { return Ok(()) };
-    if error.code().is_none() {
-        return Err(faults::of_statement(error));
-    }
-    let why = faults::of_statement(error);
+    let Some(why) = error.as_db_error().map(faults::words) else { return Err(faults::of_statement(error)) };
     let role = client.query_typed_one("SELECT current_user::text", &[]).await.map_err(faults::of_statement)?;
     let sql = schema::schema_sql(schema) + &schema::grants_sql(schema, role.get(0));
     let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
     Err(StoreError::denied(format!(
-        "the tables are missing and may not be made by us ({why}): have whoever may run this (as `tenure schema postgres` prints it, too): {sql}"
+        "tables are missing in the schema {} and this role cannot create them ({why}); ask an administrator to run \
+         the output of `tenure schema postgres`: {sql}",
+        schema::quoted(schema)
     )))
 }
 

@@ -9,6 +9,9 @@ pub(crate) const VERSION: u32 = 1;
 /// The mark on the tables, with the version behind it.
 pub(crate) const MARK: &str = "Tenure, version ";
 
+/// The names of the tables.
+pub(crate) const TABLES: [&str; 4] = ["seats", "floors", "notes", "attending"];
+
 /// The SQL that makes the tables, for a database administrator to run where the program itself may
 /// not. It can be run again.
 pub fn schema_sql(schema: &str) -> String {

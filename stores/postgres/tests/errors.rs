@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, record,
+    Board, Candidate, Elections, Event, Fault, Incarnation, NoteKind, Record, SeatName, Store, StoreError, Swap, Token,
+    record,
 };
-use tenure_postgres::{PostgresOptions, PostgresStore, schema_sql};
+use tenure_postgres::{PostgresOptions, PostgresStore, grants_sql, schema_sql};
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Folder, PgBouncer, Postgres, PostgresSetup, free_port};
 
@@ -201,11 +202,41 @@ fn where_tables_may_not_be_made_the_error_has_the_sql_and_that_sql_is_enough() {
         error.contains("permission denied") && error.contains("CREATE SCHEMA IF NOT EXISTS \"made by hand\""),
         "{error}"
     );
-    let (_, sql) = error.split_once("prints it, too): ").expect("the SQL comes last");
+    let (_, sql) = error.split_once("`tenure schema postgres`: ").expect("the SQL comes last");
     server.sql(sql);
     server.sql(&schema_sql("made by hand"));
     works(&url);
     works(&format!("{url}&mode=session"));
+}
+
+#[test]
+fn a_table_that_is_missing_is_made_and_where_it_may_not_be_the_error_says_how() {
+    let server = server();
+    let schema = "incomplete";
+    server.sql(&schema_sql(schema));
+    server.sql(&grants_sql(schema, "humble"));
+    let url = |role: &str| format!("postgres://{role}@{}/postgres?schema={schema}", server.address());
+    works(&url("humble"));
+    for table in ["seats", "floors", "notes", "attending"] {
+        run(async {
+            let connected = PostgresStore::at(&url("humble")).unwrap();
+            connected.read(&seat("jobs")).await.unwrap();
+            connected.list(&seat("jobs"), NoteKind::Announcement).await.unwrap();
+            server.sql(&format!("DROP TABLE {schema}.{table}"));
+            // On the connection that is there, if the call needs the table; then on the next one.
+            let (read, listed) =
+                (connected.read(&seat("jobs")).await, connected.list(&seat("jobs"), NoteKind::Announcement).await);
+            let error = read.err().or(listed.err()).expect("a table is missing").to_string();
+            assert!(error.contains(&format!("relation \"{schema}.{table}\" does not exist")), "{error}");
+            assert!(error.contains("tenure schema postgres"), "{error}");
+        });
+        let error = fails(&url("humble"), Fault::Denied);
+        assert!(error.contains("tables are missing in the schema \"incomplete\""), "{table}: {error}");
+        assert!(error.contains("tenure schema postgres"), "{table}: {error}");
+        works(&url("postgres"));
+        server.sql(&grants_sql(schema, "humble"));
+        works(&url("humble"));
+    }
 }
 
 #[test]

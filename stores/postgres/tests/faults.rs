@@ -151,6 +151,7 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
             })
             .await;
             assert!(told.to_string().contains("permission denied"), "{told}");
+            assert!(told.to_string().contains("tenure schema postgres"), "{told}");
             assert_eq!(told.fault(), Fault::Denied);
             assert_eq!(leader.loses().await.1, Why::NotRenewed);
             server.sql(&format!("GRANT ALL ON {schema}.seats TO worker"));

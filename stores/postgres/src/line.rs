@@ -99,6 +99,9 @@ impl Line {
             }
             let closed = opened.as_ref().ok().map(Link::closed);
             let _ = tell.send(Some(opened.map(Arc::new)));
+            // The channel holds the link. A link that this task kept alive would stay open for as long as
+            // the process runs once the line has replaced it: nothing else closes it.
+            drop(tell);
             if let Some(closed) = closed {
                 closed.await;
                 bells.ring_all();

@@ -11,6 +11,7 @@ use crate::dial::Target;
 use crate::ear::ProcessId;
 use crate::schema::{self, MARK, VERSION};
 use crate::seats::Statements;
+use crate::waiting::PIECE;
 use crate::{board, faults};
 
 /// A server that can be worked with.
@@ -155,14 +156,16 @@ fn millis(lease: Duration) -> u128 {
     lease.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX as u128)
 }
 
-/// The settings of a session that waits for another to end, for as long as that takes. If we are gone
-/// meanwhile, the server notices by itself.
+/// The settings of a session that waits for another to end, a piece at a time. If this process is gone
+/// meanwhile, the server notices at the end of the piece, or by keepalives.
 pub(crate) fn waiting_settings(version: i32) -> String {
-    let mut settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET tcp_keepalives_idle = 10;
-                        SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3;"
-        .to_owned();
+    let mut settings = format!(
+        "SET statement_timeout = 0; SET lock_timeout = {}; SET tcp_keepalives_idle = 10;
+         SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3;",
+        PIECE.as_millis()
+    );
     if version >= 140_000 {
-        settings.push_str("SET idle_session_timeout = 0; SET client_connection_check_interval = 5000;");
+        settings.push_str("SET idle_session_timeout = 0;");
     }
     settings
 }

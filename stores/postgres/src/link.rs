@@ -10,7 +10,7 @@ use tenure_core::{Fault, StoreError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::bells::Bells;
@@ -243,6 +243,16 @@ impl Link {
     /// Runs several statements without parameters.
     pub(crate) async fn batch(&self, sql: &str) -> Result<(), StoreError> {
         self.client.batch_execute(sql).await.map_err(faults::of_statement)
+    }
+
+    /// Runs several statements without parameters, and returns the first value of the last row.
+    pub(crate) async fn text(&self, sql: &str) -> Result<Option<String>, StoreError> {
+        let messages = self.client.simple_query(sql).await.map_err(faults::of_statement)?;
+        let rows = messages.iter().rev().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(rows.into_iter().next().and_then(|row| row.get(0)).map(str::to_owned))
     }
 
     /// Whether another call may be made on it.

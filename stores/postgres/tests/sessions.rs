@@ -2,13 +2,12 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{LEASE, acted_above, held, runtime, stand_for, within};
 use tenure_core::{Elections, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
-use tenure_testkit::servers::Postgres;
+use tenure_testkit::contender::until;
+use tenure_testkit::servers::{Postgres, connections};
 
 /// Has every write of a seat give back the very lock that it was made under, in the same session.
 const GIVES_LOCKS_BACK: &str = "CREATE FUNCTION tenure.give_back() RETURNS trigger LANGUAGE plpgsql AS
@@ -68,16 +67,12 @@ fn one_connection_waits_for_each_process_that_leads_whatever_the_number_of_its_s
             }
         }
         let followers: Vec<_> = names.as_flattened().iter().map(|name| start(2, name)).collect();
-        let waiting = || server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
-        within("that it waits for both", async {
-            while waiting() != "2" {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
-        // A lease on, and it is still two that wait.
+        until("that it waits for both", || waiting(&server) == "2").await;
+        // The same two connections still wait a lease later; each is between two statements for a moment.
+        let before = connections(server.port());
         tokio::time::sleep(lease).await;
-        assert_eq!(waiting(), "2");
+        until("that it still waits for both", || waiting(&server) == "2").await;
+        assert_eq!(connections(server.port()), before);
         assert!(leaders.iter().all(|leader| leader.is_leader()));
         // One of the two is gone, with all that it had.
         let [gone, _stays, _follows] = processes;
@@ -87,6 +82,46 @@ fn one_connection_waits_for_each_process_that_leads_whatever_the_number_of_its_s
             within("that another leads", follower.elected()).await.unwrap();
         }
         assert!(leaders.iter().all(|leader| leader.is_leader()));
+    });
+}
+
+#[test]
+fn a_follower_that_waits_does_not_keep_vacuum_from_removing_dead_rows() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let lease = LEASE * 10;
+        let processes = [(); 2].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let leader = processes[0].election("jobs").lease(lease).start().unwrap();
+        within("that it leads", leader.elected()).await.unwrap();
+        let _follower = processes[1].election("jobs").lease(lease).start().unwrap();
+        until("that the follower waits", || waiting(&server) == "1").await;
+        server.sql("CREATE TABLE busy AS SELECT generate_series(1, 40000); DELETE FROM busy");
+        let size = || {
+            server.sql("VACUUM busy");
+            server.sql("SELECT pg_relation_size('busy')")
+        };
+        until("that dead rows are removed while the leader leads", || size() == "0").await;
+        until("that the follower still waits", || waiting(&server) == "1").await;
+        assert!(leader.is_leader());
+    });
+}
+
+#[test]
+fn a_follower_that_stops_watching_stops_waiting_on_the_server() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let lease = LEASE * 10;
+        let processes = [(); 2].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let leader = processes[0].election("jobs").lease(lease).start().unwrap();
+        within("that it leads", leader.elected()).await.unwrap();
+        let follower = processes[1].election("jobs").lease(lease).start().unwrap();
+        until("that the follower waits", || waiting(&server) == "1").await;
+        let before = connections(server.port());
+        follower.stop();
+        within("that it stops", follower.stopped()).await;
+        until("that nothing waits on the server", || waiting(&server) == "0").await;
+        until("that its connection is closed", || connections(server.port()) < before).await;
+        assert!(leader.is_leader());
     });
 }
 
@@ -112,6 +147,11 @@ fn a_session_that_another_program_holds_the_lock_of_is_waited_for() {
 
 fn session(server: &Postgres) -> String {
     format!("{}?mode=session", server.url())
+}
+
+/// How many sessions wait for another to end.
+fn waiting(server: &Postgres) -> String {
+    server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
 }
 
 /// How many sessions hold the lock of a seat.

@@ -23,13 +23,42 @@ pub(crate) struct Server {
     pub(crate) board: board::Statements,
 }
 
-/// Which life of the data this is, as SQL: the cluster's identifier and its timeline, as far as we are
-/// let. A cluster that was promoted or restored to a point in time is on another timeline.
-const IDENTITIES: [&str; 3] = [
-    "((SELECT system_identifier::text FROM pg_control_system()) || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))",
-    "((SELECT oid::text FROM pg_database WHERE datname = current_database()) || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))",
-    "(SELECT oid::text FROM pg_database WHERE datname = current_database())",
+/// The timeline that the server writes on now, as eight hexadecimal digits. `pg_control_checkpoint()` would
+/// tell the old one until the first checkpoint after a promotion.
+macro_rules! timeline {
+    () => {
+        "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+    };
+}
+
+/// Which life of the data this is, as SQL.
+#[derive(Clone, Copy)]
+pub(crate) struct Life {
+    pub(crate) identity: &'static str,
+    /// Tokens of this life are above this.
+    pub(crate) floor: &'static str,
+}
+
+/// From the fullest to the least, as far as the role is allowed to ask: the cluster's identifier and its
+/// timeline. A cluster that was promoted or restored to a point in time is on another timeline.
+const LIVES: [Life; 3] = [
+    Life {
+        identity: concat!("((SELECT system_identifier::text FROM pg_control_system()) || '.' || ", timeline!(), ")"),
+        floor: TIMELINE_FLOOR,
+    },
+    Life {
+        identity: concat!(
+            "((SELECT oid::text FROM pg_database WHERE datname = current_database()) || '.' || ",
+            timeline!(),
+            ")"
+        ),
+        floor: TIMELINE_FLOOR,
+    },
+    Life { identity: "(SELECT oid::text FROM pg_database WHERE datname = current_database())", floor: "0::int8" },
 ];
+
+/// See the argument in `seats.rs`.
+const TIMELINE_FLOOR: &str = concat!("((('x' || ", timeline!(), ")::bit(32)::int8 - 1) << 32)");
 
 /// `$1` are the tables, of which the first is the one with the mark.
 const QUESTIONS: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
@@ -66,17 +95,17 @@ pub(crate) async fn greet(
     Ok(Server {
         version: row.get(3),
         pooled,
-        seats: Statements::new(schema, identity(client).await?),
+        seats: Statements::new(schema, life(client).await?),
         board: board::Statements::new(schema),
     })
 }
 
 /// The fullest answer that we are let have.
-async fn identity(client: &Client) -> Result<&'static str, StoreError> {
+async fn life(client: &Client) -> Result<Life, StoreError> {
     let mut last = None;
-    for identity in IDENTITIES {
-        match client.query_typed(&format!("SELECT {identity}"), &[]).await {
-            Ok(_) => return Ok(identity),
+    for life in LIVES {
+        match client.query_typed(&format!("SELECT {}, {}", life.identity, life.floor), &[]).await {
+            Ok(_) => return Ok(life),
             Err(error) if error.code().is_none() => return Err(faults::of_statement(error)),
             Err(error) => last = Some(error),
         }

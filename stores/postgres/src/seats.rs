@@ -19,8 +19,9 @@
 //! if the server is not in that one: a standby that was promoted may never have seen the row that its
 //! nonce was read from, or may have lost what came after it.
 //!
-//! *Durable before it counts.* The answer comes after the commit, and the commit waits for the disk at
-//! least, also where `synchronous_commit` is off: the statement turns it on for its own transaction.
+//! *Durable before it counts.* The answer comes after the commit, and the commit waits for the disk, and
+//! for the synchronous standbys where there are any, also where the role, the database or the server has
+//! `synchronous_commit` at `off` or `local`: the statement turns it on for its own transaction.
 //! That matters for renewals as much as for bids: one that was answered and then lost in a crash would
 //! leave a leader counting on a lease that nobody else knows of.
 //!
@@ -41,9 +42,22 @@
 //! the version of the write that won it is among them.
 //!
 //! *The floor* of tokens is raised in the same statement and stays when a seat is removed.
+//!
+//! *Tokens rise across a promotion*, though the standby may not have received the last terms of the old
+//! primary. The floor that a reading returns is at least `(timeline - 1) << 32`, where `timeline` is the
+//! server's own at that moment. A timeline begins with a promotion (or with a restore to a point in time),
+//! and its number is above that of the one it continues. So, as long as fewer than 2^32 terms begin on one
+//! timeline, every token that was given out on timeline `t` is at most `t << 32`: the floor of each later
+//! timeline is at least that, whatever rows its server has lost. A bid is above the floor of the reading it
+//! rests on. It is written only on that reading's timeline: an update tests the life of the data in its
+//! version; an insert, which has no version, tests that its token is above the floor of the timeline that
+//! it is written on. A database that was never promoted is on timeline 1, and its tokens are 1, 2, 3.
+//! Two standbys of one primary that are promoted at once may both get the same number: two primaries at
+//! once are excluded by the store's promise. `pg_upgrade` begins at timeline 1 again: see the README.
 
 use tenure_core::Version;
 
+use crate::hello::Life;
 use crate::schema::{channel, quoted};
 
 /// The statements, for one schema and one way of telling lives of the data apart.
@@ -62,7 +76,7 @@ pub(crate) struct Statements {
 }
 
 /// The columns of every reading.
-const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, floor.token, life.identity, \
+const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, greatest(floor.token, life.floor), life.identity, \
      (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
      EXISTS (SELECT 1 FROM {schema}.notes WHERE notes.seat = want.name AND kind = 'request' AND expires > clock_timestamp())";
 
@@ -72,11 +86,12 @@ const READ_FROM: &str = "FROM life, \
      LEFT JOIN {schema}.seats AS seat ON seat.name = want.name LEFT JOIN {schema}.floors AS floor ON floor.name = want.name";
 
 impl Statements {
-    pub(crate) fn new(schema: &str, identity: &str) -> Self {
+    pub(crate) fn new(schema: &str, life: Life) -> Self {
         let fill = |sql: String| {
             sql.replace("{condition}", CONDITION)
                 .replace("{durable}", DURABLE)
-                .replace("{identity}", identity)
+                .replace("{identity}", life.identity)
+                .replace("{floor}", life.floor)
                 .replace("{schema}", &quoted(schema))
                 .replace("{channel}", &channel(schema))
         };
@@ -91,7 +106,7 @@ impl Statements {
             )),
             insert: fill(format!(
                 "WITH {LIFE}, {PATIENT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), NULL, NULL FROM want, patient ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
+                 clock_timestamp(), NULL, NULL FROM want, patient, life WHERE token > life.floor ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
             )),
             update: fill(format!(
                 "WITH {LIFE}, {PATIENT}, {WANT}, {FREE}, done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
@@ -110,7 +125,7 @@ impl Statements {
             )),
             insert_locked: fill(format!(
                 "WITH {LIFE}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), session, lock_id FROM lock WHERE taken ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
+                 clock_timestamp(), session, lock_id FROM lock, life WHERE taken AND token > life.floor ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
             )),
             update_locked: fill(format!(
                 "WITH {LIFE}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
@@ -142,8 +157,8 @@ impl Statements {
     }
 }
 
-/// The life of the data, asked for once.
-const LIFE: &str = "life AS MATERIALIZED (SELECT {identity} AS identity)";
+/// The life of the data and the floor of its tokens, asked for once.
+const LIFE: &str = "life AS MATERIALIZED (SELECT {identity} AS identity, {floor} AS floor)";
 
 /// How long to wait for another who is just writing what we would, in milliseconds. For this transaction
 /// only, and set before anything is written.
@@ -184,8 +199,8 @@ const FLOORED: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SEL
      ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token)";
 
 /// For this transaction only.
-const DURABLE: &str = "CASE current_setting('synchronous_commit') WHEN 'off' \
-     THEN set_config('synchronous_commit', 'local', true) END";
+const DURABLE: &str = "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') \
+     THEN set_config('synchronous_commit', 'on', true) END";
 
 /// The versions of those that were written; whoever listens is told.
 const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), count(told), min(durable) \

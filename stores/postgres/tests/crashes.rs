@@ -9,6 +9,7 @@ use common::{
 use tenure_core::{SeatName, Store, Swap, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
+use tenure_testkit::contender::until;
 use tenure_testkit::servers::{Postgres, PostgresSetup};
 
 #[test]
@@ -172,6 +173,92 @@ fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
             desk.acts_do_not_overlap().unwrap();
         });
     }
+}
+
+#[test]
+fn tokens_rise_across_the_promotion_of_a_standby_that_had_not_received_the_last_terms() {
+    for mode in MODES {
+        let mut primary = Postgres::start();
+        let standby = PostgresSetup::new().standby_of(&primary).start();
+        runtime().block_on(async {
+            // The desk is the fenced resource: it refuses a term whose token is not above that of the last one.
+            let desk = Desk::new();
+            let old = format!("{}{mode}", primary.url());
+            let first = leads_once(&old, "jobs", &desk).await;
+            assert_eq!(first, Token::new(1), "{mode}: tokens are small as long as no standby was promoted");
+            stops_receiving(&standby, "jobs", first).await;
+            leads_once(&old, "jobs", &desk).await;
+            let last = leads_once(&old, "jobs", &desk).await;
+            assert_eq!(last, Token::new(3));
+            let unseen = Desk::new();
+            assert_eq!(leads_once(&old, "unseen", &unseen).await, Token::new(1));
+
+            primary.kill();
+            standby.sql("SELECT pg_promote()");
+            // Candidates that know nothing of what was lost. The standby has one of the seats, as it was.
+            let new = format!("{}{mode}", standby.url());
+            let next = leads_once(&new, "jobs", &desk).await;
+            assert!(next > last, "{mode}: token {next} after {last}");
+            assert!(leads_once(&new, "unseen", &unseen).await > Token::new(1));
+            for desk in [desk, unseen] {
+                desk.acts_do_not_overlap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_bid_from_before_a_promotion_is_lost_after_it() {
+    for mode in MODES {
+        let mut primary = Postgres::start();
+        let standby = PostgresSetup::new().standby_of(&primary).start();
+        runtime().block_on(async {
+            let seat = SeatName::new("jobs").unwrap();
+            let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
+            let (slow, quick) = (PostgresStore::at(&url).unwrap(), PostgresStore::at(&url).unwrap());
+            for store in [&slow, &quick] {
+                let reading = store.read(&seat).await.unwrap();
+                assert!(reading.seat.is_none() && reading.floor == Token::ZERO);
+            }
+            stops_receiving(&standby, "none", Token::ZERO).await;
+            assert!(matches!(quick.swap(&seat, None, &held(1, 1)).await, Ok(Swap::Done { .. })));
+            primary.kill();
+            standby.sql("SELECT pg_promote()");
+            // The first call finds the old connection broken.
+            let bid = within("that the bid is answered", async {
+                loop {
+                    if let Ok(swap) = slow.swap(&seat, None, &held(1, 2)).await {
+                        return swap;
+                    }
+                }
+            });
+            assert_eq!(bid.await, Swap::Lost, "{mode}: one token was given out twice");
+            let floor = slow.read(&seat).await.unwrap().floor;
+            assert!(floor > Token::new(1), "{floor}");
+            let above = held(floor.get() + 1, 2);
+            assert!(matches!(slow.swap(&seat, None, &above).await, Ok(Swap::Done { .. })));
+        });
+    }
+}
+
+/// A candidate leads, works at the desk and leaves.
+async fn leads_once(url: &str, seat: &str, desk: &Desk) -> Token {
+    let sittings = desk.sittings();
+    let candidate = stand(url, seat, desk);
+    let token = candidate.elected().await;
+    until("it works", || desk.sittings() > sittings).await;
+    candidate.election.stop();
+    within("it has left", candidate.election.stopped()).await;
+    token
+}
+
+/// Waits until a standby has this token, and cuts it off from its primary.
+async fn stops_receiving(standby: &Postgres, seat: &str, token: Token) {
+    let sql = format!("SELECT coalesce(max(token), 0) FROM tenure.seats WHERE name = '{seat}'");
+    until("the standby has it", || standby.try_sql(&sql) == Ok(token.to_string())).await;
+    standby.sql("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.sql("SELECT pg_reload_conf()");
+    until("it receives nothing", || standby.sql("SELECT count(*) FROM pg_stat_wal_receiver") == "0").await;
 }
 
 /// Waits until whoever follows has read the seat, and watches it.

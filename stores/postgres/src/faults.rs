@@ -113,11 +113,16 @@ pub(crate) fn of_statement(error: Error) -> StoreError {
 const TABLES_OR_RIGHTS: [SqlState; 3] =
     [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME, SqlState::INSUFFICIENT_PRIVILEGE];
 
+/// Whether a table is missing.
+pub(crate) fn is_missing_table(error: &Error) -> bool {
+    error.code().is_some_and(|code| [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code))
+}
+
 /// Whether the connection that this was said on is of no more use: another server may do better.
 pub(crate) fn ends_the_connection(error: &Error) -> bool {
     let Some(code) = error.code() else { return true };
-    let moved = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
-    class(code) == "57P" || class(code) == "08" || moved.contains(code) || is_recovery(error)
+    let is_moved = *code == SqlState::READ_ONLY_SQL_TRANSACTION || is_missing_table(error);
+    class(code) == "57P" || class(code) == "08" || is_moved || is_recovery(error)
 }
 
 /// Whether a statement for several may have failed because of one of them: of what it says, not of who asks

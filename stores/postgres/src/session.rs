@@ -245,7 +245,15 @@ impl Session {
 
     async fn ask(&self) -> Result<Beat, StoreError> {
         let sent = self.clock.now();
-        let rows = self.bounded(self.link.query(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)])).await?;
+        let beat = async {
+            match self.link.ask(&self.link.server.seats.heartbeat, &[(&self.id, Type::INT8)]).await {
+                // The table was dropped, and with it every seat. The leaders look, and the connection that they
+                // look over creates the table or says why it cannot.
+                Err(error) if faults::is_missing_table(&error) => Ok(Vec::new()),
+                answer => answer.map_err(faults::of_statement),
+            }
+        };
+        let rows = self.bounded(beat).await?;
         let versions: Vec<&str> = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
         let mut held: Vec<u64> = versions.iter().filter_map(|version| u64::from_str_radix(version, 16).ok()).collect();
         held.sort_unstable();

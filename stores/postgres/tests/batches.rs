@@ -11,6 +11,8 @@ use tenure_core::{
     Board, Candidate, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, StoreError, Swap, Token, Version,
 };
 use tenure_postgres::PostgresStore;
+use tenure_testkit::contender::told;
+use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
 use tokio_postgres::{Client, NoTls};
 
@@ -277,4 +279,24 @@ fn those_who_take_many_seats_in_other_orders_do_not_wait_for_each_other() {
             assert_eq!(won, (0..300).collect::<Vec<_>>(), "each was won by one, {mode}");
         });
     }
+}
+
+#[test]
+fn callers_that_share_a_failed_statement_all_see_its_cause() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let proxy = Proxy::start(server.address());
+        let store = PostgresStore::at(&format!("postgres://postgres@{}/postgres", proxy.address())).unwrap();
+        store.read(&seat(0)).await.unwrap();
+        proxy.black_hole(Way::Down);
+        let seats: Vec<_> = (0..5).map(seat).collect();
+        let reads = join_all(seats.iter().map(|seat| store.read(seat)));
+        // In this order: what is not answered is cut.
+        let (errors, ()) = tokio::join!(biased; within("that all are answered", reads), async { proxy.reset() });
+        for error in errors {
+            let error = error.unwrap_err();
+            assert_eq!(error.fault(), Fault::Unknown, "{error}");
+            assert!(std::error::Error::source(&error).is_some(), "{}", told(&error));
+        }
+    });
 }

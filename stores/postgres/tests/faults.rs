@@ -162,6 +162,26 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
 }
 
 #[test]
+fn a_leader_whose_seat_is_removed_ends_because_it_vanished() {
+    let server = Postgres::start();
+    for mode in MODES {
+        for removal in ["TRUNCATE tenure.seats", "DROP TABLE tenure.seats"] {
+            runtime().block_on(async {
+                let desk = Desk::new();
+                let mut leader = stand(&format!("{}{mode}", server.url()), "jobs", &desk);
+                let first = leader.elected().await;
+                server.sql(removal);
+                assert_eq!(leader.loses().await, (first, Why::SeatVanished), "{mode}: {removal}");
+                acted_above(&desk, first).await;
+                desk.acts_do_not_overlap().unwrap();
+                leader.election.stop();
+                within("that it stops", leader.election.stopped()).await;
+            });
+        }
+    }
+}
+
+#[test]
 fn two_hundred_candidates_race_and_one_wins_each_time() {
     let server = PostgresSetup::new().with("max_connections=700").start();
     for mode in MODES {

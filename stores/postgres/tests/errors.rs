@@ -210,6 +210,18 @@ fn where_tables_may_not_be_made_the_error_has_the_sql_and_that_sql_is_enough() {
 }
 
 #[test]
+fn a_role_that_may_not_ask_for_the_timeline_or_the_cluster_can_lead() {
+    let server = Postgres::start();
+    server.sql("CREATE ROLE humble LOGIN; GRANT CREATE ON DATABASE postgres TO humble");
+    let url = format!("postgres://humble@{}/postgres", server.address());
+    for function in ["pg_control_system()", "pg_walfile_name(pg_lsn)"] {
+        server.sql(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC"));
+        works(&url);
+        works(&format!("{url}?mode=session"));
+    }
+}
+
+#[test]
 fn a_table_that_is_missing_is_made_and_where_it_may_not_be_the_error_says_how() {
     let server = server();
     let schema = "incomplete";

@@ -103,6 +103,8 @@ fn a_follower_that_waits_does_not_keep_vacuum_from_removing_dead_rows() {
         until("that dead rows are removed while the leader leads", || size() == "0").await;
         until("that the follower still waits", || waiting(&server) == "1").await;
         assert!(leader.is_leader());
+        let log = server.process.output();
+        assert!(!log.contains("lock timeout"), "a wait that goes on is logged as an error: {log}");
     });
 }
 

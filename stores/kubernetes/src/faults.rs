@@ -115,14 +115,7 @@ pub(crate) fn of_asking(link: &Link, verb: Verb, error: kube::Error) -> StoreErr
 
 /// We do not know where to go, or who we are.
 pub(crate) fn of_configuration(error: &kube::Error) -> StoreError {
-    // What a program has said may be half a token, so it is not repeated.
-    let words = match auth(error) {
-        Some(AuthError::AuthExecRun { cmd, out }) => {
-            format!("the program that knows our token has failed ({}): {cmd}", out.status)
-        }
-        Some(AuthError::AuthExecParse(_)) => "what the program that knows our token says is no credential".to_owned(),
-        _ => chain(error).join(": "),
-    };
+    let words = chain(error).join(": ");
     StoreError::denied(format!("the cluster cannot be reached as it is configured: {words}"))
 }
 

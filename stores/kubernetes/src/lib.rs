@@ -8,6 +8,7 @@ mod lease;
 mod link;
 mod names;
 mod options;
+mod plugin;
 mod post;
 mod store;
 

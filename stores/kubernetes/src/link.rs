@@ -19,11 +19,13 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tenure_core::StoreError;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::JoinHandle;
 use tower::{BoxError, ServiceBuilder};
 
 use crate::faults;
 use crate::options::Place;
+use crate::plugin;
 
 /// How the API server is reached, at most one way at a time.
 pub(crate) struct Links {
@@ -43,7 +45,17 @@ struct State {
     making: Option<Making>,
 }
 
-type Making = Shared<BoxFuture<'static, Result<Arc<Link>, StoreError>>>;
+/// A link that is being made. Dropping it ends that, and kills a credential plugin that runs for it.
+struct Making {
+    made: Shared<BoxFuture<'static, Result<Arc<Link>, StoreError>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
 
 /// A way to the API server.
 pub(crate) struct Link {
@@ -56,7 +68,20 @@ pub(crate) struct Link {
     heard: Mutex<Instant>,
     /// Whether it was given up.
     over: watch::Sender<bool>,
+    /// When the credential of a plugin expires, and from when on another one is fetched.
+    expiry: Option<Expiry>,
 }
+
+struct Expiry {
+    at: Instant,
+    refresh: Mutex<Instant>,
+}
+
+/// Another credential is fetched so long before one expires, or halfway if it is good for less than twice this.
+const AHEAD: Duration = Duration::from_secs(60);
+/// A credential counts for at least this long, whatever it says: the clock of this host may be wrong, and the API
+/// server judges anyway.
+const SHORTEST: Duration = Duration::from_secs(10);
 
 /// What a server has answered.
 pub(crate) struct Answer {
@@ -75,21 +100,25 @@ impl Links {
     }
 
     /// The way to the server. Nothing is connected by this.
+    ///
+    /// When the credential of a plugin is about to expire, another link is made while this one is still used.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, StoreError> {
-        let making = {
+        let made = {
             let mut state = self.state();
-            if let Some(link) = &state.current {
+            state.take_made();
+            let current = state.current.clone();
+            if let Some(link) = current.as_ref().filter(|link| !link.is_due()) {
                 return Ok(link.clone());
             }
-            state.making.get_or_insert_with(|| make(self.place.clone())).clone()
+            let making = state.making.get_or_insert_with(|| make(self.place.clone()));
+            if let Some(link) = current.filter(|link| !link.has_expired()) {
+                return Ok(link);
+            }
+            making.made.clone()
         };
-        let made = making.clone().await;
-        let mut state = self.state();
-        if state.making.as_ref().is_some_and(|now| now.ptr_eq(&making)) {
-            state.making = None;
-            state.current = made.as_ref().ok().cloned();
-        }
-        made.map_err(|error| error.clone())
+        let made = made.await;
+        self.state().take_made();
+        made
     }
 
     /// Asks the server, on this link and no other.
@@ -127,7 +156,38 @@ impl Links {
     }
 }
 
+impl State {
+    /// Uses the link that was made, if one was.
+    fn take_made(&mut self) {
+        let Some(made) = self.making.as_ref().and_then(|making| making.made.clone().now_or_never()) else { return };
+        self.making = None;
+        match (made, &self.current) {
+            (Ok(link), _) => self.current = Some(link),
+            (Err(error), Some(link)) => {
+                tracing::warn!(%error, "the credential expires soon and there is no other one yet");
+                link.refresh_later();
+            }
+            // Told to those who wait for it.
+            (Err(_), None) => {}
+        }
+    }
+}
+
 impl Link {
+    fn is_due(&self) -> bool {
+        self.expiry.as_ref().is_some_and(|expiry| *expiry.refresh() <= Instant::now())
+    }
+
+    fn has_expired(&self) -> bool {
+        self.expiry.as_ref().is_some_and(|expiry| expiry.at <= Instant::now())
+    }
+
+    fn refresh_later(&self) {
+        if let Some(expiry) = &self.expiry {
+            *expiry.refresh() = Instant::now() + SHORTEST / 2;
+        }
+    }
+
     pub(crate) fn hear(&self) {
         *self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
     }
@@ -135,6 +195,18 @@ impl Link {
     /// Resolves when it was given up.
     pub(crate) async fn over(&self) {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+}
+
+impl Expiry {
+    fn after(lifetime: Duration) -> Self {
+        let (now, lifetime) = (Instant::now(), lifetime.max(SHORTEST));
+        let refresh = lifetime.saturating_sub(AHEAD).max(lifetime / 2);
+        Self { at: now + lifetime, refresh: Mutex::new(now + refresh) }
+    }
+
+    fn refresh(&self) -> MutexGuard<'_, Instant> {
+        self.refresh.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -160,26 +232,29 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Makes a link on a thread that may block: files are read, and a program may be run that knows a token.
+/// Makes a link, in a task of its own.
 fn make(place: Place) -> Making {
-    let made = tokio::task::spawn_blocking(move || {
-        let (config, namespace) = place.config()?;
-        let server = config.cluster_url.authority().map_or_else(String::new, |authority| authority.as_str().to_owned());
-        // The password of a URL is not for messages.
-        let server = server.rsplit_once('@').map_or(server.clone(), |(_, server)| server.to_owned());
-        Ok((config, namespace, server))
+    let (done, made) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        let _ = done.send(made_at(place).await);
     });
-    async move {
-        let made = made.await.unwrap_or_else(|_| Err(faults::no_cryptography()));
-        let (config, namespace, server) = made?;
-        let tls = tokio::task::spawn_blocking(move || service(config));
-        let service = tls.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
-        let client = service(&namespace);
-        let heard = Mutex::new(Instant::now());
-        Ok(Arc::new(Link { client, namespace, server, heard, over: watch::Sender::new(false) }))
-    }
-    .boxed()
-    .shared()
+    let gone = |_| Err(StoreError::refused("the attempt to reach the API server was abandoned"));
+    Making { made: made.map(move |made| made.unwrap_or_else(gone)).boxed().shared(), task }
+}
+
+async fn made_at(place: Place) -> Result<Arc<Link>, StoreError> {
+    // Files are read, on a thread that may block.
+    let configured = tokio::task::spawn_blocking(move || place.config());
+    let (mut config, namespace) = configured.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
+    let server = config.cluster_url.authority().map_or_else(String::new, |authority| authority.as_str().to_owned());
+    // The password of a URL is not for messages.
+    let server = server.rsplit_once('@').map_or(server.clone(), |(_, server)| server.to_owned());
+    let expiry = plugin::resolve(&mut config).await?.map(Expiry::after);
+    let tls = tokio::task::spawn_blocking(move || service(config));
+    let service = tls.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
+    let client = service(&namespace);
+    let heard = Mutex::new(Instant::now());
+    Ok(Arc::new(Link { client, namespace, server, heard, over: watch::Sender::new(false), expiry }))
 }
 
 type MakeClient = Box<dyn FnOnce(&str) -> Client + Send>;

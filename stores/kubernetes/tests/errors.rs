@@ -121,40 +121,6 @@ async fn a_kubeconfig_that_is_missing_or_makes_no_sense_is_told() {
 }
 
 #[tokio::test]
-async fn a_program_that_knows_a_token_is_asked_and_what_it_says_is_not_shown() {
-    let server = Kubernetes::shared();
-    let namespace = server.namespace();
-    let token = server.service_account(&namespace, "jobs", &verbs());
-    let folder = Folder::new("program");
-    let program = folder.path().join("token");
-    let credential = format!(
-        r#"{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "{token}"}}}}"#
-    );
-    let exec = format!(
-        "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: {}}}",
-        program.display()
-    );
-    let kubeconfig = server.kubeconfig_of("nobody", &namespace, &format!("https://{}", server.address()));
-    let text = std::fs::read_to_string(&kubeconfig).unwrap();
-    std::fs::write(&kubeconfig, text.replace("token: nobody", &exec)).unwrap();
-    for (script, told) in [
-        (format!("echo '{credential}'"), None),
-        ("echo hunter2; exit 3".to_owned(), Some("has failed")),
-        ("echo '{hunter2: [hunter2'".to_owned(), Some("no credential")),
-    ] {
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        match told {
-            None => assert_eq!(store(&url(&kubeconfig)).read(&seat()).await.unwrap().seat, None),
-            Some(told) => {
-                let error = fails(&url(&kubeconfig), Fault::Denied).await;
-                assert!(error.contains(told) && !error.contains("hunter2"), "{error}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_fractional_lease_is_refused_and_never_rounded() {
     let server = Kubernetes::shared();
     let url = url(server.kubeconfig(&server.namespace()));

@@ -1,0 +1,201 @@
+//! Credential plugins (`exec` in a kubeconfig): programs of others that may fail, hang or print secrets.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::{told, until, url, within};
+use tenure_core::{Elections, Fault, SeatName, Store, StoreError};
+use tenure_kubernetes::KubernetesStore;
+use tenure_testkit::servers::{Folder, Kubernetes};
+
+#[tokio::test]
+async fn a_plugin_provides_the_token() {
+    let plugin = Plugin::new("echo \"$CREDENTIAL\"", "");
+    assert_eq!(plugin.read().await.unwrap().seat, None);
+}
+
+#[tokio::test]
+async fn a_plugin_provides_a_client_certificate() {
+    // The server trusts no such authority; so the certificate is sent, and the request is anonymous all the same.
+    let plugin = Plugin::new(
+        r#"printf '{"kind": "ExecCredential", "status": {"clientCertificateData": "%s", "clientKeyData": "%s"}}' \
+            "$(awk '{printf "%s\\n", $0}' "$CERTIFICATE")" "$(awk '{printf "%s\\n", $0}' "$KEY")""#,
+        "",
+    );
+    let error = told(&plugin.read().await.unwrap_err());
+    assert!(error.contains("401") || error.contains("403") || error.contains("certificate"), "{error}");
+    assert!(!error.contains("credential plugin"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_named_without_what_it_was_given_or_says() {
+    for (script, fault, words) in [
+        ("echo hunter2; echo hunter2 >&2; exit 3", Fault::Denied, "plugin \"plugin\" failed (exit status: 3)"),
+        ("kill -9 $$", Fault::Denied, "plugin \"plugin\" failed (exit status: 137)"),
+        ("echo '{hunter2: [hunter2'", Fault::Denied, "printed no credential"),
+        ("echo '{}'", Fault::Denied, "printed no credential"),
+        (
+            "echo '{\"status\": {\"token\": \"hunter2\", \"expirationTimestamp\": \"hunter2\"}}'",
+            Fault::Denied,
+            "expires",
+        ),
+    ] {
+        let plugin = Plugin::new(script, "args: [--secret=hunter2], env: [{name: SECRET, value: hunter2}]");
+        let error = plugin.read().await.unwrap_err();
+        assert_eq!(error.fault(), fault, "{}", told(&error));
+        let error = told(&error);
+        assert!(error.contains(words) && !error.contains("hunter2"), "{script}: {error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{script}: {error:?}");
+    }
+    let plugin = Plugin::new("", "args: [--secret=hunter2]");
+    std::fs::remove_file(plugin.folder.path().join("plugin")).unwrap();
+    let error = told(&plugin.read().await.unwrap_err());
+    assert!(error.contains("plugin \"plugin\"") && error.contains("not found"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_hangs_once_is_killed_with_its_children_and_run_again() {
+    let plugin = Plugin::new(
+        "if [ ! -e \"$FOLDER/parent\" ]; then sleep 1000 & echo $! > \"$FOLDER/child\"; echo $$ > \"$FOLDER/parent\"; wait; fi\n\
+         echo \"$CREDENTIAL\"",
+        "",
+    );
+    let store = plugin.store();
+    let answer = within("the plugin is run again", async {
+        loop {
+            // As the engine asks: each call is given up after a while.
+            match tokio::time::timeout(Duration::from_millis(500), store.read(&seat())).await {
+                Ok(Err(error)) => {
+                    assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+                    assert!(error.to_string().contains("plugin \"plugin\" did not finish within"), "{error}");
+                }
+                Ok(Ok(reading)) => return reading,
+                Err(_) => {}
+            }
+        }
+    })
+    .await;
+    assert_eq!(answer.seat, None);
+    until("both are gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_dies_with_its_store_and_with_its_process() {
+    let hangs = "sleep 1000 & echo $! > \"$FOLDER/child\"; echo $$ > \"$FOLDER/parent\"; wait";
+    let plugin = Plugin::new(hangs, "");
+    let elections = Elections::new(plugin.store());
+    let election = elections.election("jobs").start().unwrap();
+    until("it runs", || plugin.lives("parent") && plugin.lives("child")).await;
+    drop((election, elections));
+    until("it is gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+
+    let plugin = Plugin::new(hangs, "");
+    let mut process = plugin.process();
+    until("it runs", || plugin.lives("parent") && plugin.lives("child")).await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    until("it is gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_about_to_expire_is_replaced_while_it_is_used() {
+    // Each token expires soon. The second run hangs, and nobody waits for it.
+    let plugin = Plugin::new(
+        "echo run >> \"$FOLDER/runs\"\n\
+         if [ $(wc -l < \"$FOLDER/runs\") -gt 1 ]; then sleep 1000; fi\n\
+         echo \"$CREDENTIAL\" | sed \"s/\\\"status\\\": {/&\\\"expirationTimestamp\\\": \\\"$(date -u -d '+30 seconds' +%FT%TZ)\\\", /\"",
+        "",
+    );
+    let store = plugin.store();
+    let runs = || std::fs::read_to_string(plugin.folder.path().join("runs")).unwrap_or_default().lines().count();
+    store.read(&seat()).await.unwrap();
+    assert_eq!(runs(), 1);
+    within("it is replaced", async {
+        while runs() == 1 {
+            store.read(&seat()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    // The next token is not there yet, and this one is good for some seconds more.
+    store.read(&seat()).await.unwrap();
+}
+
+/// Reads through a plugin for ever, if this process was started to.
+#[tokio::test]
+async fn child() {
+    let Ok(url) = std::env::var("TENURE_TEST_PLUGIN") else { return };
+    let _ = KubernetesStore::from_url(&url).unwrap().read(&seat()).await;
+}
+
+// -------------------------------------------------------------------------------------------------
+
+/// A plugin, and a kubeconfig that names it.
+struct Plugin {
+    folder: Folder,
+    kubeconfig: PathBuf,
+    _server: std::sync::Arc<Kubernetes>,
+}
+
+impl Plugin {
+    /// A shell script that finds a good credential in a variable. `settings` are further lines of its `exec`.
+    fn new(script: &str, settings: &str) -> Self {
+        let server = Kubernetes::shared();
+        let namespace = server.namespace();
+        let token = server.service_account(&namespace, "jobs", &["create", "update", "list", "watch"]);
+        let folder = Folder::new("plugin");
+        let program = folder.path().join("plugin");
+        let credential = format!(
+            r#"{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "{token}"}}}}"#
+        );
+        let (cert, key) = (server.certificates().cert.display(), server.certificates().key.display());
+        let text = format!(
+            "#!/bin/sh\nCREDENTIAL='{credential}' FOLDER='{}' CERTIFICATE='{cert}' KEY='{key}'\n{script}\n",
+            folder.path().display()
+        );
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let exec = format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: {}, {settings}}}",
+            program.display()
+        );
+        let kubeconfig = server.kubeconfig_of("nobody", &namespace, &format!("https://{}", server.address()));
+        let text = std::fs::read_to_string(&kubeconfig).unwrap();
+        std::fs::write(&kubeconfig, text.replace("token: nobody", &exec)).unwrap();
+        Self { folder, kubeconfig, _server: server }
+    }
+
+    fn store(&self) -> KubernetesStore {
+        KubernetesStore::from_url(&url(&self.kubeconfig)).unwrap()
+    }
+
+    async fn read(&self) -> Result<tenure_core::Reading, StoreError> {
+        within("an answer", self.store().read(&seat())).await
+    }
+
+    /// A process that asks the plugin.
+    fn process(&self) -> Child {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["child", "--exact", "--nocapture"])
+            .env("TENURE_TEST_PLUGIN", url(&self.kubeconfig))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Whether the process lives whose id the plugin has written down.
+    fn lives(&self, file: &str) -> bool {
+        let pid = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
+        let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
+        // Killed, and not yet reaped by its parent, counts as gone.
+        !pid.trim().is_empty() && stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    }
+}
+
+fn seat() -> SeatName {
+    SeatName::new("jobs").unwrap()
+}

@@ -98,6 +98,14 @@ impl Api {
         }
     }
 
+    /// Resolves when the server no longer takes the present credential, or never.
+    pub(crate) async fn credential_refused(&self) {
+        match self.links.link().await {
+            Ok(link) => link.over().await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Begins to listen to what changes after a revision.
     pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<Link>, Body), StoreError> {
         let link = self.links.link().await?;

@@ -10,15 +10,20 @@
 //! that are not its own. A watch that ends as watches do is taken up where it was. One that has nothing
 //! to say looks just like one that hangs, so it is held against what we are told elsewhere: whatever was
 //! read or written must come by, too, within a third of its lease.
+//!
+//! A watch that fails is tried again after a pause that doubles, up to a third of the shortest lease, and is short
+//! again once a watch has delivered a change or lasted. One that is forbidden is tried again once a minute.
+//! Meanwhile the engine looks every third of a lease.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
-use tenure_core::{Clock, Moment, SeatName, StoreError};
+use tenure_core::{Clock, Fault, Moment, SeatName, StoreError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -43,6 +48,8 @@ struct Shared {
     more: Notify,
     echo: Mutex<Echo>,
     awaits: Notify,
+    /// Whether the last watch has delivered a change, or lasted.
+    works: AtomicBool,
 }
 
 type Posts = BTreeMap<String, Arc<Post>>;
@@ -60,6 +67,12 @@ const MOST: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A seat that nobody has asked for since is no longer heard of.
 const UNUSED: Duration = Duration::from_secs(60);
+/// The pause after a first failure; later ones double.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// A watch that lasts for this long works.
+const LASTING: Duration = Duration::from_secs(1);
+/// How often a watch is tried that the role does not permit.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 /// Seats that are asked for within this time are asked for together.
 const TOGETHER: Duration = Duration::from_millis(5);
 
@@ -72,6 +85,7 @@ impl Ears {
             more: Notify::new(),
             echo: Mutex::default(),
             awaits: Notify::new(),
+            works: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), task: Mutex::default() }
     }
@@ -182,8 +196,14 @@ impl Shared {
         }
     }
 
+    /// The longest pause between attempts to listen: whoever waits looks by then anyway.
+    fn longest_pause(&self) -> Duration {
+        let shortest = self.posts().values().map(|post| *post.lease()).min();
+        shortest.unwrap_or(Duration::ZERO) / 3
+    }
+
     /// Listens from a list on, and returns when there is to be another.
-    async fn listen(&self) -> Result<(), StoreError> {
+    async fn listen(&self) -> Result<(), Deaf> {
         let (posts, which) = self.wanted();
         if posts.is_empty() {
             self.more.notified().await;
@@ -197,40 +217,48 @@ impl Shared {
         let mut after = list.revision;
         loop {
             let watch = tokio::time::timeout(PATIENCE, self.api.watch(&which, after));
-            let (link, body) = watch.await.unwrap_or_else(|_| Err(hangs()))?;
+            let (link, body) = match watch.await.unwrap_or_else(|_| Err(hangs())) {
+                Err(error) if error.fault() == Fault::Denied => return Err(Deaf::Forbidden(error)),
+                watch => watch?,
+            };
             let (began, mut lines) = (Instant::now(), Lines::new(body));
             loop {
                 tokio::select! {
                     line = lines.next() => {
                         let Some(line) = line? else { break };
                         link.hear();
-                        match self.take_line(&posts, &line)? {
-                            Some(revision) => after = after.max(revision),
-                            None => return Ok(()),
+                        let revision = self.take_line(&posts, &line)?;
+                        if revision > after {
+                            after = revision;
+                            self.works.store(true, Ordering::Relaxed);
                         }
                     }
                     () = self.grown(&posts) => {
                         tokio::time::sleep(TOGETHER).await;
                         return Ok(());
                     }
-                    () = self.misses() => return Err(StoreError::refused("the watch hangs")),
-                    () = link.over() => return Err(StoreError::refused("the connection was given up")),
+                    () = self.misses() => return Err(StoreError::refused("the watch hangs").into()),
+                    () = link.over() => return Err(StoreError::refused("the connection was given up").into()),
                 }
             }
-            if began.elapsed() < Duration::from_secs(1) {
-                return Err(StoreError::refused("the watch ends as soon as it begins"));
+            if began.elapsed() < LASTING {
+                return Err(StoreError::refused("the watch ends as soon as it begins").into());
             }
+            self.works.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes in one line of a watch. Returns its revision, or `None` if the server has forgotten what comes
-    /// next, and there must be another list.
-    fn take_line(&self, posts: &Posts, line: &[u8]) -> Result<Option<u64>, StoreError> {
+    /// Takes in one line of a watch, and returns its revision.
+    ///
+    /// # Errors
+    /// If the server has failed, or has forgotten what comes next (410): there must be another list.
+    fn take_line(&self, posts: &Posts, line: &[u8]) -> Result<u64, StoreError> {
         let at = self.now();
         let nonsense = |error| StoreError::refused("the watch says something that is no event").because(error);
         let event: Event = serde_json::from_slice(line).map_err(nonsense)?;
         if event.kind == "ERROR" {
-            return Ok(None);
+            let status = format!("{} {}", event.object["code"], event.object["reason"]);
+            return Err(StoreError::refused(format!("the API server has ended the watch: {status}")));
         }
         let object: Lease = serde_json::from_value(event.object).map_err(nonsense)?;
         let revision = revision(&object.metadata.resource_version)?;
@@ -240,25 +268,58 @@ impl Shared {
             post.take_event(&object, event.kind != "DELETED", revision, at);
         }
         self.come_by(revision);
-        Ok(Some(revision))
+        Ok(revision)
+    }
+}
+
+/// Why changes are not heard.
+enum Deaf {
+    /// The role does not permit to watch.
+    Forbidden(StoreError),
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Deaf {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
     }
 }
 
 /// Listens, again and again.
 async fn run(shared: Arc<Shared>) {
-    let first = Duration::from_millis(20);
-    let mut pause = first;
+    let (mut pause, mut told) = (FIRST_PAUSE, false);
     loop {
-        match shared.listen().await {
-            Ok(()) => pause = first,
-            Err(error) => {
-                tracing::debug!(%error, "changes cannot be heard: trying again");
-                shared.posts().values().for_each(|post| post.unserved());
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(1));
+        let Err(deaf) = shared.listen().await else { continue };
+        shared.posts().values().for_each(|post| post.unserved());
+        if shared.works.swap(false, Ordering::Relaxed) {
+            (pause, told) = (FIRST_PAUSE, false);
+        }
+        match deaf {
+            Deaf::Forbidden(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(
+                        %error,
+                        "changes cannot be watched: candidates look every third of a lease instead; \
+                         add `verbs: [watch]` on leases.coordination.k8s.io to the role"
+                    );
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(jittered(FORBIDDEN_PAUSE)) => {}
+                    () = shared.api.credential_refused() => tokio::time::sleep(jittered(pause)).await,
+                }
+            }
+            Deaf::Failed(error) => {
+                tracing::debug!(%error, ?pause, "changes cannot be heard: trying again");
+                tokio::time::sleep(jittered(pause)).await;
             }
         }
+        pause = (pause * 2).min(shared.longest_pause()).max(FIRST_PAUSE);
     }
+}
+
+/// Half of a pause at least, so that many processes do not ask at the same time.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.5..=1.0))
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use tenure_core::{Life, Moment, Seat, SeatName, Seen, Version};
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub(crate) struct Post {
     /// Whether the seat was last read without our mark: others have made it, and it is not heard of.
     unmarked: AtomicBool,
     used: Mutex<Instant>,
+    /// The lease of the seat, as whoever waits for news last knew it.
+    lease: Mutex<Duration>,
 }
 
 /// What was heard of one seat.
@@ -47,12 +50,18 @@ impl Post {
             absent_at: AtomicU64::new(0),
             unmarked: AtomicBool::new(false),
             used: Mutex::new(Instant::now()),
+            lease: Mutex::new(Duration::from_secs(1)),
         }
     }
 
     /// When somebody last asked for it.
     pub(crate) fn used(&self) -> MutexGuard<'_, Instant> {
         self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The lease of the seat.
+    pub(crate) fn lease(&self) -> MutexGuard<'_, Duration> {
+        self.lease.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// What was just read of the seat.
@@ -159,8 +168,6 @@ fn is_request(object: &Lease) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use jiff::Timestamp;
     use tenure_core::{Record, Token};
 

@@ -184,6 +184,7 @@ impl KubernetesStore {
     /// Returns once there is news.
     async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) {
         let post = self.ears.post(seat);
+        *post.lease() = lease;
         let seen_at = seen.seat.as_ref().and_then(|seat| revision_of(&seat.version));
         if !post.is_marked() {
             // Others have made it, and it is not among what we hear of before we have written it ourselves.

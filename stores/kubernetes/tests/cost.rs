@@ -119,3 +119,63 @@ async fn a_process_attends_by_one_write_whatever_it_has_announced() {
     assert_eq!(gate.asked().len() - asked, 5, "{:?}", gate.asked());
     assert_eq!(gate.count("PUT", "tenure-process-"), 5);
 }
+
+/// How many lists and watches of marked objects were asked for while the time passed.
+async fn listened(gate: &Gate, time: Duration) -> (usize, usize) {
+    let counts = || {
+        let (all, watches) = (gate.count("GET", "labelSelector=tenure.election%2Fseat"), gate.count("GET", "watch=1"));
+        (all - watches, watches)
+    };
+    let before = counts();
+    tokio::time::sleep(time).await;
+    (counts().0 - before.0, counts().1 - before.1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_always_fails_is_tried_ever_more_rarely() {
+    let lease = Duration::from_secs(6);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let (gate, through) = through_a_gate(&server, &namespace).await;
+    gate.greet_watches(
+        r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}}"#,
+    );
+    let desk = Desk::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let first = one.leads().await;
+    let mut other = stand(&through, "other", lease, &desk);
+    other.knows(first).await;
+    let (lists, watches) = listened(&gate, lease * 2).await;
+    // 20 ms, 40 ms, … up to a third of a lease, each at least half of that.
+    assert!(lists <= 20 && watches <= 20, "{lists} lists and {watches} watches in {:?}", lease * 2);
+    // Looked for meanwhile, and heard of again once the server has recovered.
+    gate.greet_watches("");
+    until("it listens", || gate.count("GET", "watch=1") > 0).await;
+    one.election.stop();
+    assert!(other.leads().await > first);
+    desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_forbidden_is_tried_once_a_minute() {
+    let lease = Duration::from_secs(6);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let gate = Gate::before(&server).await;
+    let token = server.service_account(&namespace, "blind", &["create", "update", "list"]);
+    let blind = url(server.kubeconfig_of(&token, &namespace, &format!("http://{}", gate.address())));
+    let desk = Desk::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let first = one.leads().await;
+    let mut other = stand(&blind, "other", lease, &desk);
+    other.knows(first).await;
+    until("it tries to watch", || gate.count("GET", "watch=1") > 0).await;
+    let reads = other.counter.counts().reads;
+    let (lists, watches) = listened(&gate, lease * 2).await;
+    assert!(lists <= 1 && watches <= 1, "{lists} lists and {watches} watches in {:?}", lease * 2);
+    let reads = other.counter.counts().reads - reads;
+    assert!((4..=8).contains(&reads), "{reads} looks in {:?}", lease * 2);
+    one.election.stop();
+    assert!(other.leads().await > first);
+    desk.acts_do_not_overlap().unwrap();
+}

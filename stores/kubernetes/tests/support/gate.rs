@@ -21,6 +21,8 @@ pub(crate) struct Gate {
     mute: watch::Sender<bool>,
     /// What watches are told that the server has not said.
     says: Arc<watch::Sender<String>>,
+    /// What every watch is told as soon as it begins.
+    greets: Arc<watch::Sender<String>>,
     task: JoinHandle<()>,
 }
 
@@ -40,6 +42,8 @@ impl Gate {
         let (server, log, muted) = (server.address(), asked.clone(), mute.subscribe());
         let says = Arc::new(watch::Sender::new(String::new()));
         let said = says.clone();
+        let greets = Arc::new(watch::Sender::new(String::new()));
+        let greeted = greets.subscribe();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -50,10 +54,11 @@ impl Gate {
                     log.clone(),
                     muted.clone(),
                     said.subscribe(),
+                    greeted.clone(),
                 ));
             }
         });
-        Self { address, asked, mute, says, task }
+        Self { address, asked, mute, says, greets, task }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -77,7 +82,12 @@ impl Gate {
 
     /// Says something to all watches as if the server had: one line, in a piece of its own.
     pub(crate) fn say_to_watches(&self, line: &str) {
-        self.says.send_replace(format!("{:x}\r\n{line}\n\r\n", line.len() + 1));
+        self.says.send_replace(piece(line));
+    }
+
+    /// Says something to every watch that begins from now on; nothing if it is empty.
+    pub(crate) fn greet_watches(&self, line: &str) {
+        self.greets.send_replace(if line.is_empty() { String::new() } else { piece(line) });
     }
 }
 
@@ -87,6 +97,11 @@ impl Drop for Gate {
     }
 }
 
+/// A line in a piece of its own.
+fn piece(line: &str) -> String {
+    format!("{:x}\r\n{line}\n\r\n", line.len() + 1)
+}
+
 async fn pass(
     stream: TcpStream,
     server: String,
@@ -94,6 +109,7 @@ async fn pass(
     log: Arc<Mutex<Vec<String>>>,
     muted: watch::Receiver<bool>,
     said: watch::Receiver<String>,
+    greeted: watch::Receiver<String>,
 ) {
     let Ok(upstream) = TcpStream::connect(server).await else { return };
     let name = ServerName::try_from("localhost").unwrap();
@@ -118,7 +134,7 @@ async fn pass(
         let mut buffer = vec![0; 1 << 16];
         let (mut muted, mut said) = (muted, said);
         loop {
-            let piece = tokio::select! {
+            let mut piece = tokio::select! {
                 read = from_server.read(&mut buffer) => match read {
                     Ok(count @ 1..) => buffer[..count].to_vec(),
                     _ => return,
@@ -128,6 +144,9 @@ async fn pass(
                     false => continue,
                 },
             };
+            if *watches.borrow() && piece.starts_with(b"HTTP/1.1 200") {
+                piece.extend_from_slice(greeted.borrow().as_bytes());
+            }
             if *watches.borrow() {
                 let _ = muted.wait_for(|muted| !muted).await;
             }

@@ -120,6 +120,25 @@ async fn a_process_attends_by_one_write_whatever_it_has_announced() {
     assert_eq!(gate.count("PUT", "tenure-process-"), 5);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_candidates_write_little() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let (gate, url) = through_a_gate(&server, &namespace).await;
+    let desk = Desk::new();
+    let candidates: Vec<_> = (0..30).map(|n| stand(&url, &format!("c{n}"), LEASE, &desk)).collect();
+    let writes = || ["PUT", "POST", "DELETE"].iter().map(|method| gate.count(method, "/leases")).sum::<usize>();
+    let announced = || gate.count("POST", "") >= 61;
+    until("all have announced themselves, and one leads", announced).await;
+    let (before, began) = (writes(), std::time::Instant::now());
+    tokio::time::sleep(LEASE * 2).await;
+    let (writes, leases) = (writes() - before, began.elapsed().as_secs_f64() / LEASE.as_secs_f64());
+    // Each process once a lease, and the leader's renewals.
+    let most = 30.0 * (leases + 1.0) + 6.0 * (leases + 1.0);
+    assert!(writes as f64 <= most, "{writes} writes of 30 candidates in {leases:.1} leases");
+    drop(candidates);
+}
+
 /// How many lists and watches of marked objects were asked for while the time passed.
 async fn listened(gate: &Gate, time: Duration) -> (usize, usize) {
     let counts = || {

@@ -225,6 +225,11 @@ impl Store for KubernetesStore {
             broken_by: &[
                 "The cluster's etcd is restored from a backup: a candidate that is started afterwards cannot know what \
                  was lost. Those that were there wait a lease, and tokens may repeat.",
+                "A Lease is deleted by hand while somebody leads: a candidate that is started afterwards cannot know, and \
+                 takes the seat at once. The leader ends as soon as it hears of it, at its next renewal at the latest. \
+                 Candidates that were there wait a lease.",
+                "A Lease is edited by hand while somebody leads: candidates go by what it then says. The leader ends as \
+                 soon as it hears that the Lease names another holder or none, at its next renewal at the latest.",
                 "A Lease is moved to another cluster by hand while somebody leads.",
                 "Other clients take part in the same election with another lease duration than ours, or by \
                  comparing the wall clocks of hosts.",

@@ -1,6 +1,7 @@
 //! What is asked of the API server: five verbs on one kind of object.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
@@ -17,7 +18,12 @@ pub(crate) struct Api {
     links: Links,
     /// What time the server last said it was, and when that was heard.
     told: Mutex<Option<(Timestamp, Moment)>>,
+    /// Until when the server has asked to be left alone, and its answer.
+    overloaded: Mutex<Option<(Instant, StoreError)>>,
 }
+
+/// A `Retry-After` counts for this long at the most: a seat is not to stay free for hours.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// What was there at one revision.
 pub(crate) struct List {
@@ -47,13 +53,26 @@ impl Which {
 
 impl Api {
     pub(crate) fn new(links: Links) -> Self {
-        Self { links, told: Mutex::default() }
+        Self { links, told: Mutex::default(), overloaded: Mutex::default() }
     }
 
     /// What time it is for the server, as far as it has told us: a little less than it is.
     pub(crate) fn server_time(&self) -> Option<Timestamp> {
         let (date, heard) = (*self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))?;
         date.checked_add(Clock::system().now().since(heard)).ok()
+    }
+
+    /// Lets a call through that can wait: readings, bids, notes and watches, but not what a leader does to keep
+    /// its seat or to give it up. A server that has too much to do is better off without the former, and would gain
+    /// little from the latter: one small write each, without which a seat would be lost or stay taken for no reason.
+    ///
+    /// # Errors
+    /// The answer of a server that has said when to come back (429, `Retry-After`), until then. Nothing is sent.
+    pub(crate) fn admit(&self) -> Result<(), StoreError> {
+        match &*self.overloaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            Some((until, error)) if Instant::now() < *until => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// What is there now: not from a cache, as no revision is asked for.
@@ -158,7 +177,15 @@ impl Api {
         if answer.status == StatusCode::UNAUTHORIZED {
             self.links.give_up(link);
         }
-        faults::of_status(link, verb, answer)
+        let error = faults::of_status(link, verb, answer);
+        if answer.status == StatusCode::TOO_MANY_REQUESTS
+            && let Some(seconds) = faults::retry_after(&answer.headers)
+        {
+            let until = Instant::now() + Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER);
+            let overloaded = Some((until, error.clone()));
+            *self.overloaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = overloaded;
+        }
+        error
     }
 }
 

@@ -155,6 +155,7 @@ async fn tidy(api: Arc<Api>) {
 
 impl Board for KubernetesStore {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+        self.api.admit()?;
         let name = names::note(seat, note.kind, &note.key);
         let mut object = Lease::new(name.clone());
         let label = if note.kind == NoteKind::Request { names::SEAT } else { names::BOARD };
@@ -176,6 +177,7 @@ impl Board for KubernetesStore {
     async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
         let sent = self.notes.now();
         let known = self.notes.attending().get(&process).cloned();
+        self.api.admit()?;
         let was_there = known.as_ref().is_some_and(|(_, until)| sent < *until);
         let (mut object, is_new) = match known {
             Some((object, _)) => (object, false),
@@ -205,6 +207,7 @@ impl Board for KubernetesStore {
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
+        self.api.admit()?;
         let mark = names::mark_of(seat);
         if kind == NoteKind::Announcement {
             let which = format!("{} in ({mark},{})", names::BOARD, names::PROCESS);

@@ -209,6 +209,7 @@ impl Shared {
             self.more.notified().await;
             return Ok(());
         }
+        self.api.admit()?;
         let hangs = || StoreError::refused("the API server does not answer");
         let list = tokio::time::timeout(PATIENCE, self.api.list(&which)).await.unwrap_or_else(|_| Err(hangs()))?;
         let at = self.now();

@@ -53,6 +53,10 @@ pub(crate) fn of_status(link: &Link, verb: Verb, answer: &Answer) -> StoreError 
         StatusCode::FORBIDDEN if said.contains("because it is being terminated") => {
             StoreError::denied(format!("the namespace {namespace} is being deleted"))
         }
+        _ if answer.status.is_client_error() && said.starts_with("admission webhook") => StoreError::denied(format!(
+            "the API server at {server} does not {} a Lease in the namespace {namespace}: {said}",
+            verb.as_str()
+        )),
         StatusCode::FORBIDDEN => StoreError::denied(format!(
             "the API server at {server} does not let us {} Leases in the namespace {namespace} (403): we need {NEEDS} there; it says: {said}",
             verb.as_str()
@@ -63,16 +67,16 @@ pub(crate) fn of_status(link: &Link, verb: Verb, answer: &Answer) -> StoreError 
         StatusCode::NOT_FOUND => {
             StoreError::denied(format!("what answers at {server} has no Leases (404): it is no Kubernetes API server"))
         }
-        StatusCode::TOO_MANY_REQUESTS => StoreError::refused(format!(
-            "the API server at {server} has too much to do (429){}",
-            retry_after(&answer.headers)
-        )),
+        StatusCode::TOO_MANY_REQUESTS => {
+            let retry =
+                retry_after(&answer.headers).map_or_else(String::new, |after| format!("; Retry-After: {after} s"));
+            StoreError::refused(format!("the API server at {server} is overloaded (429{retry})"))
+        }
         StatusCode::GONE => {
             StoreError::refused(format!("the API server at {server} no longer knows that revision (410)"))
         }
         code if code.is_server_error() => {
-            let text =
-                format!("the API server at {server} has failed ({code}){}: {said}", retry_after(&answer.headers));
+            let text = format!("the API server at {server} has failed ({code}): {said}");
             if verb.writes() { StoreError::unknown(text) } else { StoreError::refused(text) }
         }
         code if code.is_redirection() => StoreError::denied(format!(
@@ -91,6 +95,16 @@ pub(crate) fn of_asking(link: &Link, verb: Verb, error: kube::Error) -> StoreErr
     }
     let chain = chain(&error);
     if pooled.is_some_and(hyper_util::client::legacy::Error::is_connect) {
+        let tunnel = chain.iter().any(|cause| cause.contains("tunnel error"));
+        if let Some(proxy) = link.proxy.as_ref().filter(|_| tunnel) {
+            if chain.iter().any(|cause| cause.contains("Connection refused")) {
+                return StoreError::refused(format!(
+                    "nothing listens at the proxy {proxy}, which the kubeconfig (proxy-url) or HTTPS_PROXY names"
+                ));
+            }
+            let text = format!("the API server at {server} cannot be reached through the proxy {proxy}");
+            return StoreError::refused(text).because(Told(chain));
+        }
         if let Some(tls) = chain.iter().find(|cause| cause.contains("certificate") || cause.contains("handshake")) {
             return StoreError::denied(format!("no TLS with the API server at {server}: {tls}"));
         }
@@ -137,6 +151,12 @@ pub(crate) fn of_kubeconfig(error: &KubeconfigError) -> StoreError {
     StoreError::denied(format!("the kubeconfig cannot be used: {words}"))
 }
 
+/// A certificate authority was named, and there is none.
+pub(crate) fn no_certificate(file: Option<&str>) -> StoreError {
+    let holds = file.map_or_else(|| "the certificate authority".to_owned(), |file| format!("the file {file}"));
+    StoreError::denied(format!("{holds} (certificate-authority of the cluster) holds no certificate: it must be PEM"))
+}
+
 pub(crate) fn no_cryptography() -> StoreError {
     StoreError::denied(
         "rustls does not know which cryptography to use: call install_default() of one of its providers when the program starts",
@@ -149,10 +169,9 @@ pub(crate) fn of_nonsense(link: &Link, verb: Verb, error: &serde_json::Error) ->
     if verb.writes() { StoreError::unknown(text) } else { StoreError::denied(text) }
 }
 
-/// What the server would like us to wait.
-fn retry_after(headers: &HeaderMap) -> String {
-    let seconds = headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    seconds.map_or_else(String::new, |seconds| format!(", and asks for {seconds} s of peace"))
+/// When to come back, in seconds, if the server says so.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// What each cause adds to the one before.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -64,6 +64,8 @@ pub(crate) struct Link {
     pub(crate) namespace: String,
     /// Where the server is, for messages.
     pub(crate) server: String,
+    /// The proxy on the way there, for messages.
+    pub(crate) proxy: Option<String>,
     /// When anything was last heard on it.
     heard: Mutex<Instant>,
     /// Whether it was given up.
@@ -246,15 +248,20 @@ async fn made_at(place: Place) -> Result<Arc<Link>, StoreError> {
     // Files are read, on a thread that may block.
     let configured = tokio::task::spawn_blocking(move || place.config());
     let (mut config, namespace) = configured.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
-    let server = config.cluster_url.authority().map_or_else(String::new, |authority| authority.as_str().to_owned());
-    // The password of a URL is not for messages.
-    let server = server.rsplit_once('@').map_or(server.clone(), |(_, server)| server.to_owned());
+    let server = host(&config.cluster_url);
+    let proxy = config.proxy_url.as_ref().map(host);
     let expiry = plugin::resolve(&mut config).await?.map(Expiry::after);
     let tls = tokio::task::spawn_blocking(move || service(config));
     let service = tls.await.unwrap_or_else(|_| Err(faults::no_cryptography()))?;
     let client = service(&namespace);
     let heard = Mutex::new(Instant::now());
-    Ok(Arc::new(Link { client, namespace, server, heard, over: watch::Sender::new(false), expiry }))
+    Ok(Arc::new(Link { client, namespace, server, proxy, heard, over: watch::Sender::new(false), expiry }))
+}
+
+/// Where a URL leads, for messages: without its password.
+fn host(url: &Uri) -> String {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
 }
 
 type MakeClient = Box<dyn FnOnce(&str) -> Client + Send>;

@@ -159,12 +159,26 @@ impl KubernetesOptions {
                 });
             }
         };
+        let authority = authority(&kubeconfig, self.context.as_ref());
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         // Nothing in it waits for anything, whatever its name says.
-        futures_util::future::FutureExt::now_or_never(Config::from_custom_kubeconfig(kubeconfig, &options))
-            .unwrap_or(Err(kube::config::KubeconfigError::FindPath))
-            .map_err(|error| faults::of_kubeconfig(&error))
+        let config =
+            futures_util::future::FutureExt::now_or_never(Config::from_custom_kubeconfig(kubeconfig, &options))
+                .unwrap_or(Err(kube::config::KubeconfigError::FindPath))
+                .map_err(|error| faults::of_kubeconfig(&error))?;
+        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+            return Err(faults::no_certificate(authority.as_deref()));
+        }
+        Ok(config)
     }
+}
+
+/// The file that names the certificate authority of a context, or of the current one.
+fn authority(kubeconfig: &Kubeconfig, context: Option<&String>) -> Option<String> {
+    let name = context.or(kubeconfig.current_context.as_ref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.certificate_authority.clone()
 }
 
 #[cfg(test)]

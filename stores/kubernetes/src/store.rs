@@ -1,6 +1,6 @@
 //! The store itself: what the engine asks, in terms of Lease objects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ struct Seats {
     life: u64,
     /// What each seat was, and in which life; `None`: there was none.
     known: HashMap<SeatName, (u64, Option<Lease>)>,
+    /// Seats that were last written by us, and name a holder: one of ours.
+    held: HashSet<SeatName>,
 }
 
 impl KubernetesStore {
@@ -99,7 +101,13 @@ impl KubernetesStore {
         if let Some(post) = self.ears.existing(seat) {
             post.looked(object.as_ref(), list.revision);
         }
-        self.seats().known.insert(seat.clone(), (life, object.clone()));
+        let mut seats = self.seats();
+        let known = seats.known.insert(seat.clone(), (life, object.clone()));
+        let version = |object: &Option<Lease>| object.as_ref().map(|object| object.metadata.resource_version.clone());
+        if known.is_none_or(|(_, known)| version(&known) != version(&object)) {
+            seats.held.remove(seat);
+        }
+        drop(seats);
         Ok((life, list.revision, object))
     }
 
@@ -174,7 +182,14 @@ impl KubernetesStore {
             ));
         }
         let version = version_of(life, &written.metadata.resource_version);
-        self.seats().known.insert(seat.clone(), (life, Some(written)));
+        let mut seats = self.seats();
+        seats.known.insert(seat.clone(), (life, Some(written)));
+        if next.holder.is_some() {
+            seats.held.insert(seat.clone());
+        } else {
+            seats.held.remove(seat);
+        }
+        drop(seats);
         if self.ears.existing(seat).is_some() {
             self.ears.await_echo(revision, next.lease);
         }
@@ -244,6 +259,9 @@ impl Store for KubernetesStore {
     }
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        if !self.seats().held.contains(seat) {
+            self.api.admit()?;
+        }
         let (life, floor, object) = self.look(seat).await?;
         let seat = match &object {
             None => None,
@@ -266,7 +284,14 @@ impl Store for KubernetesStore {
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        if next.holder.is_some() {
+            self.api.admit()?;
+        }
         self.write(seat, expected, next).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.write(seat, Some(held), record).await
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {

@@ -57,6 +57,18 @@ async fn a_plugin_that_fails_is_named_without_what_it_was_given_or_says() {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
+#[tokio::test]
+async fn calls_that_wait_for_the_same_plugin_are_all_told_why_it_failed() {
+    let plugin = Plugin::new("echo run >> \"$FOLDER/runs\"; sleep 1; exit 3", "");
+    let store = plugin.store();
+    let seat = seat();
+    let (one, other) = tokio::join!(store.read(&seat), store.read(&seat));
+    let (one, other) = (told(&one.unwrap_err()), told(&other.unwrap_err()));
+    assert!(one.contains("failed (exit status: 3)"), "{one}");
+    assert_eq!(one, other);
+    assert_eq!(plugin.runs(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_hangs_once_is_killed_with_its_children_and_run_again() {
     let plugin = Plugin::new(
@@ -111,11 +123,10 @@ async fn a_token_that_is_about_to_expire_is_replaced_while_it_is_used() {
         "",
     );
     let store = plugin.store();
-    let runs = || std::fs::read_to_string(plugin.folder.path().join("runs")).unwrap_or_default().lines().count();
     store.read(&seat()).await.unwrap();
-    assert_eq!(runs(), 1);
+    assert_eq!(plugin.runs(), 1);
     within("it is replaced", async {
-        while runs() == 1 {
+        while plugin.runs() == 1 {
             store.read(&seat()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -185,6 +196,11 @@ impl Plugin {
             .stdout(Stdio::null())
             .spawn()
             .unwrap()
+    }
+
+    /// How often it has run, if it writes that down.
+    fn runs(&self) -> usize {
+        std::fs::read_to_string(self.folder.path().join("runs")).unwrap_or_default().lines().count()
     }
 
     /// Whether the process lives whose id the plugin has written down.

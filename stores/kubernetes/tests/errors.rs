@@ -4,11 +4,14 @@ mod support;
 
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use support::{stand, told, url, within};
 use tenure_core::{
     Attended, Board, Candidate, Elections, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, Swap, Token,
+    Version,
 };
 use tenure_kubernetes::{KubernetesOptions, KubernetesStore};
 use tenure_testkit::Desk;
@@ -64,7 +67,7 @@ async fn a_server_that_is_not_trusted_or_speaks_otherwise_is_told() {
 async fn a_server_that_has_too_much_to_do_or_fails_is_told_and_a_write_is_unknown_only_if_it_may_have_happened() {
     let server = Kubernetes::shared();
     for (status, read, write, words) in [
-        ("429 Too Many Requests", Fault::Refused, Fault::Refused, "asks for 7 s of peace"),
+        ("429 Too Many Requests", Fault::Refused, Fault::Refused, "is overloaded (429; Retry-After: 7 s)"),
         ("500 Internal Server Error", Fault::Refused, Fault::Unknown, "has failed (500"),
         ("503 Service Unavailable", Fault::Refused, Fault::Unknown, "has failed (503"),
         ("504 Gateway Timeout", Fault::Refused, Fault::Unknown, "has failed (504"),
@@ -78,6 +81,92 @@ async fn a_server_that_has_too_much_to_do_or_fails_is_told_and_a_write_is_unknow
         let error = within("an answer", store(&url).swap(&seat(), None, &record(1))).await.unwrap_err();
         assert_eq!(error.fault(), write, "{status}: {}", told(&error));
     }
+}
+
+#[tokio::test]
+async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_that_can_wait() {
+    let server = Kubernetes::shared();
+    let busy = |seconds: u32| {
+        let (at, asked) = counts_and_answers(&format!(
+            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {seconds}\r\nContent-Length: 2\r\n\r\n{{}}"
+        ));
+        (store(&url(server.kubeconfig_by("default", &format!("http://{at}")))), asked)
+    };
+    let (one, asked) = busy(600);
+    for _ in 0..3 {
+        let error = one.read(&seat()).await.unwrap_err();
+        assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
+        assert!(error.to_string().contains("is overloaded (429; Retry-After: 600 s)"), "{error}");
+        assert_eq!(one.swap(&seat(), None, &record(1)).await.unwrap_err().fault(), Fault::Refused);
+        assert_eq!(
+            one.attend(Incarnation::from_bits(5), Duration::from_secs(3)).await.unwrap_err().fault(),
+            Fault::Refused
+        );
+    }
+    assert_eq!(asked(), 1, "it was asked again");
+    // A leader would lose its seat, or keep it from others, if these waited.
+    let held = Version::new("0/1");
+    one.renew(&seat(), &held, &record(1)).await.unwrap_err();
+    assert_eq!(asked(), 2);
+    one.swap(&seat(), Some(&held), &Record { holder: None, ..record(1) }).await.unwrap_err();
+    assert_eq!(asked(), 3);
+
+    let (other, asked) = busy(1);
+    within("it is asked again", async {
+        while asked() < 2 {
+            other.read(&seat()).await.unwrap_err();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_write_that_an_admission_webhook_denies_is_told_as_such() {
+    let server = Kubernetes::shared();
+    let body = r#"{"kind":"Status","message":"admission webhook \"quota.example\" denied the request: no","code":403}"#;
+    let at = answers_with(&format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let store = store(&url(server.kubeconfig_by("default", &format!("http://{at}"))));
+    let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+    assert!(error.to_string().contains("admission webhook \"quota.example\" denied"), "{error}");
+    assert!(!error.to_string().contains("we need"), "the role is not to blame: {error}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_dead_or_says_no_is_named() {
+    let server = Kubernetes::shared();
+    let through = |proxy: &str| {
+        let kubeconfig = server.kubeconfig("default");
+        let text = std::fs::read_to_string(&kubeconfig).unwrap();
+        std::fs::write(
+            &kubeconfig,
+            text.replace("cluster: {server:", &format!("cluster: {{proxy-url: \"{proxy}\", server:")),
+        )
+        .unwrap();
+        url(kubeconfig)
+    };
+    let port = free_port();
+    let error = fails(&through(&format!("http://me:hunter2@127.0.0.1:{port}")), Fault::Refused).await;
+    assert!(error.contains(&format!("nothing listens at the proxy 127.0.0.1:{port}")), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+    let no = answers_with("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+    let error = fails(&through(&format!("http://{no}")), Fault::Refused).await;
+    assert!(error.contains(&server.address()) && error.contains(&format!("through the proxy {no}")), "{error}");
+}
+
+#[tokio::test]
+async fn an_authority_file_without_a_certificate_is_told() {
+    let server = Kubernetes::shared();
+    let folder = Folder::new("no-certificate");
+    let empty = folder.path().join("ca.crt");
+    std::fs::write(&empty, "# to be filled in\n").unwrap();
+    let kubeconfig = server.kubeconfig("default");
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    let ca = server.certificates().ca.display().to_string();
+    std::fs::write(&kubeconfig, text.replace(&ca, &empty.display().to_string())).unwrap();
+    let error = fails(&url(kubeconfig), Fault::Denied).await;
+    assert!(error.contains(&empty.display().to_string()) && error.contains("holds no certificate"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,13 +398,22 @@ fn record(token: u64) -> Record {
 
 /// A server that says the same whatever it is asked.
 fn answers_with(answer: &str) -> std::net::SocketAddr {
+    counts_and_answers(answer).0
+}
+
+/// The same, and how often it was asked.
+fn counts_and_answers(answer: &str) -> (std::net::SocketAddr, impl Fn() -> usize + use<>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, answer) = (listener.local_addr().unwrap(), answer.to_owned());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 4000]);
-            let _ = stream.write_all(answer.as_bytes());
+            if stream.read(&mut [0; 4000]).is_ok_and(|read| read > 0) {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.write_all(answer.as_bytes());
+            }
         }
     });
-    address
+    (address, move || count.load(Ordering::SeqCst))
 }

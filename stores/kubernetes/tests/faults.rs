@@ -10,10 +10,13 @@ use support::{acted_above, stand, until, url, within};
 use tenure_core::{Fault, Token, Why};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::Kubernetes;
+use tenure_testkit::servers::{Kubernetes, connections};
 
 /// A fifteenth of it must do for a call, on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
+
+/// A candidate keeps a connection for its watch and one for each call that it has had under way at the same time.
+const CONNECTIONS: usize = 6;
 
 const ALL: &[&str] = &["create", "update", "delete", "list", "watch"];
 
@@ -34,7 +37,27 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
         let second = acted_above(&desk, first).await;
         proxy.pass();
         one.knows(second).await;
+        few_connections(&proxy.address()).await;
         desk.acts_do_not_overlap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_leave_no_connections_behind() {
+    let server = Kubernetes::shared();
+    let proxy = Proxy::start(server.address());
+    let through = server.kubeconfig_by(&server.namespace(), &format!("https://{}", proxy.address()));
+    let mut one = stand(&url(through), "one", LEASE, &Desk::new());
+    one.leads().await;
+    few_connections(&proxy.address()).await;
+    for way in [Way::Up, Way::Down, Way::Up, Way::Down] {
+        proxy.black_hole(way);
+        one.fails().await;
+        let reads = one.counter.counts().reads;
+        within("it tries again", one.counter.wait_for(|counts| counts.reads >= reads + 4)).await;
+        proxy.pass();
+        one.recovers().await;
+        few_connections(&proxy.address()).await;
     }
 }
 
@@ -57,6 +80,7 @@ async fn a_winning_write_whose_reply_is_lost_is_a_term_all_the_same() {
     assert!(seat.contains(&format!(r#"\"token\":{token},"#)), "the seat names another term than {token}: {seat}");
     acted_above(&desk, Token::ZERO).await;
     assert_eq!(desk.sittings(), 1);
+    few_connections(&proxy.address()).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -76,6 +100,7 @@ async fn connections_reset_during_renewals_cost_no_term() {
         proxy.reset();
         within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals)).await;
         assert!(one.election.is_leader() && !other.election.is_leader(), "lost in round {round}");
+        few_connections(&proxy.address()).await;
     }
     assert_eq!(desk.sittings(), 1, "the term was lost");
     desk.acts_do_not_overlap().unwrap();
@@ -104,6 +129,7 @@ async fn a_watch_that_is_cut_is_taken_up_again_and_hears_of_a_release() {
     other.leads().await;
     // Nobody looks before a third of a lease has passed.
     assert!(began.elapsed() < lease / 3, "it was not told");
+    few_connections(&proxy.address()).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -125,6 +151,7 @@ async fn a_watch_that_hangs_is_noticed_and_made_anew() {
     assert_eq!(desk.sittings(), 1, "the term was lost");
     one.election.stop();
     other.leads().await;
+    few_connections(&gate.address()).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -155,6 +182,7 @@ async fn a_watch_whose_place_the_server_has_forgotten_begins_with_another_list()
     one.election.stop();
     other.leads().await;
     assert!(began.elapsed() < lease / 3, "it was not told");
+    few_connections(&gate.address()).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -303,6 +331,10 @@ async fn a_server_that_is_killed_paused_or_cannot_write_makes_no_second_leader()
     within("it stops", other.election.stopped()).await;
     desk.acts_do_not_overlap().unwrap();
 
+    // The server has connections of its own, too.
+    let port = port(&server.address());
+    let before = connections(port);
+
     // Paused for a moment, and then for longer than a lease.
     let desk = Desk::new();
     let mut one = stand(&url(&kubeconfig), "one", LEASE, &desk);
@@ -331,5 +363,16 @@ async fn a_server_that_is_killed_paused_or_cannot_write_makes_no_second_leader()
     until("nobody leads", || !one.election.is_leader() && !other.election.is_leader()).await;
     server.etcd.resume();
     acted_above(&desk, third).await;
+    until("no connections are left behind", || connections(port) <= before + 2 * CONNECTIONS).await;
     desk.acts_do_not_overlap().unwrap();
+}
+
+/// Waits until there are no more connections to an address than one candidate needs.
+async fn few_connections(address: &impl ToString) {
+    let port = port(&address.to_string());
+    until("no connections are left behind", || connections(port) <= CONNECTIONS).await;
+}
+
+fn port(address: &str) -> u16 {
+    address.rsplit_once(':').unwrap().1.parse().unwrap()
 }

@@ -38,8 +38,7 @@ use crate::servers::{Folder, PATIENCE};
 /// # Panics
 /// If they did, or nobody takes over.
 pub fn churn(place: &str, rounds: usize) {
-    let mut fleet = Fleet { folder: Folder::new("fleet"), place: place.to_owned(), children: Vec::new() };
-    (0..3).for_each(|_| fleet.add());
+    let mut fleet = Fleet::start(place, 3);
     let mut last = fleet.leader_after(0);
     for round in 0..rounds {
         let leader = fleet.children.iter().position(|child| child.id() == last.process).expect("it is one of ours");
@@ -66,12 +65,7 @@ pub fn churn(place: &str, rounds: usize) {
             }
         }
     }
-    let lines = fleet.lines();
-    drop(fleet);
-    check(&lines);
-    let mut tokens: Vec<_> = lines.iter().map(|line| line.token).collect();
-    tokens.dedup();
-    assert!(tokens.len() > rounds, "there were fewer terms than leaders that went");
+    assert!(fleet.end() > rounds, "there were fewer terms than leaders that went");
 }
 
 /// Runs as a candidate over the store at a place, if this process was started as one.
@@ -106,23 +100,71 @@ pub fn child<S: Store>(lease: Duration, open: impl FnOnce(&str) -> S) {
 const FOLDER: &str = "TENURE_TEST_FLEET";
 const PLACE: &str = "TENURE_TEST_FLEET_STORE";
 
-/// Candidates, ended with this whatever happens.
-struct Fleet {
+/// Candidates in processes of their own, ended with this whatever happens. This program must have a test
+/// called `child` that calls [`child`].
+#[derive(Debug)]
+pub struct Fleet {
     folder: Folder,
     place: String,
     children: Vec<Child>,
 }
 
-/// Somebody was told at a moment that its term is current.
+/// A candidate was told at a moment that its term is current.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    token: u64,
-    process: u32,
+pub struct Line {
+    /// The token of its term.
+    pub token: u64,
+    /// Its process id.
+    pub process: u32,
     asked: u64,
 }
 
 impl Fleet {
-    fn add(&mut self) {
+    /// Starts this many candidates over the store at this place.
+    pub fn start(place: &str, candidates: usize) -> Self {
+        let mut fleet = Self { folder: Folder::new("fleet"), place: place.to_owned(), children: Vec::new() };
+        (0..candidates).for_each(|_| fleet.add());
+        fleet
+    }
+
+    /// Ends all candidates and returns the number of terms there were.
+    ///
+    /// # Panics
+    /// If two candidates ever led at once, or with the same token.
+    pub fn end(self) -> usize {
+        let lines = self.lines();
+        drop(self);
+        check(&lines);
+        let mut tokens: Vec<_> = lines.iter().map(|line| line.token).collect();
+        tokens.dedup();
+        tokens.len()
+    }
+
+    /// Kills the candidate that was started first (SIGKILL).
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill_oldest(&mut self) {
+        self.kill(self.children[0].id());
+    }
+
+    /// Kills the candidate with this process id (SIGKILL), if it was not killed before.
+    ///
+    /// # Panics
+    /// If it cannot be waited for.
+    pub fn kill(&mut self, process: u32) {
+        if let Some(child) = self.children.iter().position(|child| child.id() == process) {
+            let mut child = self.children.remove(child);
+            let _ = child.kill();
+            child.wait().expect("it is a child");
+        }
+    }
+
+    /// Starts another candidate.
+    ///
+    /// # Panics
+    /// If this program cannot be started.
+    pub fn add(&mut self) {
         let child = Command::new(std::env::current_exe().expect("this program"))
             .args(["child", "--exact", "--nocapture"])
             .env(FOLDER, self.folder.path())
@@ -154,15 +196,21 @@ impl Fleet {
             .collect()
     }
 
-    /// Waits for a line with a higher token than this.
-    fn leader_after(&self, token: u64) -> Line {
+    /// Waits until a candidate leads with a higher token than this.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn leader_after(&self, token: u64) -> Line {
         let began = Instant::now();
         loop {
             let last = self.lines().into_iter().max_by_key(|line| line.token);
             if let Some(line) = last.filter(|line| line.token > token) {
                 return line;
             }
-            assert!(began.elapsed() < PATIENCE, "nobody leads after token {token}");
+            if began.elapsed() > PATIENCE {
+                check(&self.lines());
+                panic!("nobody leads after token {token}");
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
     }

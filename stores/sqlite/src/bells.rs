@@ -3,12 +3,13 @@
 //! Each seat has two small files, one that is touched when its holder changes and one for requests on
 //! its board. Whoever waits is told by the kernel (inotify), and sleeps until then.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once, OnceLock};
 
 use tenure_core::SeatName;
 
+use crate::place::Place;
+use crate::side;
 use crate::watchers::Watchers;
 
 /// What a bell is rung for.
@@ -43,7 +44,7 @@ impl Name {
 
 /// The bells beside a database.
 pub(crate) struct Bells {
-    side: PathBuf,
+    place: Place,
     watchers: Arc<Watchers>,
     ears: OnceLock<Option<ears::Ears>>,
     told: Once,
@@ -53,18 +54,18 @@ impl Bells {
     /// Whether this system can tell when one is rung.
     pub(crate) const CAN_LISTEN: bool = ears::CAN_LISTEN;
 
-    pub(crate) fn new(side: PathBuf, watchers: Arc<Watchers>) -> Self {
-        Self { side, watchers, ears: OnceLock::new(), told: Once::new() }
+    pub(crate) fn new(place: Place, watchers: Arc<Watchers>) -> Self {
+        Self { place, watchers, ears: OnceLock::new(), told: Once::new() }
     }
 
     /// Tells whoever listens.
     pub(crate) fn ring(&self, seat: &SeatName, bell: Bell) {
-        let path = Name::of(seat, bell).at(&self.side);
+        let path = Name::of(seat, bell).at(&self.place.side);
         // Closing a file that was open for writing is what the others hear.
-        if let Err(error) = File::options().create(true).append(true).open(&path) {
+        if let Err(error) = side::open(&self.place, &path) {
             let seat = seat.clone();
             tenure_core::log::emit(tracing::Level::WARN, move || {
-                tracing::warn!(%seat, %error, "nobody could be told that the seat has changed");
+                tracing::warn!(%seat, %error, "watchers could not be notified that the seat has changed");
             });
         }
     }
@@ -80,7 +81,7 @@ impl Bells {
         });
         let Some(ears) = ears else { return false };
         let bells = [Some(Bell::Holder), requests.then_some(Bell::Requests)];
-        bells.into_iter().flatten().all(|bell| match ears.listen(Name::of(seat, bell), &self.side) {
+        bells.into_iter().flatten().all(|bell| match ears.listen(Name::of(seat, bell), &self.place) {
             Ok(()) => true,
             Err(error) => {
                 // Once: it is so for all that come after.
@@ -96,17 +97,17 @@ impl Bells {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod ears {
     use std::collections::HashMap;
-    use std::fs::File;
     use std::io;
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
-    use std::path::Path;
     use std::sync::{Arc, Mutex, MutexGuard};
 
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
     use super::Name;
+    use crate::place::Place;
+    use crate::side;
     use crate::watchers::Watchers;
 
     pub(super) const CAN_LISTEN: bool = true;
@@ -144,17 +145,17 @@ mod ears {
             Ok(Self { hears, _open: open })
         }
 
-        pub(super) fn listen(&self, name: Name, side: &Path) -> io::Result<()> {
+        pub(super) fn listen(&self, name: Name, place: &Place) -> io::Result<()> {
             let mut known = self.hears.lock();
             if known.by_name.contains_key(&name) {
                 return Ok(());
             }
-            let path = name.at(side);
+            let path = name.at(&place.side);
             let add = || inotify::add_watch(&self.hears.inotify, &path, WatchFlags::CLOSE_WRITE);
             let watch = match add() {
                 Err(rustix::io::Errno::NOENT) => {
                     // Only then: making the file rings the bell, and whoever listens would look in vain.
-                    File::options().create(true).append(true).open(&path)?;
+                    side::open(place, &path)?;
                     add()?
                 }
                 watch => watch?,
@@ -210,10 +211,10 @@ mod ears {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod ears {
     use std::io;
-    use std::path::Path;
     use std::sync::Arc;
 
     use super::Name;
+    use crate::place::Place;
     use crate::watchers::Watchers;
 
     pub(super) const CAN_LISTEN: bool = false;
@@ -225,7 +226,7 @@ mod ears {
             Ok(Self)
         }
 
-        pub(super) fn listen(&self, _: Name, _: &Path) -> io::Result<()> {
+        pub(super) fn listen(&self, _: Name, _: &Place) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
     }
@@ -236,14 +237,16 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::SqliteOptions;
 
     #[tokio::test]
     async fn who_comes_to_listen_does_not_ring() {
-        let side = std::env::temp_dir().join(format!("tenure-bells-{}", std::process::id()));
-        std::fs::create_dir_all(&side).unwrap();
+        let path = std::env::temp_dir().join(format!("tenure-bells-{}", std::process::id()));
+        let place = Place::new(SqliteOptions { path: Some(path) });
+        side::create_folder(&place).unwrap();
         let seat = SeatName::new("jobs").unwrap();
         let watchers: [Arc<Watchers>; 2] = Default::default();
-        let [one, other] = watchers.clone().map(|watchers| Bells::new(side.clone(), watchers));
+        let [one, other] = watchers.clone().map(|watchers| Bells::new(place.clone(), watchers));
         let (holder, requests) = (watchers[0].watch(&seat, false), watchers[0].watch(&seat, true));
         assert!(one.listen(&seat, true));
         assert!(other.listen(&seat, true));
@@ -252,6 +255,6 @@ mod tests {
         requests.told().await;
         assert!(holder.told().now_or_never().is_none());
         assert!(requests.told().now_or_never().is_none());
-        std::fs::remove_dir_all(&side).unwrap();
+        std::fs::remove_dir_all(&place.side).unwrap();
     }
 }

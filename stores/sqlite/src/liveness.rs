@@ -11,18 +11,19 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tenure_core::StoreError;
 
-use crate::faults;
+use crate::place::Place;
 use crate::watchers::Watchers;
+use crate::{faults, side};
 
 /// The lock files beside a database.
 pub(crate) struct Liveness {
-    side: PathBuf,
+    place: Place,
     watchers: Arc<Watchers>,
     own: Mutex<Option<(Arc<str>, File)>>,
     deaths: Mutex<HashMap<String, Arc<Death>>>,
@@ -35,8 +36,8 @@ pub(crate) struct Death {
 }
 
 impl Liveness {
-    pub(crate) fn new(side: PathBuf, watchers: Arc<Watchers>) -> Self {
-        Self { side, watchers, own: Mutex::default(), deaths: Mutex::default() }
+    pub(crate) fn new(place: Place, watchers: Arc<Watchers>) -> Self {
+        Self { place, watchers, own: Mutex::default(), deaths: Mutex::default() }
     }
 
     /// Our session, locked from the first call on.
@@ -49,9 +50,9 @@ impl Liveness {
             let id: Arc<str> = format!("{:032x}", rand::random::<u128>()).into();
             let path = self.path(&id);
             let failed = |error| faults::of_file(&path, error);
-            let file = File::options().create_new(true).read(true).write(true).open(&path).map_err(failed)?;
+            let file = side::create(&self.place, &path).map_err(failed)?;
             // Whoever clears away free locks may have found it between these two lines.
-            if file.try_lock().is_ok() && is_at(&file, &path) {
+            if file.try_lock().is_ok() && side::is_at(&file, &path) {
                 *own = Some((id.clone(), file));
                 return Ok(id);
             }
@@ -124,7 +125,7 @@ impl Liveness {
 
     /// The sessions that have a lock file here.
     pub(crate) fn sessions(&self) -> Vec<String> {
-        let Ok(files) = std::fs::read_dir(&self.side) else { return Vec::new() };
+        let Ok(files) = std::fs::read_dir(&self.place.side) else { return Vec::new() };
         let name = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_suffix(".lock").map(str::to_owned);
         files.filter_map(|file| name(file.ok()?)).collect()
     }
@@ -132,21 +133,8 @@ impl Liveness {
     fn path(&self, session: &str) -> PathBuf {
         // It comes from the database, so it is not trusted to be a mere name.
         let name: String = session.chars().filter(char::is_ascii_hexdigit).collect();
-        self.side.join(format!("{name}.lock"))
+        self.place.side.join(format!("{name}.lock"))
     }
-}
-
-/// Whether this file is still the one at this path.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let id = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
-    matches!((file.metadata(), std::fs::metadata(path)), (Ok(one), Ok(other)) if id(&one) == id(&other))
-}
-
-#[cfg(not(unix))]
-fn is_at(_: &File, path: &Path) -> bool {
-    path.exists()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
 
-use crate::faults;
+use crate::{faults, side};
 
 /// Where the store keeps its seats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,10 +87,7 @@ impl Place {
             )));
         }
         refuse_remote(folder)?;
-        match std::fs::create_dir(&self.side) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(faults::of_file(&self.side, error)),
-            _ => Ok(()),
-        }
+        side::create_folder(self).map_err(|error| faults::of_file(&self.side, error))
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Resul
             }
         };
         let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
-        Ok(Reading { seat, floor, identity: Some(batch.identity.clone()) })
+        Ok(Reading { seat, floor: floor.max(batch.floor), identity: Some(batch.identity.clone()) })
     })())
 }
 
@@ -136,6 +136,7 @@ pub(crate) fn swap(
     }
     if let Some(session) = session {
         batch.beat(session)?;
+        batch.holds(next.lease);
     }
     let next_nonce = format!("{:016x}", next.nonce);
     batch
@@ -181,6 +182,7 @@ pub(crate) fn keep(
     if !is_of_write(held, &current, counted) {
         return Ok(Swap::Lost);
     }
+    batch.holds(record.lease);
     let beats = if batch.beat.is_none_or(|beat| batch.moment.since(beat) >= record.lease / 4) {
         batch.beat(session)?;
         beats(batch, Some(session))?

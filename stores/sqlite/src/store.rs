@@ -33,8 +33,8 @@ impl SqliteStore {
     pub fn new(options: SqliteOptions) -> Self {
         let (place, watchers) = (Place::new(options), Arc::<Watchers>::default());
         Self {
-            liveness: Arc::new(Liveness::new(place.side.clone(), watchers.clone())),
-            bells: Arc::new(Bells::new(place.side.clone(), watchers.clone())),
+            liveness: Arc::new(Liveness::new(place.clone(), watchers.clone())),
+            bells: Arc::new(Bells::new(place.clone(), watchers.clone())),
             watchers,
             clock: Arc::default(),
             worker: OnceLock::new(),
@@ -142,7 +142,9 @@ impl Store for SqliteStore {
             durability: "a seat that was won is on disk before it counts",
             min_lease: Duration::from_millis(15),
             broken_by: &[
-                "The database file, or the folder beside it, is removed, replaced or restored from a backup.",
+                "The folder beside the database is removed together with the database, its -wal or its -shm file while \
+                 candidates run. Removing one of these files alone is noticed, and ends their terms in time.",
+                "The database is overwritten in place, as by a restore from a backup.",
                 "The disk is written to by more than one machine. Network and FUSE file systems are refused.",
                 "Work goes on in a process that has closed the lock file it was given, or that never had it.",
             ],

@@ -8,14 +8,15 @@
 //! has happened.
 
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 use rusqlite::Connection;
-use tenure_core::{Clock, Identity, Moment, SeatName, StoreError};
+use tenure_core::{Clock, Identity, Moment, SeatName, StoreError, Token};
 use tokio::sync::oneshot;
 
 use crate::bells::{Bell, Bells};
 use crate::boot::{self, Boot};
-use crate::database::Database;
+use crate::database::{BUSY, Database};
 use crate::faults;
 use crate::liveness::Liveness;
 use crate::place::Place;
@@ -35,12 +36,16 @@ pub(crate) enum Need {
 pub(crate) struct Batch<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) identity: &'a Identity,
+    /// Tokens of all seats stay above this.
+    pub(crate) floor: Token,
     pub(crate) liveness: &'a Liveness,
     /// When this batch began: on the clock of the machine, and of the engine.
     pub(crate) now: i64,
     pub(crate) moment: Moment,
     /// Our last heartbeat, on the engine's clock.
     pub(crate) beat: Option<Moment>,
+    /// The longest lease of a seat that we hold.
+    lease: Duration,
     /// To be rung after the commit.
     rings: Vec<(SeatName, Bell)>,
 }
@@ -48,6 +53,11 @@ pub(crate) struct Batch<'a> {
 impl Batch<'_> {
     pub(crate) fn ring(&mut self, seat: &SeatName, bell: Bell) {
         self.rings.push((seat.clone(), bell));
+    }
+
+    /// Notes that a seat is held for this long from our last heartbeat.
+    pub(crate) fn holds(&mut self, lease: Duration) {
+        self.lease = self.lease.max(lease);
     }
 
     /// Gives all seats of this session another lease: once for all calls of a batch.
@@ -146,7 +156,12 @@ where
 struct Desk {
     context: Context,
     database: Option<Database>,
+    /// A transaction could be neither committed nor rolled back: the database is to be opened again.
+    is_stuck: bool,
+    /// How long to wait for others that open the database: not again after that was in vain.
+    patience: Duration,
     beat: Option<Moment>,
+    lease: Duration,
 }
 
 /// So many calls are committed together at the most.
@@ -154,7 +169,7 @@ const LARGEST_BATCH: usize = 1000;
 
 impl Desk {
     fn new(context: Context) -> Self {
-        Self { context, database: None, beat: None }
+        Self { context, database: None, is_stuck: false, patience: BUSY, beat: None, lease: Duration::ZERO }
     }
 
     fn run(&mut self, inbox: &mpsc::Receiver<Box<dyn Job>>) {
@@ -182,7 +197,7 @@ impl Desk {
         let need = jobs.iter().map(|job| job.need()).max().unwrap_or(Need::Read);
         let Context { liveness, bells, clock, .. } = &self.context;
         let (liveness, bells, clock) = (liveness.clone(), bells.clone(), clock.clone());
-        let last_beat = self.beat;
+        let (last_beat, longest_lease) = (self.beat, self.lease);
         let database = self.database()?;
         if need > Need::Read {
             database.set_durable(need == Need::Durable)?;
@@ -191,28 +206,29 @@ impl Desk {
             .run(|connection| connection.execute_batch(if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" }))?;
         // First what the leader counts from, then what its followers do: were it the other way round, a
         // pause in between would let it count on more than it has.
-        let moment = clock.get().unwrap_or(&Clock::system()).now();
+        let moment = now_on(&clock);
         let now = boot::now();
         let mut batch = Batch {
             connection: &database.connection,
             identity: &database.identity,
+            floor: database.floor,
             liveness: &liveness,
             now,
             moment,
             beat: last_beat,
+            lease: longest_lease,
             rings: Vec::new(),
         };
         let acted = jobs.iter_mut().try_for_each(|job| job.act(&mut batch));
-        let Batch { beat, rings, .. } = batch;
+        let Batch { beat, lease, rings, .. } = batch;
         let committed = acted.and_then(|()| database.connection.execute_batch("COMMIT"));
         if let Err(error) = committed {
             let error = faults::of_sqlite(database.path(), error);
-            if !database.connection.is_autocommit() && database.connection.execute_batch("ROLLBACK").is_err() {
-                self.database = None;
-            }
+            self.is_stuck =
+                !database.connection.is_autocommit() && database.connection.execute_batch("ROLLBACK").is_err();
             return Err(error);
         }
-        self.beat = beat;
+        (self.beat, self.lease) = (beat, lease);
         for (seat, bell) in rings {
             bells.ring(&seat, bell);
         }
@@ -221,25 +237,43 @@ impl Desk {
 
     /// The database at its path, opened if need be.
     fn database(&mut self) -> Result<&mut Database, StoreError> {
-        if self.database.as_ref().is_some_and(|database| !database.is_in_place()) {
-            let path = self.context.place.database.clone();
+        if let Some(missing) = self.database.as_ref().and_then(Database::missing) {
+            let (file, database) = (missing.display(), self.context.place.database.display());
+            // Others can open the database once this connection is closed, and may find nothing in it.
+            let may_lead = self.beat.is_some_and(|beat| now_on(&self.context.clock).since(beat) < self.lease);
+            if may_lead {
+                return Err(StoreError::refused(format!(
+                    "{file} was removed or replaced while this process has {database} open: terms end with their \
+                     lease, then the database is opened again"
+                )));
+            }
+            let (file, database) = (file.to_string(), database.to_string());
             // Calls wait for this thread, so it does not wait for the subscriber.
             tenure_core::log::emit(tracing::Level::WARN, move || {
-                tracing::warn!(path = %path.display(), "the database was replaced: opening the new one");
+                tracing::warn!(%file, %database, "a file was removed or replaced: opening the database again");
             });
             self.database = None;
             self.beat = None;
         }
+        if std::mem::take(&mut self.is_stuck) {
+            self.database = None;
+        }
         match &mut self.database {
             Some(_) => {}
             empty => {
-                let database = Database::open(&self.context.place)?;
+                let patience = std::mem::take(&mut self.patience);
+                let database = Database::open(&self.context.place, patience)?;
                 clear_away(&database, &self.context.liveness)?;
+                self.patience = BUSY;
                 *empty = Some(database);
             }
         }
         self.database.as_mut().ok_or_else(|| StoreError::refused("the database is closed"))
     }
+}
+
+fn now_on(clock: &OnceLock<Clock>) -> Moment {
+    clock.get().unwrap_or(&Clock::system()).now()
 }
 
 /// Removes what processes have left behind that are gone, and that no seat names.

@@ -146,17 +146,58 @@ fn a_new_database_can_be_opened_by_many_at_once() {
 }
 
 #[test]
-fn a_database_that_was_replaced_is_opened_anew_and_its_tokens_start_anew() {
+fn a_database_that_was_removed_is_opened_anew_and_its_tokens_stay_above_all_that_were_given_out() {
     let folder = Folder::new("replaced");
     let path = folder.path().join("t.db");
     let runtime = runtime();
     let store = SqliteStore::at(&path);
     let first = runtime.block_on(store.read(&seat())).unwrap();
+    assert_eq!(first.floor, Token::ZERO, "nothing was lost");
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
     }
     let second = runtime.block_on(store.read(&seat())).unwrap();
     assert_ne!(first.identity, second.identity, "candidates must be able to tell");
+    assert!(second.floor.get() > 1_700_000_000_000, "tokens may have been lost: {:?}", second.floor);
+}
+
+#[test]
+fn a_file_that_was_removed_is_told_and_opened_again_once_no_term_can_be_left() {
+    for suffix in ["-shm", "-wal"] {
+        let folder = Folder::new("beside");
+        let path = folder.path().join("t.db");
+        let (store, other) = (SqliteStore::at(&path), SqliteStore::at(&path));
+        runtime().block_on(async {
+            let next = Record { lease: Duration::from_millis(500), token: Token::new(7), ..blank() };
+            let Swap::Done { version, .. } = store.swap(&seat(), None, &next).await.unwrap() else { panic!() };
+            let removed = format!("{}{suffix}", path.display());
+            std::fs::remove_file(&removed).unwrap();
+            let error = store.renew(&seat(), &version, &next).await.unwrap_err();
+            assert_eq!(error.fault(), Fault::Refused);
+            assert!(error.to_string().starts_with(&format!("{removed} was removed or replaced")), "{error}");
+            // It may still lead: nobody else gets in.
+            let error = other.read(&seat()).await.unwrap_err();
+            let process = format!("in use by process {}", std::process::id());
+            assert!(error.fault() == Fault::Refused && error.to_string().contains(&process), "{error}");
+            tokio::time::sleep(next.lease).await;
+            let seat_now = store.read(&seat()).await.unwrap().seat.unwrap();
+            assert_eq!(seat_now.record.token, next.token, "the last commits were in the -wal");
+            assert_eq!(other.read(&seat()).await.unwrap().seat.unwrap().version, seat_now.version);
+        });
+    }
+}
+
+/// The next process cannot know what it had given out.
+#[test]
+fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
+    let folder = Folder::new("killed");
+    let path = folder.path().join("killed.db");
+    in_child(Command::new("env"), &path);
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
+    }
+    let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+    assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -169,6 +210,12 @@ fn main_of_child(path: &Path) {
         assert_eq!(error.fault(), Fault::Denied);
         println!("{error}");
         return;
+    }
+    if path.ends_with("killed.db") {
+        let store = SqliteStore::at(path);
+        runtime.block_on(store.swap(&seat(), None, &blank())).unwrap();
+        // As if killed: the files are not closed in good order.
+        std::process::exit(0);
     }
     // The disk is filled to the brim, then there is space again.
     let elections = Elections::new(SqliteStore::at(path));

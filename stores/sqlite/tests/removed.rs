@@ -1,0 +1,85 @@
+//! Files of the database are removed, or renamed away and back, under running candidates.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tenure_sqlite::SqliteStore;
+use tenure_testkit::fleet::{self, Fleet};
+use tenure_testkit::servers::Folder;
+
+const LEASE: Duration = Duration::from_millis(900);
+
+#[test]
+fn one_leads_at_a_time_without_the_shm_file() {
+    disturbed(2, |files, _, _| files.remove(&["-shm"]));
+}
+
+#[test]
+fn one_leads_at_a_time_without_the_wal_file() {
+    disturbed(2, |files, _, _| files.remove(&["-wal"]));
+}
+
+#[test]
+fn one_leads_at_a_time_without_both() {
+    disturbed(2, |files, _, _| files.remove(&["-wal", "-shm"]));
+}
+
+#[test]
+fn one_leads_at_a_time_without_the_database_and_both() {
+    disturbed(2, |files, _, _| files.remove(&["", "-wal", "-shm"]));
+}
+
+#[test]
+fn one_leads_at_a_time_when_files_are_renamed_away_and_back() {
+    disturbed(2, |files, fleet, leader| {
+        files.rename("", "-away");
+        fleet.add();
+        std::thread::sleep(LEASE / 2);
+        files.rename("-away", "");
+        std::thread::sleep(LEASE / 2);
+        // It may not have noticed, and lead on.
+        fleet.kill(leader);
+    });
+}
+
+/// Lets candidates run, does this to their files, starts another candidate and kills one, in turns: each
+/// time a candidate leads with a higher token, and never two at once.
+fn disturbed(rounds: usize, mut disturb: impl FnMut(&Files, &mut Fleet, u32)) {
+    let folder = Folder::new("removed");
+    let files = Files(folder.path().join("tenure.db").display().to_string());
+    let mut fleet = Fleet::start(&files.0, 2);
+    let mut last = fleet.leader_after(0);
+    for _ in 0..rounds {
+        disturb(&files, &mut fleet, last.process);
+        fleet.add();
+        last = fleet.leader_after(last.token);
+        fleet.kill_oldest();
+    }
+    fleet.end();
+}
+
+/// A candidate, if this process was started as one.
+#[test]
+fn child() {
+    fleet::child(LEASE, |path| SqliteStore::at(path));
+}
+
+/// The database file and the two that SQLite keeps beside it.
+struct Files(String);
+
+impl Files {
+    fn remove(&self, suffixes: &[&str]) {
+        for suffix in suffixes {
+            let _ = std::fs::remove_file(format!("{}{suffix}", self.0));
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        for suffix in ["-wal", "-shm"] {
+            let path = |end: &str| format!("{}{suffix}{end}", self.0);
+            if Path::new(&path(from)).exists() {
+                std::fs::rename(path(from), path(to)).expect("it is there");
+            }
+        }
+    }
+}

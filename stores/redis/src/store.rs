@@ -274,7 +274,8 @@ impl Store for RedisStore {
                  it cannot know what was lost. Those that were there wait a lease.",
                 "Another server is made the master while the old one lives on, cut off together with the leader: each \
                  side then has one, until they meet again. ?min_replicas= of more than half of the replicas prevents it.",
-                "The server's wall clock was set back across a loss of data: tokens begin with its milliseconds.",
+                "The server's wall clock was set back across a loss of data, or that of the server that took over is \
+                 behind by more than the fail-over took: a token that was lost can be given out again.",
                 "The server's wall clock is stepped twice, in opposite ways, within a lease.",
                 "A proxy between us and the servers that moves a connection from one server to another.",
             ],
@@ -340,14 +341,25 @@ impl Answer {
             }
             (None, _) => None,
         };
-        let floor = match &seat {
-            Some(_) => 0,
-            // Nobody can tell whether there never was one, or it was lost. What was lost was numbered
-            // from an earlier millisecond, and terms are not won every millisecond.
-            None => self.floor.unwrap_or(0).max((self.now.0 * 1000 + self.now.1 / 1000).try_into().unwrap_or(0)),
-        };
+        let floor = self.floor.unwrap_or(0).max(clock_floor(self.now));
         Ok(Reading { seat, floor: Token::new(floor), identity: Some(identity.clone()) })
     }
+}
+
+/// The token that every bid after a reading must be above: the server's time at that reading, in microseconds.
+///
+/// Nobody can tell from a seat, or from its absence, whether later terms of it were lost: with a restart from an
+/// old snapshot, with the promotion of a replica that lagged behind, by `FLUSHALL` or by eviction. Claim: no bid
+/// repeats the token of a term that was won before its reading, lost or not. A token is at most one above the
+/// server's time at the reading that it was bid after, or one above an earlier token, of which there are fewer than
+/// microseconds. Between that reading and any reading after the win lies the winner's round trip, which takes longer
+/// than a microsecond. So a reading after the win is above its token, if the clock was not set back meanwhile; and
+/// on another server, if its clock is not behind by more than it took to fail over.
+///
+/// The candidate's own clock takes no part: that of one host far ahead would push tokens above the time of
+/// the server, and a floor that is lower than the tokens protects nobody.
+fn clock_floor((seconds, micros): (i64, i64)) -> u64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros).try_into().unwrap_or(0)
 }
 
 fn time(text: &str) -> Option<(i64, i64)> {

@@ -186,9 +186,9 @@ async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
     // It has settled down by then, and heard of what there was to hear.
     tokio::time::sleep(LEASE / 3).await;
     // As a release would, but without a word.
-    let vacant = record::to_json(&Record { holder: None, nonce: 2, ..held });
+    let vacant = record::to_json(&Record { holder: None, nonce: 2, ..held.clone() });
     redis.ask(&["HSET", "tenure:{jobs}:seat", "nonce", &format!("{:016x}", 2), "record", &vacant, "holder", "- 7"]);
-    assert_eq!(other.leads().await, Token::new(8));
+    assert!(other.leads().await > held.token);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,142 @@
+//! Tokens where the server loses the last writes: a candidate that was not there must not be given a number that
+//! is in use, and a resource that refuses lower numbers must never be offered one twice.
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::{seat, stand, within};
+use tenure_core::{Candidate, Election, Incarnation, Record, Store, Swap, Token};
+use tenure_redis::RedisStore;
+use tenure_testkit::Desk;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{Redis, RedisSetup, Reply};
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// Rounds of each kind of loss.
+const ROUNDS: usize = 5;
+
+/// Something that leaders write to: it accepts a write unless it has seen a higher token.
+#[derive(Default)]
+struct Resource {
+    highest: Token,
+    /// Whose each token is.
+    owners: HashMap<Token, Incarnation>,
+}
+
+impl Resource {
+    /// Whether it accepts a write with this token.
+    fn write(&mut self, token: Token, by: Incarnation) -> bool {
+        let owner = *self.owners.entry(token).or_insert(by);
+        assert_eq!(owner, by, "token {token} was given out twice");
+        self.highest = self.highest.max(token);
+        token == self.highest
+    }
+}
+
+/// Takes the seat as a candidate does that has never seen it before, whoever held it.
+async fn win(url: &str, by: Incarnation) -> Token {
+    let store = RedisStore::from_url(url).unwrap();
+    let reading = within("an answer", store.read(&seat())).await.unwrap();
+    let (version, seen) = reading.seat.map_or((None, Token::ZERO), |seat| (Some(seat.version), seat.record.token));
+    let token = seen.max(reading.floor).next().unwrap();
+    let holder = Candidate { id: "a".into(), incarnation: by };
+    let next = Record { nonce: rand::random(), ..Record::new(Some(holder), token, LEASE) };
+    let swap = within("an answer", store.swap(&seat(), version.as_ref(), &next)).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }));
+    token
+}
+
+/// Has a candidate win, its win lost, and another one win that knows nothing of it.
+struct Fence {
+    resource: Resource,
+    candidates: u128,
+}
+
+impl Fence {
+    fn new() -> Self {
+        Self { resource: Resource::default(), candidates: 0 }
+    }
+
+    async fn win(&mut self, url: &str) {
+        self.candidates += 1;
+        let by = Incarnation::from_bits(self.candidates);
+        let token = win(url, by).await;
+        assert!(self.resource.write(token, by), "{token} is not above {}", self.resource.highest);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_restarted_from_an_old_snapshot_gives_out_no_token_twice() {
+    let (mut redis, mut fence) = (Redis::start(), Fence::new());
+    fence.win(&redis.url()).await;
+    for _ in 0..ROUNDS {
+        redis.ask(&["SAVE"]);
+        fence.win(&redis.url()).await;
+        fence.win(&redis.url()).await;
+        redis.kill();
+        redis.restart();
+        fence.win(&redis.url()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_lags_behind_and_is_promoted_gives_out_no_token_twice() {
+    let mut fence = Fence::new();
+    for _ in 0..ROUNDS {
+        let mut master = Redis::start();
+        let proxy = Proxy::start(master.address());
+        let port = proxy.address().port().to_string();
+        let replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
+        fence.win(&master.url()).await;
+        let has_seat = || replica.ask(&["EXISTS", "tenure:{jobs}:seat"]) == Reply::Number(1);
+        tenure_testkit::contender::until("the replica has the seat", has_seat).await;
+        proxy.black_hole(Way::Down);
+        fence.win(&master.url()).await;
+        fence.win(&master.url()).await;
+        master.kill();
+        replica.ask(&["REPLICAOF", "NO", "ONE"]);
+        fence.win(&replica.url()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_server_gives_out_no_token_twice() {
+    let (redis, mut fence) = (Redis::start(), Fence::new());
+    for _ in 0..ROUNDS {
+        fence.win(&redis.url()).await;
+        fence.win(&redis.url()).await;
+        redis.ask(&["FLUSHALL"]);
+        fence.win(&redis.url()).await;
+    }
+}
+
+/// The whole way: a leader that goes on until it notices, and a candidate that is started right after the loss and
+/// bids at once. Both may lead for a moment, and the resource tells them apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_term_was_lost_and_a_candidate_that_never_saw_it_have_tokens_of_their_own() {
+    let mut redis = Redis::start();
+    win(&redis.url(), Incarnation::from_bits(1)).await;
+    redis.ask(&["SAVE"]);
+    let resource = Arc::new(Mutex::new(Resource::default()));
+    let desk = Desk::new();
+    let one = stand(&redis.url(), "one", LEASE, &desk);
+    let first = work(&one.election, &resource).await;
+    redis.kill();
+    redis.restart();
+    let other = stand(&redis.url(), "other", LEASE, &desk);
+    let second = work(&other.election, &resource).await;
+    assert!(second > first, "{second} after {first}");
+    let by = one.election.candidate().incarnation;
+    assert!(!resource.lock().unwrap().write(first, by), "the resource lets the old leader write on");
+}
+
+/// Writes once as the leader, when it is.
+async fn work(election: &Election, resource: &Mutex<Resource>) -> Token {
+    let term = within("it leads", election.elected()).await.unwrap();
+    assert!(resource.lock().unwrap().write(term.token(), election.candidate().incarnation));
+    term.token()
+}

@@ -90,7 +90,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         // Opening waits for its turn, too: it finds all of the files, or none.
         self.turn = side::turn(&self.place, BUSY).ok();
-        self.files.close();
+        self.files.close(self.turn.is_some());
         if self.files.missing().is_some() {
             // A `-wal` that was renamed and comes back must not bring back what it contains.
             let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

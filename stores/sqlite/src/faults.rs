@@ -3,7 +3,27 @@
 use std::path::Path;
 
 use rusqlite::{Error, ErrorCode};
-use tenure_core::StoreError;
+use tenure_core::{SeatName, StoreError};
+
+/// Whether a row holds a value that Tenure would not have written. The transaction itself goes on.
+pub(crate) fn is_about_a_value(error: &Error) -> bool {
+    use Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..))
+}
+
+/// A row of this seat holds something else than Tenure has written.
+pub(crate) fn unreadable(
+    path: &Path,
+    seat: &SeatName,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> StoreError {
+    StoreError::denied(format!(
+        "seat {:?} in {} holds something that Tenure did not write: restore it, or remove it with tenure forget",
+        seat.as_str(),
+        path.display()
+    ))
+    .because(error)
+}
 
 /// Classifies an error of SQLite. A transaction that fails is rolled back as a whole, so nothing has
 /// happened unless the disk itself cannot say.

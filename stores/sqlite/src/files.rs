@@ -159,9 +159,13 @@ impl Files {
         changed.map(|file| with(&self.database, SUFFIXES[file])).or_else(lock)
     }
 
-    /// Looks a last time, before the connection is closed.
-    pub(crate) fn close(&mut self) {
+    /// Looks a last time, before the connection is closed. If that is not in turn, others may open the database
+    /// before SQLite has removed its files, which it then does not do.
+    pub(crate) fn close(&mut self, in_turn: bool) {
         self.clean = self.missing().is_none();
+        if !in_turn {
+            let _ = self.lock.unlock();
+        }
     }
 }
 

@@ -20,7 +20,8 @@
 //! step. What was timed by another one, after a restart or in another namespace, is only observed.
 
 use rusqlite::OptionalExtension;
-use tenure_core::{Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record};
+use rusqlite::types::Type;
+use tenure_core::{Life, Reading, Record, Seat, SeatName, Swap, Token, Version, record};
 
 use crate::bells::Bell;
 use crate::boot::{self, Boot};
@@ -79,24 +80,22 @@ fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
         .optional()
 }
 
-pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Result<Reading, StoreError>> {
+pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Reading> {
     let floor: Option<i64> = batch
         .connection
         .prepare_cached("SELECT token FROM floors WHERE name = ?1")?
         .query_row([seat.as_str()], |row| row.get(0))
         .optional()?;
-    let row = row(batch, seat)?;
-    Ok((|| {
-        let seat = match row {
-            None => None,
-            Some(row) => {
-                let record = record::from_json(&row.record)?;
-                Some(Seat { record, version: row.version(), life: life(batch, &row) })
-            }
-        };
-        let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
-        Ok(Reading { seat, floor: floor.max(batch.floor), identity: Some(batch.identity.clone()) })
-    })())
+    let seat = match row(batch, seat)? {
+        None => None,
+        Some(row) => {
+            let record = record::from_json(&row.record)
+                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into()))?;
+            Some(Seat { record, version: row.version(), life: life(batch, &row) })
+        }
+    };
+    let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
+    Ok(Reading { seat, floor: floor.max(batch.floor), identity: Some(batch.identity.clone()) })
 }
 
 /// What can be said of the holder. The lock is tried after the row was read: if it is free, the one

@@ -63,6 +63,16 @@ impl SqliteStore {
         }
     }
 
+    /// The same on a seat: if a row of it cannot be read, only this call fails.
+    async fn run_on<T, F>(&self, need: Need, seat: &SeatName, act: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Batch<'_>, &SeatName) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let seat = seat.clone();
+        self.run(need, move |batch| batch.of_seat(&seat, |batch| act(batch, &seat))).await
+    }
+
     /// The session to hold seats on. The folder for its lock is made with the database, so that is
     /// opened first.
     async fn session(&self) -> Result<Arc<str>, StoreError> {
@@ -97,19 +107,16 @@ impl SqliteStore {
 
     /// Whether there is something to tell a watcher now; and who holds the seat, and is there.
     async fn news(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
-        let (seat, seen) = (seat.clone(), seen.clone());
-        self.run(Need::Read, move |batch| {
-            let reading = match seats::read(batch, &seat)? {
-                Ok(reading) => reading,
-                Err(error) => return Ok(Err(error)),
-            };
+        let seen = seen.clone();
+        self.run_on(Need::Read, seat, move |batch, seat| {
+            let reading = seats::read(batch, seat)?;
             let is_over = |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over);
             let news = seen.differs_from(reading.seat.as_ref())
                 || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
-                || (seen.requests && !board::list(batch, &seat, NoteKind::Request)?.is_empty());
+                || (seen.requests && !board::list(batch, seat, NoteKind::Request)?.is_empty());
             // Once it is gone, there is nothing more to wait for.
-            let holder = if is_over(reading.seat.as_ref()) { None } else { seats::holder(batch, &seat)? };
-            Ok(Ok((news, holder)))
+            let holder = if is_over(reading.seat.as_ref()) { None } else { seats::holder(batch, seat)? };
+            Ok((news, holder))
         })
         .await
     }
@@ -157,24 +164,25 @@ impl Store for SqliteStore {
     }
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        let seat = seat.clone();
-        self.run(Need::Read, move |batch| seats::read(batch, &seat)).await
+        self.run_on(Need::Read, seat, |batch, seat| seats::read(batch, seat)).await
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let (seat, expected, next) = (seat.clone(), expected.cloned(), next.clone());
+        let (expected, next) = (expected.cloned(), next.clone());
         // To win is durable; a release that is lost in a power cut costs a wait, and nothing else.
         let (need, session) = match next.is_vacant() {
             true => (Need::Write, None),
             false => (Need::Durable, Some(self.session().await?)),
         };
-        self.run(need, move |batch| seats::swap(batch, &seat, expected.as_ref(), &next, session.as_deref()).map(Ok))
-            .await
+        let swap = move |batch: &mut Batch<'_>, seat: &SeatName| {
+            seats::swap(batch, seat, expected.as_ref(), &next, session.as_deref())
+        };
+        self.run_on(need, seat, swap).await
     }
 
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        let (seat, held, record, session) = (seat.clone(), held.clone(), record.clone(), self.session().await?);
-        self.run(Need::Write, move |batch| seats::keep(batch, &seat, &held, &record, &session).map(Ok)).await
+        let (held, record, session) = (held.clone(), record.clone(), self.session().await?);
+        self.run_on(Need::Write, seat, move |batch, seat| seats::keep(batch, seat, &held, &record, &session)).await
     }
 
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
@@ -194,8 +202,7 @@ impl Store for SqliteStore {
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        let seat = seat.clone();
-        self.run(Need::Durable, move |batch| seats::forget(batch, &seat).map(Ok)).await
+        self.run_on(Need::Durable, seat, seats::forget).await
     }
 
     fn lifeline(&self) -> Option<File> {
@@ -205,8 +212,8 @@ impl Store for SqliteStore {
 
 impl Board for SqliteStore {
     async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        let (seat, note) = (seat.clone(), note.clone());
-        self.run(Need::Write, move |batch| board::put(batch, &seat, &note).map(Ok)).await
+        let note = note.clone();
+        self.run_on(Need::Write, seat, move |batch, seat| board::put(batch, seat, &note)).await
     }
 
     async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
@@ -215,12 +222,11 @@ impl Board for SqliteStore {
     }
 
     async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        let seat = seat.clone();
-        self.run(Need::Read, move |batch| board::list(batch, &seat, kind).map(Ok)).await
+        self.run_on(Need::Read, seat, move |batch, seat| board::list(batch, seat, kind)).await
     }
 
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        let (seat, key) = (seat.clone(), key.to_owned());
-        self.run(Need::Write, move |batch| board::remove(batch, &seat, kind, &key).map(Ok)).await
+        let key = key.to_owned();
+        self.run_on(Need::Write, seat, move |batch, seat| board::remove(batch, seat, kind, &key)).await
     }
 }

@@ -7,6 +7,7 @@
 //! A call is answered only after the commit that its writes were part of. If that fails, none of them
 //! has happened.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ pub(crate) enum Need {
 /// What calls act on.
 pub(crate) struct Batch<'a> {
     pub(crate) connection: &'a Connection,
+    path: &'a Path,
     pub(crate) identity: &'a Identity,
     /// Tokens of all seats stay above this.
     pub(crate) floor: Token,
@@ -51,6 +53,22 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Acts on a seat. If a row of it cannot be read, this call alone fails and the others of the batch go on;
+    /// but all of them fail if it has written already, as that can only be undone with the rest.
+    pub(crate) fn of_seat<T>(
+        &mut self,
+        seat: &SeatName,
+        act: impl FnOnce(&mut Self) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Result<T, StoreError>> {
+        let changes = self.connection.total_changes();
+        match act(self) {
+            Err(error) if faults::is_about_a_value(&error) && self.connection.total_changes() == changes => {
+                Ok(Err(faults::unreadable(self.path, seat, error)))
+            }
+            acted => acted.map(Ok),
+        }
+    }
+
     pub(crate) fn ring(&mut self, seat: &SeatName, bell: Bell) {
         self.rings.push((seat.clone(), bell));
     }
@@ -210,6 +228,7 @@ impl Desk {
         let now = boot::now();
         let mut batch = Batch {
             connection: &database.connection,
+            path: database.path(),
             identity: &database.identity,
             floor: database.floor,
             liveness: &liveness,
@@ -281,7 +300,7 @@ fn clear_away(database: &Database, liveness: &Liveness) -> Result<(), StoreError
     let named: Vec<String> = database.run(|connection| {
         connection
             .prepare("SELECT DISTINCT session FROM seats WHERE session IS NOT NULL")?
-            .query_map([], |row| row.get(0))?
+            .query_map([], |row| Ok(row.get_ref(0)?.as_str().unwrap_or_default().to_owned()))?
             .collect()
     })?;
     for session in liveness.sessions() {

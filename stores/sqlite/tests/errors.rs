@@ -1,8 +1,10 @@
 //! What can be wrong with a file, a folder or a disk: each is one clear error, and nothing is harmed.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tenure_core::{
@@ -85,6 +87,96 @@ fn a_record_that_is_not_ours_is_told_and_left_alone() {
     assert_eq!(kept, "\"mine\"");
 }
 
+/// Calls of many elections share a transaction: one seat that cannot be read must not fail the others.
+#[test]
+fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
+    let folder = Folder::new("blob");
+    let path = folder.path().join("t.db");
+    let database = || Connection::open(&path).unwrap();
+    let (good, bad, blank) = (seat(), SeatName::new("bad").unwrap(), blank());
+    let store = SqliteStore::at(&path);
+    runtime().block_on(async {
+        let Swap::Done { version, .. } = store.swap(&bad, None, &blank).await.unwrap() else { panic!() };
+        let Swap::Done { version: held, .. } = store.swap(&good, None, &blank).await.unwrap() else { panic!() };
+        for broken in ["record = x'ff00'", "record = CAST(x'ff00' AS TEXT)", "nonce = x'ff00'", "record = '\"mine\"'"] {
+            database().execute(&format!("UPDATE seats SET {broken} WHERE name = 'bad'"), []).unwrap();
+            for _ in 0..20 {
+                // Nothing can be written meanwhile, so what is asked now shares a transaction.
+                let writer = database();
+                writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+                let calls = async {
+                    tokio::join!(
+                        store.renew(&good, &held, &blank),
+                        store.read(&bad),
+                        store.swap(&bad, Some(&version), &blank),
+                        store.read(&good),
+                        store.renew(&good, &held, &blank),
+                    )
+                };
+                let free = async { drop(writer) };
+                let ((first, read, _, other, last), ()) = tokio::join!(calls, free);
+                assert!(matches!((first, last), (Ok(Swap::Done { .. }), Ok(Swap::Done { .. }))), "{broken}");
+                assert!(other.unwrap().seat.is_some(), "{broken}");
+                let error = read.unwrap_err();
+                let told = format!("seat \"bad\" in {} holds something that Tenure did not write", path.display());
+                assert!(error.fault() == Fault::Denied && error.to_string().starts_with(&told), "{broken}: {error}");
+                assert!(error.to_string().contains("tenure forget"), "{broken}: {error}");
+            }
+        }
+        store.forget(&bad).await.unwrap();
+        assert!(store.read(&bad).await.unwrap().seat.is_none());
+    });
+}
+
+/// Any user that can read a file can lock it, and keep candidates out.
+#[test]
+fn files_are_for_the_users_that_can_write_the_database_and_no_others() {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (database, folder_mode) in [(None, 0o700), (Some(0o660), 0o770), (Some(0o666), 0o777), (Some(0o644), 0o700)] {
+        let folder = Folder::new("modes");
+        let path = folder.path().join("t.db");
+        if let Some(mode) = database {
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        }
+        works(&path);
+        assert_eq!(mode(&path), database.unwrap_or(0o600));
+        let side = folder.path().join("t.db.d");
+        assert_eq!(mode(&side), folder_mode, "{database:?}");
+        let mut files = 0;
+        for file in std::fs::read_dir(&side).unwrap() {
+            assert_eq!(mode(&file.unwrap().path()), folder_mode & 0o666, "{database:?}");
+            files += 1;
+        }
+        assert!(files >= 4, "two locks of the database, one of the process, and a bell");
+        // As older versions have made it.
+        std::fs::set_permissions(&side, Permissions::from_mode(0o755)).unwrap();
+        works(&path);
+        assert_eq!(mode(&side), folder_mode, "{database:?}");
+    }
+}
+
+#[test]
+fn a_process_that_keeps_others_from_opening_is_named() {
+    let folder = Folder::new("locked");
+    let path = folder.path().join("t.db");
+    works(&path);
+    let gate = folder.path().join("t.db.d/opening");
+    let locked = std::fs::File::open(&gate).unwrap();
+    locked.lock().unwrap();
+    let store = SqliteStore::at(&path);
+    let begin = Instant::now();
+    let error = runtime().block_on(store.read(&seat())).unwrap_err();
+    let told = format!("{} is locked by process {}", gate.display(), std::process::id());
+    assert!(error.fault() == Fault::Refused && error.to_string().contains(&told), "{error}");
+    // Not waited for again, so that every call is told in time.
+    let (first, begin) = (begin.elapsed(), Instant::now());
+    assert!(runtime().block_on(store.read(&seat())).unwrap_err().to_string().contains(&told));
+    assert!(begin.elapsed() < first / 2);
+    drop(locked);
+    runtime().block_on(store.read(&seat())).unwrap();
+}
+
 /// Both versions may be at work beside each other: what this one does not know, it keeps.
 #[test]
 fn fields_of_a_newer_version_are_kept() {
@@ -108,8 +200,7 @@ fn a_folder_that_may_not_be_written_is_told() {
     unprivileged.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     if !rustix::process::geteuid().is_root() {
         unprivileged = Command::new("env");
-        std::fs::set_permissions(folder.path().join("locked"), std::os::unix::fs::PermissionsExt::from_mode(0o555))
-            .unwrap();
+        std::fs::set_permissions(folder.path().join("locked"), Permissions::from_mode(0o555)).unwrap();
     }
     let error = in_child(unprivileged, &path);
     assert!(error.contains("cannot be opened") || error.contains("may not be written"), "{error}");
@@ -323,7 +414,7 @@ impl Folder {
         ));
         std::fs::create_dir(&path).unwrap();
         // Others may look in, so that a child without rights gets as far as the folder in question.
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         Self(path)
     }
 

@@ -113,7 +113,9 @@ impl RedisOptions {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Self { tls: scheme.starts_with("rediss") || scheme == "valkeys", ..Self::default() };
-        options.query(query)?;
+        if query.contains('@') {
+            return Err("in a password, a ? is written as %3F; behind the ?, an @ as %40".to_owned());
+        }
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
@@ -130,11 +132,13 @@ impl RedisOptions {
             options.hosts = hosts.split(',').map(|host| with_port(host, port)).collect::<Result<_, _>>()?;
             options.path(scheme, path)?;
         }
+        // Last: where the rest is in order, what is taken for an option is not half a password, and may be shown.
+        options.query(query)?;
         options.check()?;
         Ok(options)
     }
 
-    /// What cannot be.
+    /// Refuses what contradicts itself, and what would be ignored.
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = if self.hosts.is_empty() && self.socket.is_none() {
             "no host is named: redis://host:port"
@@ -142,12 +146,34 @@ impl RedisOptions {
             "several hosts are Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)"
         } else if self.sentinel.is_some() && self.cluster {
             "Sentinels or a cluster, not both"
+        } else if self.socket.is_some() && (self.sentinel.is_some() || self.cluster) {
+            "a socket is that of one server, not of Sentinels or a cluster"
+        } else if self.socket.as_ref().is_some_and(|socket| socket.as_os_str().is_empty()) {
+            "no socket is named: redis+unix:///path/to/socket"
         } else if self.cluster && self.database != 0 {
             "a cluster has no databases but 0"
+        } else if self.database < 0 {
+            "the database is a number: redis://host:port/2"
+        } else if self.user.is_some() && self.password.is_none() {
+            "a user needs a password: redis://user:password@host, or redis://:password@host without a user"
+        } else if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
+            "sentinel_user needs sentinel_password"
+        } else if self.sentinel_password.is_some() && self.sentinel.is_none() {
+            "sentinel_user and sentinel_password are for Sentinels: use redis+sentinel://"
         } else if self.prefix.is_empty() || self.prefix.contains(['{', '}']) {
             "a prefix is not empty, and has no braces"
         } else if self.cert.is_some() != self.key.is_some() {
             "a certificate needs its key (?cert=FILE&key=FILE)"
+        } else if self.tls && self.socket.is_some() {
+            "a socket has no TLS"
+        } else if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
+            // Ignored, they would let the password go out in the clear.
+            match (&self.socket, &self.sentinel, self.cluster) {
+                (Some(_), ..) => "ca, cert and key are for TLS, and a socket has no TLS",
+                (_, Some(_), _) => "ca, cert and key are for TLS: use rediss+sentinel://",
+                (_, _, true) => "ca, cert and key are for TLS: use rediss+cluster://",
+                _ => "ca, cert and key are for TLS: use rediss://",
+            }
         } else {
             return Ok(());
         };
@@ -155,9 +181,14 @@ impl RedisOptions {
     }
 
     fn query(&mut self, query: &str) -> Result<(), String> {
+        let mut given = Vec::new();
         for (name, value) in
             query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         {
+            if given.contains(&name) || (name == "db" && self.database != 0) {
+                return Err("an option is given twice".to_owned());
+            }
+            given.push(name);
             let value = decoded(value)?;
             let number = || value.parse().map_err(|_| format!("{name} is a number"));
             match name {
@@ -169,9 +200,6 @@ impl RedisOptions {
                 "key" => self.key = Some(value.into()),
                 "sentinel_user" => self.sentinel_user = Some(value),
                 "sentinel_password" => self.sentinel_password = Some(Secret(value)),
-                _ if name.contains(['@', ':', '/']) => {
-                    return Err("a ? in a password is written as %3F".to_owned());
-                }
                 _ => {
                     let known = "prefix, min_replicas, db, ca, cert, key, sentinel_user, sentinel_password";
                     return Err(format!("unknown option {name:?}: known are {known}"));
@@ -237,6 +265,29 @@ mod tests {
             ("redis://u:hunter2@host?prefix={x}", "braces"),
             ("redis://u:hunter2@host?min_replicas=many", "is a number"),
             ("rediss://u:hunter2@host?cert=x", "needs its key"),
+            ("redis://u:hunter2@host?ca=/etc/ca.pem", "use rediss://"),
+            ("redis+sentinel://u:hunter2@host/m?cert=x&key=y", "use rediss+sentinel://"),
+            ("redis+cluster://u:hunter2@host?ca=x", "use rediss+cluster://"),
+            ("valkey://u:hunter2@host?ca=x", "use rediss://"),
+            ("redis+unix:///run/redis.sock?ca=x", "no TLS"),
+            ("redis+unix://u:hunter2@", "no socket"),
+            ("redis://u:hunter2@host?sentinel_user=x&sentinel_password=y", "redis+sentinel://"),
+            ("redis+cluster://u:hunter2@host?sentinel_password=hunter2", "redis+sentinel://"),
+            ("redis://u:hunter2@host/1?db=2", "twice"),
+            ("redis://u:hunter2@host?prefix=a&prefix=b", "twice"),
+            ("redis://u:hunter2@host?db=-1", "is a number"),
+            ("redis://u:hunter2@host/-1", "database is a number"),
+            ("redis://u:hunter2@host#3", "host:port"),
+            // A password with characters that must be escaped is taken for options.
+            ("redis://u:x?hunter2@host", "%3F"),
+            ("redis://u:x?hunter2", "host:port"),
+            ("redis://u:x?hunter2=1", "host:port"),
+            ("redis://u:x?a&hunter2@host", "%3F"),
+            ("redis://u:x?a&hunter2", "host:port"),
+            ("redis://hunter2@host", "a user needs a password"),
+            ("redis://u:x?min_replicas=hunter2&b@host", "%3F"),
+            ("redis://u:x?min_replicas=hunter2@host", "%3F"),
+            ("redis://u:x?prefix=hunter2@host", "%3F"),
         ] {
             let error = RedisOptions::from_url(url).unwrap_err();
             assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");

@@ -5,10 +5,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{acted_above, stand, within};
-use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, Store, Swap, Token, record};
+use support::{acted_above, record, seat, stand, within};
+use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, Store, Swap, Token, Why};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
+use tenure_testkit::contender::until;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
 
@@ -168,9 +169,32 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
     let other = stand(&redis.url(), "other", LEASE, &desk);
     within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
     redis.ask(&["FLUSHALL"]);
-    assert_eq!(one.loses().await.0, first);
+    assert_eq!(one.loses().await, (first, Why::SeatVanished));
     assert!(acted_above(&desk, first).await > first);
     desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seat_that_was_evicted_is_told_as_vanished() {
+    let redis = Redis::start();
+    let desk = Desk::new();
+    let mut one = stand(&redis.url(), "one", Duration::from_secs(6), &desk);
+    let first = one.leads().await;
+    redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    until("the seat is evicted", || redis.ask(&["DBSIZE"]) == Reply::Number(0)).await;
+    redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(one.loses().await, (first, Why::SeatVanished));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_of_a_seat_that_is_gone_is_lost_and_no_error() {
+    let redis = Redis::start();
+    let store = RedisStore::from_url(&redis.url()).unwrap();
+    let Swap::Done { version, .. } = store.swap(&seat(), None, &record(7)).await.unwrap() else { panic!() };
+    redis.ask(&["DEL", "tenure:{jobs}:seat"]);
+    assert_eq!(store.renew(&seat(), &version, &record(7)).await.unwrap(), Swap::Lost);
+    assert_eq!(redis.ask(&["EXISTS", "tenure:{jobs}:seat"]), Reply::Number(0), "it was made again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,7 +210,7 @@ async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
     // It has settled down by then, and heard of what there was to hear.
     tokio::time::sleep(LEASE / 3).await;
     // As a release would, but without a word.
-    let vacant = record::to_json(&Record { holder: None, nonce: 2, ..held.clone() });
+    let vacant = tenure_core::record::to_json(&Record { holder: None, nonce: 2, ..held.clone() });
     redis.ask(&["HSET", "tenure:{jobs}:seat", "nonce", &format!("{:016x}", 2), "record", &vacant, "holder", "- 7"]);
     assert!(other.leads().await > held.token);
 }

@@ -68,6 +68,10 @@ impl Place {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        if self.database.as_os_str() == ":memory:" {
+            // SQLite would give each process a database of its own, and each would lead.
+            return Err(StoreError::denied("a database in memory is shared with no other process: name a file"));
+        }
         if self.is_default {
             std::fs::create_dir_all(folder).map_err(|error| faults::of_file(folder, error))?;
         }

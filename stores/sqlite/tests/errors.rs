@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tenure_core::{
-    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, record,
+    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, Why, record,
 };
 use tenure_sqlite::SqliteStore;
 
@@ -25,6 +25,12 @@ fn a_missing_parent_folder_is_named_with_the_command_that_makes_it() {
 fn a_folder_in_place_of_the_file_is_told() {
     let folder = Folder::new("folder");
     assert!(fails(folder.path(), Fault::Denied).contains("is a folder: name a file in it"));
+}
+
+#[test]
+fn a_database_in_memory_is_refused_as_each_process_would_have_its_own() {
+    assert!(fails(Path::new(":memory:"), Fault::Denied).contains("name a file"));
+    assert!(!Path::new(":memory:").exists());
 }
 
 #[test]
@@ -125,6 +131,27 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
         }
         store.forget(&bad).await.unwrap();
         assert!(store.read(&bad).await.unwrap().seat.is_none());
+    });
+}
+
+#[test]
+fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
+    let folder = Folder::new("deleted");
+    let path = folder.path().join("t.db");
+    let elections = Elections::new(SqliteStore::at(&path));
+    let election = elections.election("jobs").lease(Duration::from_secs(3)).start().unwrap();
+    runtime().block_on(async {
+        let mut events = election.events();
+        election.elected().await.unwrap();
+        let database = Connection::open(&path).unwrap();
+        database.busy_timeout(Duration::from_secs(10)).unwrap();
+        database.execute("DELETE FROM seats", []).unwrap();
+        let why = loop {
+            if let Event::LostLeadership { why, .. } = events.next().await.expect("it goes on") {
+                break why;
+            }
+        };
+        assert_eq!(why, Why::SeatVanished);
     });
 }
 

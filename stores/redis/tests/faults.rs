@@ -5,11 +5,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{acted_above, record, seat, stand, within};
+use support::{acted_above, one_connection_each, record, seat, stand, until, within};
 use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, Store, Swap, Token, Why};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
-use tenure_testkit::contender::until;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSentinel, RedisSetup, Reply};
 
@@ -38,6 +37,7 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
             _ => None,
         })
         .await;
+        one_connection_each(&redis, 2).await;
         desk.acts_do_not_overlap().unwrap();
     }
 }
@@ -66,6 +66,8 @@ async fn a_winning_swap_whose_reply_is_lost_is_a_term_all_the_same() {
     assert!(holder.ends_with(&format!(" {token}")), "the seat names another term: {holder}, not {token}");
     acted_above(&desk, Token::ZERO).await;
     assert_eq!(desk.sittings(), 1);
+    // That of the one that went before is open still.
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -82,6 +84,7 @@ async fn a_message_cut_in_the_middle_costs_no_term() {
         within("a renewal is cut", proxy.caught(count as u64 + 1)).await;
         one.event("it goes on", |event| matches!(event, Event::Recovered).then_some(())).await;
     }
+    one_connection_each(&redis, 1).await;
     assert_eq!(desk.sittings(), 1, "the term was lost");
 }
 
@@ -99,6 +102,7 @@ async fn connections_reset_during_renewals_cost_no_term() {
         within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals)).await;
         assert!(one.election.is_leader() && !other.election.is_leader(), "lost in round {round}");
     }
+    one_connection_each(&redis, 2).await;
     assert_eq!(desk.sittings(), 1, "the term was lost");
 }
 
@@ -120,6 +124,33 @@ async fn a_server_that_pauses_briefly_costs_no_term_and_for_long_costs_one() {
     assert_eq!(one.loses().await.0, first);
     redis.resume();
     acted_above(&desk, first).await;
+    one_connection_each(&redis, 2).await;
+    desk.acts_do_not_overlap().unwrap();
+}
+
+/// A pause makes calls time out, connections and attempts to connect be given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_do_not_grow_with_faults() {
+    let mut redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let desk = Desk::new();
+    let candidates = [stand(&redis.url(), "one", LEASE, &desk), stand(&through(&proxy), "other", LEASE, &desk)];
+    acted_above(&desk, Token::ZERO).await;
+    for round in 0..6 {
+        match round % 3 {
+            0 => redis.pause(),
+            1 => proxy.black_hole(Way::Up),
+            _ => proxy.black_hole(Way::Down),
+        }
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        redis.resume();
+        proxy.pass();
+        let calls = candidates.each_ref().map(|one| one.counter.counts().reads + one.counter.counts().renewals);
+        for (one, before) in candidates.iter().zip(calls) {
+            within("it asks again", one.counter.wait_for(|counts| counts.reads + counts.renewals > before)).await;
+        }
+        one_connection_each(&redis, 2).await;
+    }
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -138,6 +169,7 @@ async fn a_durable_server_that_is_killed_and_restarted_costs_no_term() {
     within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
     assert!(one.election.is_leader());
     assert_eq!(desk.sittings(), 1, "the term was lost");
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -157,6 +189,7 @@ async fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
     assert!(down.elapsed() >= LEASE, "what was lost was not waited out");
     // A server that has lost everything says how late it is, and that is above what it ever gave out.
     assert!(second.get() > first.get() + 100, "{second} after {first}");
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -171,6 +204,7 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
     redis.ask(&["FLUSHALL"]);
     assert_eq!(one.loses().await, (first, Why::SeatVanished));
     assert!(acted_above(&desk, first).await > first);
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -228,6 +262,7 @@ async fn a_failover_by_sentinels_is_followed() {
     assert_eq!(trio.master(), Some(1));
     assert!(second > first);
     assert!(one.election.is_leader() || other.election.is_leader());
+    one_connection_each(&trio.servers[1], 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -261,6 +296,7 @@ async fn a_leader_that_has_lost_its_replicas_stops() {
     assert_eq!(one.loses().await.0, first);
     replica.restart();
     acted_above(&desk, first).await;
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -300,6 +336,7 @@ async fn rights_revoked_in_mid_term_are_told_and_another_takes_over() {
     acted_above(&desk, first).await;
     redis.ask(&["ACL", "SETUSER", "jobs", "+evalsha", "+eval"]);
     one.event("it is told that it works again", |event| matches!(event, Event::Recovered).then_some(())).await;
+    one_connection_each(&redis, 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 

@@ -154,6 +154,14 @@ impl Redis {
         calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
     }
 
+    /// How many clients are connected, without the one that asks, replicas and Sentinels.
+    pub fn clients(&self) -> usize {
+        let list = self.ask(&["CLIENT", "LIST"]);
+        let asks = |line: &&str| line.contains(" cmd=client") || line.contains(" flags=S");
+        let is_sentinel = |line: &&str| line.contains(" name=sentinel-");
+        list.text().lines().filter(|line| !asks(line) && !is_sentinel(line)).count()
+    }
+
     /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.
     pub fn pause(&mut self) {
         self.process.pause();

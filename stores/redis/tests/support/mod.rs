@@ -7,7 +7,8 @@ use std::time::Duration;
 use tenure_core::{Builder, Candidate, Incarnation, Record, SeatName, Store, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, within};
+pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};
+use tenure_testkit::servers::Redis;
 
 /// A candidate for the one seat of a test.
 pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Contender {
@@ -22,6 +23,12 @@ pub(crate) fn stand_with(
     configure: impl FnOnce(Builder) -> Builder,
 ) -> Contender {
     Contender::stand(RedisStore::from_url(url).unwrap(), id, desk, |election| configure(election.lease(lease)))
+}
+
+/// Waits until as many clients are connected as there are candidates: each has one connection, and those that it
+/// gave up after a fault are closed.
+pub(crate) async fn one_connection_each(redis: &Redis, candidates: usize) {
+    until("each candidate has one connection", || redis.clients() == candidates).await;
 }
 
 /// The one seat of a test.

@@ -28,6 +28,31 @@ fn everything_can_be_done_over_a_database_in_both_modes() {
     everything_can_be_done_over(&format!("{}?schema=sessions&mode=session", server.url()));
 }
 
+/// Has many processes to kill, each in a session of its own, and all of them hold the lock of the probe.
+const CROWD: &str = "exec 9>> probe; flock -n 9 || echo overlap >> log
+    i=0; while [ $i -lt 100 ]; do setsid sleep 1000 & i=$((i + 1)); done
+    echo start $TENURE_TERM $$ $TENURE_CANDIDATE >> log; exec sleep 1000";
+
+#[test]
+fn when_tenure_is_killed_its_session_ends_only_after_all_of_its_command() {
+    // More rounds on request: `TENURE_TEST_KILLS=200`.
+    let rounds = std::env::var("TENURE_TEST_KILLS").map_or(3, |rounds| rounds.parse().unwrap());
+    let server = Postgres::start();
+    let world = World::on(&format!("{}?mode=session", server.url())).without_cgroup();
+    let run = || world.run(&LEASE, CROWD);
+    let mut leader = run();
+    world.start_number(1);
+    for round in 1..=rounds {
+        let lines = || world.lines("errors").iter().filter(|line| line.contains("waits for")).count();
+        let before = lines();
+        let follower = run();
+        world.eventually("the follower to wait", || lines() > before);
+        leader.signal(Signal::KILL);
+        world.start_number(round + 1);
+        leader = follower;
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_redis_server_is_one_line_that_says_what_to_do() {
     let redis = Redis::start();

@@ -174,6 +174,14 @@ impl Election {
         self.report_health(f64::from(u8::from(healthy)), metadata)
     }
 
+    /// Returns what keeps the seat held as long as any process has it open, for a child process that does
+    /// this leader's work; see [`Store::lifeline`](crate::Store::lifeline). Take it after
+    /// [`Term::begin_work`]: until that work is dropped, this candidate does not bid again, so the
+    /// lifeline is the one of that term.
+    pub fn lifeline(&self) -> Option<crate::Lifeline> {
+        self.engine.store.lifeline(&self.shared.name)
+    }
+
     /// How the election fares as seen from here, for health checks of this program.
     pub fn health(&self) -> Health {
         self.shared.health()

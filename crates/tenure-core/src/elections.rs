@@ -107,11 +107,6 @@ impl Elections {
         answer.await?
     }
 
-    /// See [`Store::lifeline`].
-    pub fn lifeline(&self) -> Option<std::fs::File> {
-        self.engine.store.lifeline()
-    }
-
     /// What the store promises.
     pub fn promises(&self) -> &Promises {
         &self.engine.promises
@@ -194,7 +189,7 @@ impl WeakElections {
 
 /// What all elections of a process share.
 pub(crate) struct Engine {
-    store: Arc<dyn DynStore>,
+    pub(crate) store: Arc<dyn DynStore>,
     pub(crate) promises: Promises,
     pub(crate) clock: Clock,
     incarnation: Incarnation,

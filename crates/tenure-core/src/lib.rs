@@ -37,6 +37,7 @@ pub use health::{Health, Report};
 pub use look::Look;
 pub use name::SeatName;
 pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
+pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
 pub use store::{Attended, Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
 pub use tenure_protocol::{

@@ -3,6 +3,16 @@
 
 use tenure_protocol::Moment;
 
+/// An open file or socket that keeps a seat held for as long as any process has it open, see
+/// [`Store::lifeline`](crate::Store::lifeline).
+#[cfg(not(windows))]
+pub type Lifeline = std::os::fd::OwnedFd;
+
+/// An open file that keeps a seat held for as long as any process has it open, see
+/// [`Store::lifeline`](crate::Store::lifeline).
+#[cfg(windows)]
+pub type Lifeline = std::os::windows::io::OwnedHandle;
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
     use std::io;

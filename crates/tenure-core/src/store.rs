@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tenure_protocol::{Change, Incarnation, Judge, Push, Reading, Record, Seat, Swap, Takeover, Version};
 
-use crate::{Clock, SeatName, StoreError};
+use crate::{Clock, Lifeline, SeatName, StoreError};
 
 /// A place where seats are kept.
 ///
@@ -77,10 +77,16 @@ pub trait Store: Send + Sync + 'static {
         std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
     }
 
-    /// The file whose lock tells others that this process lives, where the store goes by one. A
-    /// child that inherits it counts, too: as long as one of them lives, so does the leader. `None`
-    /// before the first bid.
-    fn lifeline(&self) -> Option<std::fs::File> {
+    /// Returns a duplicate of the open file or socket that keeps this seat held, where the seat is freed
+    /// when the last duplicate is closed: a lock file, or the connection of a session that ends with its
+    /// process. A child process that does the leader's work holds it until that work is over, so that the
+    /// seat stays held if this process is killed first.
+    ///
+    /// `None` if this process does not hold the seat, and for every store whose seats or sessions expire
+    /// by time alone: those stay held for the rest of the lease in any case. A store that gives up a
+    /// session ends it explicitly (`shutdown(2)`), as closing its own descriptor does not end it.
+    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+        let _ = seat;
         None
     }
 }
@@ -280,7 +286,7 @@ pub trait DynStore: Send + Sync + 'static {
     /// See [`Store::forget`].
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`Store::lifeline`].
-    fn lifeline(&self) -> Option<std::fs::File>;
+    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline>;
 }
 
 impl<S: Store> DynStore for S {
@@ -326,8 +332,8 @@ impl<S: Store> DynStore for S {
         Box::pin(Store::forget(self, seat))
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        Store::lifeline(self)
+    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+        Store::lifeline(self, seat)
     }
 }
 
@@ -366,8 +372,8 @@ impl Store for Box<dyn DynStore> {
         (**self).forget(seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        (**self).lifeline()
+    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+        (**self).lifeline(seat)
     }
 }
 

@@ -81,7 +81,7 @@ impl Store for Nasty {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
+    fn lifeline(&self, _: &SeatName) -> Option<tenure_core::Lifeline> {
         None
     }
 }

@@ -3,9 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{SockRef, Socket, TcpKeepalive};
 use tenure_core::StoreError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Empty};
 use tokio::net::TcpStream;
@@ -76,6 +77,7 @@ pub(crate) struct Dialed {
     pub(crate) client: Client,
     pub(crate) connection: Connection<Empty, Ear>,
     pub(crate) process: ProcessId,
+    pub(crate) socket: Arc<Socket>,
 }
 
 /// Opens a connection. Nothing that matters has happened if it fails.
@@ -111,8 +113,8 @@ async fn open(
     ssl: SslMode,
     tls: Option<&MakeRustlsConnect>,
 ) -> Result<Dialed, (StoreError, bool)> {
-    let stream = connect(config, target, ssl, tls).await.map_err(|error| (error, false))?;
-    let (ear, process) = Ear::new(stream);
+    let (stream, socket) = connect(config, target, ssl, tls).await.map_err(|error| (error, false))?;
+    let (ear, process) = Ear::new(stream, socket.clone());
     let mut config = config.clone();
     // That is what the driver is told of a stream that needs nothing more done to it.
     config.ssl_mode(DriverSslMode::Require).ssl_negotiation(SslNegotiation::Direct);
@@ -120,28 +122,33 @@ async fn open(
         let barred = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
         (faults::of_log_in(target, ssl, error), barred)
     })?;
-    Ok(Dialed { client, connection, process })
+    Ok(Dialed { client, connection, process, socket })
 }
 
+/// Connects, and returns the stream and a second handle on its socket.
 async fn connect(
     config: &Config,
     target: &Target,
     ssl: SslMode,
     tls: Option<&MakeRustlsConnect>,
-) -> Result<Box<dyn Duplex>, StoreError> {
+) -> Result<(Box<dyn Duplex>, Arc<Socket>), StoreError> {
+    let unreachable = |error| faults::unreachable(target, error);
     let socket = match &target.place {
         #[cfg(unix)]
         Place::Socket(path) => {
             // libpq does not encrypt those, either.
-            let socket = tokio::net::UnixStream::connect(path).await;
-            return Ok(Box::new(Plain(socket.map_err(|error| faults::unreachable(target, error))?)));
+            let socket = tokio::net::UnixStream::connect(path).await.map_err(unreachable)?;
+            let handle = SockRef::from(&socket).try_clone().map_err(unreachable)?;
+            return Ok((Box::new(Plain(socket)), Arc::new(handle)));
         }
         #[cfg(not(unix))]
         Place::Socket(_) => return Err(StoreError::denied("there are no such sockets on this system: name a host")),
         Place::Name(name) => TcpStream::connect((name.as_str(), target.port)).await,
         Place::Address(address) => TcpStream::connect((*address, target.port)).await,
     };
-    encrypt(tune(config, socket.map_err(|error| faults::unreachable(target, error))?), target, ssl, tls).await
+    let socket = tune(config, socket.map_err(unreachable)?);
+    let handle = SockRef::from(&socket).try_clone().map_err(unreachable)?;
+    Ok((encrypt(socket, target, ssl, tls).await?, Arc::new(handle)))
 }
 
 /// A peer that is gone without a word is noticed within seconds, not hours.

@@ -6,10 +6,12 @@
 //! heard on its way in.
 
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
@@ -26,12 +28,22 @@ pub(crate) struct Ear {
     stream: Box<dyn Duplex>,
     messages: Option<Messages>,
     process: ProcessId,
+    socket: Arc<Socket>,
 }
 
 impl Ear {
-    pub(crate) fn new(stream: Box<dyn Duplex>) -> (Self, ProcessId) {
+    /// `socket` is a second handle on the socket of the stream.
+    pub(crate) fn new(stream: Box<dyn Duplex>, socket: Arc<Socket>) -> (Self, ProcessId) {
         let process = ProcessId::default();
-        (Self { stream, messages: Some(Messages::default()), process: process.clone() }, process)
+        (Self { stream, messages: Some(Messages::default()), process: process.clone(), socket }, process)
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        // Another process may have the socket as a lifeline, and then closing it here would leave the session
+        // to the server. Whenever this process itself gives up a connection, the server is told at once.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 

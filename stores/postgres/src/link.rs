@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use tenure_core::{Fault, StoreError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -64,7 +65,8 @@ impl Dialer {
         tls: Option<&MakeRustlsConnect>,
         bells: Option<Arc<Bells>>,
     ) -> Result<Link, StoreError> {
-        let dial::Dialed { client, mut connection, process } = dial::dial(&self.config, target, self.ssl, tls).await?;
+        let dial::Dialed { client, mut connection, process, socket } =
+            dial::dial(&self.config, target, self.ssl, tls).await?;
         let (closed, is_closed) = watch::channel(false);
         let ring = bells.clone();
         let driver = tokio::spawn(async move {
@@ -108,6 +110,7 @@ impl Dialer {
             is_warm: AtomicBool::new(false),
             quiet_since: Mutex::default(),
             driver: guard,
+            socket,
             prepared: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
@@ -148,6 +151,7 @@ pub(crate) struct Link {
     /// Since when there are calls, and nothing is heard.
     quiet_since: Mutex<Option<Instant>>,
     driver: Ending,
+    socket: Arc<Socket>,
     prepared: Mutex<HashMap<String, Statement>>,
     /// Whose statement is under way, where there can be only one.
     turn: tokio::sync::Mutex<()>,
@@ -271,6 +275,13 @@ impl Link {
         async move {
             let _ = is_closed.wait_for(|closed| *closed).await;
         }
+    }
+
+    /// A duplicate of the socket: the connection stays open as long as a process has one, if this process is
+    /// killed.
+    #[cfg(unix)]
+    pub(crate) fn lifeline(&self) -> Option<tenure_core::Lifeline> {
+        self.socket.try_clone().ok().map(Into::into)
     }
 
     /// Ends the connection at once, whatever is on its way.

@@ -88,6 +88,15 @@ impl Session {
         self.link.closed()
     }
 
+    /// The socket of this session, if the session holds the seat.
+    #[cfg(unix)]
+    pub(crate) fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+        let hold = lock(&self.seats).get(seat).cloned()?;
+        // Locked by another write of the same term, as nothing else writes a seat while its work goes on.
+        let is_held = hold.try_lock().map_or(true, |hold| hold.locked);
+        self.link.lifeline().filter(|_| is_held && !self.is_over())
+    }
+
     /// Whether another seat of ours is held on this lock.
     pub(crate) fn is_shared(&self, seat: &SeatName) -> bool {
         let others = lock(&self.seats)

@@ -114,6 +114,16 @@ impl Sessions {
         }
     }
 
+    /// The socket of the session that holds a seat.
+    ///
+    /// A session is not replaced during a term: a seat is held on the session that won it, and the end of
+    /// that session is the end of the term.
+    #[cfg(unix)]
+    pub(crate) fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+        let sessions: Vec<_> = self.pool.lock().live.values().cloned().collect();
+        sessions.iter().find_map(|session| session.lifeline(seat))
+    }
+
     /// Has a session ready for bids on seats that others hold, so that nothing is to be opened when one is
     /// free. Its lease is a guess: that of the holder.
     pub(crate) fn keep_ready(&self, lease: Duration, clock: Clock) {

@@ -271,6 +271,11 @@ impl Store for PostgresStore {
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         leases::forget(&self.line.link().await?, seat).await
     }
+
+    #[cfg(unix)]
+    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+        self.sessions.as_ref()?.sessions.lifeline(seat)
+    }
 }
 
 impl Board for PostgresStore {

@@ -2,12 +2,15 @@
 
 mod common;
 
-use common::{LEASE, acted_above, held, runtime, stand_for, within};
-use tenure_core::{Elections, SeatName, Store, Swap, Token, Why};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{LEASE, PATIENCE, acted_above, held, runtime, stand_for, within};
+use tenure_core::{Elections, Lifeline, Record, SeatName, Store, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
 use tenure_testkit::contender::until;
-use tenure_testkit::servers::{Postgres, connections};
+use tenure_testkit::servers::{Postgres, PostgresSetup, connections};
 
 /// Has every write of a seat give back the very lock that it was made under, in the same session.
 const GIVES_LOCKS_BACK: &str = "CREATE FUNCTION tenure.give_back() RETURNS trigger LANGUAGE plpgsql AS
@@ -145,7 +148,99 @@ fn a_session_that_another_program_holds_the_lock_of_is_waited_for() {
     });
 }
 
+#[test]
+fn a_seat_stays_held_while_a_process_has_its_lifeline_though_the_holder_is_dead() {
+    for (server, url) in ways() {
+        let mut holder = Command::new(std::env::current_exe().unwrap());
+        let holder = holder.args(["--exact", "a_holder_that_dies"]).env(DIES, &url).stdout(Stdio::null());
+        let mut holder = holder.stdin(Stdio::piped()).spawn().unwrap();
+        let heir = holder.stdin.take();
+        assert!(holder.wait().unwrap().success());
+        // Far longer than a server takes to notice that a connection was closed.
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(holders(&server, "jobs"), "1", "{url}");
+        drop(heir);
+        comes_free(&server, &url);
+    }
+}
+
+/// Holds a seat, leaves its lifeline to a process that lives until its standard input ends, and dies without
+/// a word, if this process was started for that.
+#[test]
+fn a_holder_that_dies() {
+    let Ok(url) = std::env::var(DIES) else { return };
+    runtime().block_on(async {
+        let store = PostgresStore::at(&url).unwrap();
+        let lifeline = holds(&store).await;
+        Command::new("cat").stdin(Stdio::inherit()).stdout(lifeline).spawn().unwrap();
+        std::process::exit(0);
+    });
+}
+
+#[test]
+fn a_session_that_its_process_gives_up_is_over_though_another_has_its_lifeline() {
+    for (server, url) in ways() {
+        let runtime = runtime();
+        let store = PostgresStore::at(&url).unwrap();
+        let lifeline = runtime.block_on(holds(&store));
+        assert_eq!(holders(&server, "jobs"), "1", "{url}");
+        // All that drives its connections is dropped in mid-air.
+        drop(runtime);
+        comes_free(&server, &url);
+        drop(lifeline);
+    }
+}
+
+#[test]
+fn only_a_seat_that_is_held_has_a_lifeline() {
+    let server = Postgres::start();
+    let url = session(&server);
+    runtime().block_on(async {
+        let store = PostgresStore::at(&url).unwrap();
+        let (seat, other) = (SeatName::new("jobs").unwrap(), SeatName::new("other").unwrap());
+        assert!(store.lifeline(&seat).is_none());
+        let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
+        assert!(store.lifeline(&seat).is_some() && store.lifeline(&other).is_none());
+        let vacant = Record { nonce: rand::random(), ..Record::new(None, Token::new(1), LEASE) };
+        assert!(matches!(store.swap(&seat, Some(&version), &vacant).await.unwrap(), Swap::Done { .. }));
+        assert!(store.lifeline(&seat).is_none());
+        let leases = PostgresStore::at(&format!("{}?schema=leases", server.url())).unwrap();
+        assert!(matches!(leases.swap(&seat, None, &held(1, 1)).await.unwrap(), Swap::Done { .. }));
+        assert!(leases.lifeline(&seat).is_none(), "a row is held by time alone");
+    });
+}
+
 // -------------------------------------------------------------------------------------------------
+
+const DIES: &str = "TENURE_TEST_DIES";
+
+/// A server and how to reach it: in plain, encrypted, and over a unix socket.
+fn ways() -> [(Postgres, String); 3] {
+    let [plain, encrypted, local] = [PostgresSetup::new(), PostgresSetup::new().encrypts(), PostgresSetup::new()];
+    let [plain, encrypted, local] = [plain, encrypted, local].map(|setup| setup.start());
+    let socket =
+        format!("postgres://postgres@/postgres?host={}&port={}&mode=session", local.folder().display(), local.port());
+    let urls = [session(&plain), format!("{}&sslmode=require", session(&encrypted)), socket];
+    let [one, two, three] = urls;
+    [(plain, one), (encrypted, two), (local, three)]
+}
+
+/// Takes the seat, for so long that no time-out of the server plays a part, and returns its lifeline.
+async fn holds(store: &PostgresStore) -> Lifeline {
+    let seat = SeatName::new("jobs").unwrap();
+    let record = Record { lease: Duration::from_secs(3600), ..held(1, 1) };
+    assert!(matches!(store.swap(&seat, None, &record).await.unwrap(), Swap::Done { .. }));
+    store.lifeline(&seat).unwrap()
+}
+
+/// Waits until no session holds the seat any more.
+fn comes_free(server: &Postgres, url: &str) {
+    let began = Instant::now();
+    while holders(server, "jobs") != "0" {
+        assert!(began.elapsed() < PATIENCE, "{url}: the session is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 fn session(server: &Postgres) -> String {
     format!("{}?mode=session", server.url())

@@ -1,14 +1,13 @@
 //! The store itself: each call becomes one act of the worker's next transaction.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
-    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Lifeline, Note, NoteKind, Promises,
+    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
 };
 
 use crate::bells::Bells;
@@ -205,8 +204,8 @@ impl Store for SqliteStore {
         self.run_on(Need::Durable, seat, seats::forget).await
     }
 
-    fn lifeline(&self) -> Option<File> {
-        self.liveness.lifeline()
+    fn lifeline(&self, _: &SeatName) -> Option<Lifeline> {
+        self.liveness.lifeline().map(Lifeline::from)
     }
 }
 

@@ -214,7 +214,8 @@ impl Runner {
     fn start(&mut self, token: u64, deadline: Moment) -> bool {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
         let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let lifeline = self.elections.lifeline();
+        // Read while the term has work, so it belongs to this term.
+        let lifeline = self.election.lifeline();
         self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd))
     }
 

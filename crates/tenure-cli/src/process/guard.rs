@@ -7,7 +7,9 @@
 //! - the end of children, by SIGCHLD
 //!
 //! and tells tenure what has become of the command. Only once *nothing* is left does it say so, or end,
-//! and with that let go of the lifeline that tells other candidates that the leader lives.
+//! and with that let go of the lifeline: the lock file or the socket of the session that holds the seat.
+//! As long as the guard has it open, tenure's death does not free the seat. Stores that have no lifeline
+//! hold a dead leader's seat until its lease is over, and the guard is done before that.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{
@@ -49,6 +52,9 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     };
     std::process::exit(code)
 }
+
+/// The place of the lifeline among the descriptors that come with a start, after the standard streams.
+const LIFELINE: usize = 3;
 
 struct Guard {
     command: Vec<OsString>,
@@ -202,7 +208,13 @@ impl Guard {
     }
 
     fn start(&mut self, token: Option<u64>, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
+        let is_socket = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket());
         let mut cue: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        // A lock file goes on to everything that the command starts. A socket does not: whatever wrote to it
+        // would speak to the store in the leader's name.
+        if descriptors.get(LIFELINE).is_some_and(is_socket) {
+            cue.truncate(LIFELINE);
+        }
         let mut understudy = self.understudy.take().map_or_else(|| Understudy::start(&self.command), Ok)?;
         if understudy.shim.go(token, &cue).is_err() {
             // Somebody has killed it while it waited.
@@ -220,7 +232,7 @@ impl Guard {
             group_asked: false,
             asked: BTreeSet::new(),
             cgroup: understudy.cgroup,
-            _lifeline: descriptors.into_iter().nth(3),
+            _lifeline: descriptors.into_iter().nth(LIFELINE),
         })
     }
 

@@ -27,6 +27,7 @@ pub(crate) struct World {
     mark: String,
     folder: PathBuf,
     store: String,
+    no_cgroup: bool,
 }
 
 impl World {
@@ -52,7 +53,13 @@ impl World {
         let mark = format!("world-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(format!("tenure-{mark}"));
         fs::create_dir_all(&folder).unwrap();
-        Self { mark, folder, store: store.to_owned() }
+        Self { mark, folder, store: store.to_owned(), no_cgroup: false }
+    }
+
+    /// Has no `tenure` use a control group, as on a machine that has none to give.
+    pub(crate) fn without_cgroup(mut self) -> Self {
+        self.no_cgroup = true;
+        self
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -74,6 +81,9 @@ impl World {
             .env("NO_COLOR", "1")
             .args(args)
             .stdin(Stdio::null());
+        if self.no_cgroup {
+            command.env("TENURE_TEST_NO_CGROUP", "1");
+        }
         command
     }
 

@@ -102,8 +102,8 @@ impl<S: Store> Store for Measured<S> {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        self.store.lifeline()
+    fn lifeline(&self, seat: &SeatName) -> Option<crate::Lifeline> {
+        self.store.lifeline(seat)
     }
 }
 

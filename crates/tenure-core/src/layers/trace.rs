@@ -63,8 +63,8 @@ impl<S: Store> Store for Traced<S> {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        self.store.lifeline()
+    fn lifeline(&self, seat: &SeatName) -> Option<crate::Lifeline> {
+        self.store.lifeline(seat)
     }
 }
 

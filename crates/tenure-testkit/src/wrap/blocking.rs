@@ -113,8 +113,8 @@ impl<S: Store> Store for Blocking<S> {
         Store::forget(&self.store, seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        Store::lifeline(&self.store)
+    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+        Store::lifeline(&self.store, seat)
     }
 }
 

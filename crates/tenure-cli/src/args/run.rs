@@ -46,9 +46,12 @@ Promised: CMD and everything it has started is gone before the next leader's CMD
 tenure or its guard alone is killed or stopped, or the guard is stopped and tenure killed.
 
 Not promised: what CMD has started, if its guard gets SIGKILL and tenure is killed too, or stopped
-(CMD itself dies); tenure and guard both stopped; processes frozen or in uninterruptible sleep; a
-CMD that raises its privileges (setuid, sudo), unless a control group can be had; work that CMD has
-had others do, as by systemd-run or docker run. Check TENURE_TERM where it matters.
+(CMD itself dies); tenure and guard both stopped; a guard held by a debugger while tenure is killed
+or stopped; processes frozen or in uninterruptible sleep; work that CMD has had others do, as by
+systemd-run or docker run. And, unless a control group can be had (cgroup v2, as root in a
+container or in a service with Delegate=yes): a CMD that raises its privileges (setuid, sudo), and
+one that forks faster than its processes can be found and killed. Check TENURE_TERM where it
+matters.
 
 Exit codes:
   CMD's own, or 128 + n if signal n ended it

@@ -4,6 +4,7 @@
 //! Only with cgroup v2, in a group that is ours to divide (as root in a container, or a service with
 //! `Delegate=yes`). Where it cannot be had, `family.rs` does without.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,24 +13,26 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes one below that of this process; `None` if that cannot be.
-    pub(crate) fn make() -> Option<Self> {
+    /// Makes one for this process, a guard, below its own; `None` if that cannot be.
+    pub(crate) fn make(stamp: &OsStr) -> Option<Self> {
         if std::env::var_os("TENURE_TEST_NO_CGROUP").is_some() {
             return None;
         }
-        let own = own_group(
-            &fs::read_to_string("/proc/self/cgroup").ok()?,
-            &fs::read_to_string("/proc/self/mountinfo").ok()?,
-        )?;
+        let own = own_group()?;
         remove_orphans(&own);
-        let group = Self::of_guard(&own, std::process::id());
-        fs::create_dir(&group.0).ok()?;
+        let group = Self(own.join(name(std::process::id(), stamp)));
+        // Not dropped if it cannot be made: it is not ours to remove then.
+        if fs::create_dir(&group.0).is_err() {
+            std::mem::forget(group);
+            return None;
+        }
         // Before Linux 5.14 it has no such file, and then it is of no use.
         group.0.join("cgroup.kill").exists().then_some(group)
     }
 
-    fn of_guard(own: &Path, guard: u32) -> Self {
-        Self(own.join(format!("tenure-{guard}")))
+    /// The one that a guard below this process has made, if it has.
+    pub(crate) fn of_guard(guard: u32, stamp: &OsStr) -> Option<Self> {
+        Some(own_group()?.join(name(guard, stamp))).filter(|path| path.exists()).map(Self)
     }
 
     /// The file that a process writes `0` to in order to join.
@@ -49,26 +52,32 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes what a guard that was killed has left behind. Its group is empty by then.
-pub(crate) fn clean_up_after(guard: u32) {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    if let Some(own) = own_group(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) {
-        drop(Cgroup::of_guard(&own, guard));
-    }
+/// The name of a guard's group. The stamp tells apart guards that have the same process id, as they may in two
+/// containers that share a control group.
+fn name(guard: u32, stamp: &OsStr) -> String {
+    format!("tenure-{guard}-{}", stamp.display())
 }
 
 /// Removes what guards have left behind that nobody could clean up after.
 fn remove_orphans(own: &Path) {
     for group in fs::read_dir(own).into_iter().flatten().flatten() {
-        let guard = group.file_name().to_str().and_then(|name| name.strip_prefix("tenure-")?.parse::<u32>().ok());
+        let guard = group
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix("tenure-")?.split('-').next()?.parse::<u32>().ok());
         if guard.is_some_and(|guard| !Path::new(&format!("/proc/{guard}")).exists()) {
             let _ = fs::remove_dir(group.path());
         }
     }
 }
 
-/// The folder of this process's own group, from its `cgroup` and `mountinfo`.
-fn own_group(membership: &str, mounts: &str) -> Option<PathBuf> {
+/// The folder of this process's own group.
+fn own_group() -> Option<PathBuf> {
+    find_own(&fs::read_to_string("/proc/self/cgroup").ok()?, &fs::read_to_string("/proc/self/mountinfo").ok()?)
+}
+
+/// The same, from the process's `cgroup` and `mountinfo`.
+fn find_own(membership: &str, mounts: &str) -> Option<PathBuf> {
     let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, mount) = mounts.lines().find_map(|line| {
         let (front, back) = line.split_once(" - ")?;
@@ -89,21 +98,21 @@ mod tests {
 
     #[test]
     fn the_own_group_is_found_below_the_mount() {
-        let group = own_group("1:cpu:/x\n0::/user.slice/job\n", MOUNTS);
+        let group = find_own("1:cpu:/x\n0::/user.slice/job\n", MOUNTS);
         assert_eq!(group.unwrap(), Path::new("/sys/fs/cgroup/user.slice/job"));
-        assert_eq!(own_group("0::/\n", MOUNTS).unwrap(), Path::new("/sys/fs/cgroup"));
+        assert_eq!(find_own("0::/\n", MOUNTS).unwrap(), Path::new("/sys/fs/cgroup"));
     }
 
     #[test]
     fn without_version_two_there_is_none() {
-        assert_eq!(own_group("1:cpu:/x\n", MOUNTS), None);
-        assert_eq!(own_group("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n"), None);
+        assert_eq!(find_own("1:cpu:/x\n", MOUNTS), None);
+        assert_eq!(find_own("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n"), None);
     }
 
     #[test]
     fn a_group_outside_of_what_is_mounted_is_out_of_reach() {
         let mounts = "30 22 0:26 /inner /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(own_group("0::/other\n", mounts), None);
-        assert_eq!(own_group("0::/inner/a\n", mounts).unwrap(), Path::new("/sys/fs/cgroup/a"));
+        assert_eq!(find_own("0::/other\n", mounts), None);
+        assert_eq!(find_own("0::/inner/a\n", mounts).unwrap(), Path::new("/sys/fs/cgroup/a"));
     }
 }

@@ -4,6 +4,7 @@
 //! everybody does, also those that have started a session or a group of their own. A child that was
 //! not reaped keeps its number, so a signal to a child never hits somebody else.
 
+use std::cell::LazyCell;
 use std::fs;
 
 use rustix::io::Errno;
@@ -16,32 +17,55 @@ pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
 
-/// Reaps all children that have ended, telling of each. Returns whether none is left.
-pub(crate) fn reap(mut ended: impl FnMut(Pid, WaitStatus)) -> bool {
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => ended(pid, status),
-            Ok(None) => return false,
-            Err(Errno::CHILD) => return true,
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
+/// The children that remain after a call of [`reap`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    None,
+    /// Those that are alive. SIGCHLD tells when one of them ends.
+    Alive,
+    /// Perhaps some that have ended, too: call again soon.
+    Unreaped,
 }
 
-/// Kills these children, and the whole process groups that they are in: a group is killed in one go, so
-/// that nobody in it can slip away by forking. To be called again until none is left, as the children
-/// of the killed become ours.
+/// How many children to take at once: processes that fork and exit may come faster than they are reaped, and
+/// the caller has a clock and a line to look at in between.
+pub(crate) const BATCH: usize = 256;
+
+/// Reaps children that have ended, at most this many, and reports each.
+pub(crate) fn reap(limit: usize, mut ended: impl FnMut(Pid, WaitStatus)) -> Remaining {
+    for _ in 0..limit {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => ended(pid, status),
+            Ok(None) => return Remaining::Alive,
+            Err(Errno::CHILD) => return Remaining::None,
+            Err(Errno::INTR) => {}
+            Err(_) => return Remaining::Alive,
+        }
+    }
+    Remaining::Unreaped
+}
+
+/// Kills the newest of these children, at most [`BATCH`], and the whole process groups that they are in. Reap and
+/// call again until none is left, as the children of the killed become ours.
+///
+/// A process that has SIGKILL pending cannot fork, and a group is signalled as a whole, so nothing that is hit
+/// escapes. A process escapes only by forking, its child by leaving the group, and both between the listing and
+/// the signals. So a sweep is short: of processes that fork and exit, the newest are alive and the others wait
+/// to be reaped, and a child is signalled first and looked at later. One sweep hits nearly all of them.
 pub(crate) fn kill(children: &[Pid]) {
-    let mine = group("self");
-    for &child in children {
+    let mine = LazyCell::new(|| group("self"));
+    for &child in children.iter().rev().take(BATCH) {
+        let _ = kill_process(child, Signal::KILL);
+        // No other group has the number of a child that is not reaped.
+        if kill_process_group(child, Signal::KILL).is_ok() {
+            continue;
+        }
         let its = group(&name(child));
-        if its != mine
+        if its != *mine
             && let Some(group) = its.and_then(Pid::from_raw)
         {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = kill_process(child, Signal::KILL);
     }
 }
 
@@ -111,11 +135,37 @@ fn pid(text: &str) -> Option<Pid> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::Mutex;
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
 
     use super::*;
 
+    /// Held by each test that has children, as one may reap those of another.
+    static CHILDREN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn children_that_keep_ending_do_not_hold_up_the_caller() {
+        let _alone = CHILDREN.lock().unwrap();
+        let another = || {
+            let pid = Pid::from_child(&Command::new("true").spawn().unwrap());
+            // Ended, and not reaped.
+            waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        };
+        another();
+        let mut reaped = 0;
+        let remaining = reap(BATCH, |_, _| {
+            reaped += 1;
+            assert!(reaped < 10 * BATCH, "it would go on for ever");
+            another();
+        });
+        assert_eq!(remaining, Remaining::Unreaped);
+        assert_eq!(reap(BATCH, |_, _| ()), Remaining::None);
+    }
+
     #[test]
     fn both_ways_of_finding_children_agree() {
+        let _alone = CHILDREN.lock().unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let by_parent = children_by_parent().contains(&pid);

@@ -12,7 +12,7 @@
 //! hold a dead leader's seat until its lease is over, and the guard is done before that.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -33,14 +33,16 @@ use rustix::time::{
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
 use super::cgroup::Cgroup;
+use super::family::Remaining;
 use super::shim::Shim;
 use super::wire::{Exit, Heard, News, Order};
 use super::{family, ignored_signals, now, wire};
 
-/// Guards the command: `PARENT_PID CMD ARGS…`. Standard input is the line to tenure.
+/// Guards the command: `PARENT_PID STAMP CMD ARGS…`. Standard input is the line to tenure.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
-    let code = match Guard::new(parent, args.collect()) {
+    let stamp = args.next().unwrap_or_default();
+    let code = match Guard::new(parent, stamp, args.collect()) {
         Ok(mut guard) => {
             guard.run();
             0
@@ -65,6 +67,10 @@ struct Guard {
     timer: OwnedFd,
     understudy: Option<Understudy>,
     job: Option<Job>,
+    /// More children may have ended than were reaped.
+    unreaped: bool,
+    /// Names the control groups of this guard, with its process id.
+    stamp: OsString,
 }
 
 /// A shim that waits for its cue, and the control group it has joined.
@@ -74,8 +80,8 @@ struct Understudy {
 }
 
 impl Understudy {
-    fn start(command: &[OsString]) -> std::io::Result<Self> {
-        let cgroup = Cgroup::make();
+    fn start(command: &[OsString], stamp: &OsStr) -> std::io::Result<Self> {
+        let cgroup = Cgroup::make(stamp);
         let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
         Ok(Self { shim: Shim::start(&door, command, |_| {})?, cgroup })
     }
@@ -100,7 +106,7 @@ struct Job {
 }
 
 impl Guard {
-    fn new(parent: Option<Pid>, command: Vec<OsString>) -> std::io::Result<Self> {
+    fn new(parent: Option<Pid>, stamp: OsString, command: Vec<OsString>) -> std::io::Result<Self> {
         // First of all: what asks a whole service or terminal to end is tenure's to hear. Handlers
         // that do nothing, unlike ignored signals, are not passed on to the command. What was ignored
         // from the start (`nohup`) stays so, for the command too.
@@ -123,7 +129,8 @@ impl Guard {
         family::adopt_orphans()?;
         let _ = rustix::thread::set_name(c"tenure-guard");
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let guard = Self { command, line: std::io::stdin(), ended, timer, understudy: None, job: None };
+        let (line, understudy, job) = (std::io::stdin(), None, None);
+        let guard = Self { command, line, ended, timer, understudy, job, unreaped: false, stamp };
         guard.tell(News::Ready);
         Ok(guard)
     }
@@ -162,8 +169,9 @@ impl Guard {
         if let Some(shim) = self.job.as_ref().and_then(|job| job.shim.as_ref()) {
             sources.push(PollFd::new(shim, PollFlags::IN));
         }
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Interrupted, it looks around, which does no harm.
-        let _ = poll(&mut sources, None);
+        let _ = poll(&mut sources, self.unreaped.then_some(&at_once));
     }
 
     fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
@@ -171,7 +179,7 @@ impl Guard {
             Order::Prepare => {
                 if self.job.is_none() && self.understudy.is_none() {
                     // Should it fail, then it is tried again when it is needed.
-                    self.understudy = Understudy::start(&self.command).ok();
+                    self.understudy = Understudy::start(&self.command, &self.stamp).ok();
                 }
             }
             Order::Start { token, kill_at } => {
@@ -215,10 +223,11 @@ impl Guard {
         if descriptors.get(LIFELINE).is_some_and(is_socket) {
             cue.truncate(LIFELINE);
         }
-        let mut understudy = self.understudy.take().map_or_else(|| Understudy::start(&self.command), Ok)?;
+        let new = || Understudy::start(&self.command, &self.stamp);
+        let mut understudy = self.understudy.take().map_or_else(new, Ok)?;
         if understudy.shim.go(token, &cue).is_err() {
             // Somebody has killed it while it waited.
-            understudy = Understudy::start(&self.command)?;
+            understudy = Understudy::start(&self.command, &self.stamp)?;
             understudy.shim.go(token, &cue)?;
         }
         cue.clear();
@@ -241,23 +250,25 @@ impl Guard {
         let _ = (&self.ended).read(&mut [0; 64]);
         let Some(job) = &mut self.job else {
             let understudy = self.understudy.as_ref().map(|understudy| understudy.shim.pid);
-            family::reap(|pid, _| {
+            let remaining = family::reap(family::BATCH, |pid, _| {
                 if understudy == Some(pid) {
                     self.understudy = None;
                 }
             });
+            self.unreaped = remaining == Remaining::Unreaped;
             return;
         };
         // Before the reaping: a shim tells why it failed, and then ends.
         job.hear_shim();
-        let (news, none_left) = job.reap();
-        if job.stopping && !none_left {
+        let (news, remaining) = job.reap(family::BATCH);
+        self.unreaped = remaining == Remaining::Unreaped;
+        if job.stopping && remaining != Remaining::None {
             job.ask_orphans();
         }
         if let Some(news) = news {
             self.tell(news);
         }
-        if none_left {
+        if remaining == Remaining::None {
             self.gone();
         }
     }
@@ -274,12 +285,14 @@ impl Guard {
                 let _ = kill_process_group(job.group, Signal::KILL);
             }
             family::kill(&family::children());
-            let (news, none_left) = job.reap();
+            let (news, remaining) = job.reap(family::BATCH);
             if let Some(news) = news {
                 let _ = wire::send(&self.line, &news.to_string(), &[]);
             }
-            if none_left {
-                return self.gone();
+            match remaining {
+                Remaining::None => return self.gone(),
+                Remaining::Unreaped => continue,
+                Remaining::Alive => {}
             }
             // The next one to end, or a little later: what is being killed may yet be dying.
             let timeout = Timespec { tv_sec: 0, tv_nsec: pause };
@@ -332,11 +345,11 @@ impl Job {
         }
     }
 
-    /// Reaps who has ended. Returns what there is to tell of the command, and whether nothing is left.
-    fn reap(&mut self) -> (Option<News>, bool) {
+    /// Reaps children that have ended. Returns what there is to tell of the command, and what remains.
+    fn reap(&mut self, limit: usize) -> (Option<News>, Remaining) {
         let main = self.main;
         let mut ended = None;
-        let none_left = family::reap(|pid, status| {
+        let remaining = family::reap(limit, |pid, status| {
             if main == Some(pid) {
                 ended = Some(status);
             }
@@ -347,7 +360,7 @@ impl Job {
             self.main = None;
             self.failed.map_or(News::Exited(exit(status)), |errno| News::Failed { errno })
         });
-        (news, none_left)
+        (news, remaining)
     }
 
     /// Asks everything to end.

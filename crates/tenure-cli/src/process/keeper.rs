@@ -19,12 +19,16 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::cgroup::Cgroup;
+use super::family::Remaining;
 use super::wire::{Heard, News, Order};
-use super::{GUARD, MYSELF, cgroup, family, now, wire};
+use super::{GUARD, MYSELF, family, now, wire};
 
 /// A guard, and what is known of it.
 pub(crate) struct Keeper {
     guard: Pid,
+    /// Names the control group of the guard, with its process id.
+    stamp: OsString,
     /// Children that this process had before it.
     before: Vec<Pid>,
     line: AsyncFd<OwnedFd>,
@@ -62,11 +66,13 @@ impl Keeper {
         family::adopt_orphans()?;
         let mut guards = guards();
         let before = family::children();
+        let stamp = OsString::from(now().to_string());
         let (here, there) = wire::pair()?;
         let child = Command::new(MYSELF)
             .arg0("tenure")
             .arg(GUARD)
             .arg(getpid().as_raw_nonzero().to_string())
+            .arg(&stamp)
             .args(command)
             .envs(variables.iter().copied())
             .stdin(Stdio::from(there))
@@ -83,12 +89,12 @@ impl Keeper {
             reason = "its replacement is unsafe, for types that could change their descriptor; an OwnedFd cannot"
         )]
         let line = AsyncFd::with_interest(here, Interest::READABLE)?;
-        Ok(Self::new(guard, before, line))
+        Ok(Self::new(guard, stamp, before, line))
     }
 
-    fn new(guard: Pid, before: Vec<Pid>, line: AsyncFd<OwnedFd>) -> Self {
+    fn new(guard: Pid, stamp: OsString, before: Vec<Pid>, line: AsyncFd<OwnedFd>) -> Self {
         let inbox = VecDeque::new();
-        Self { guard, before, line, group: None, inbox, over: false, unheard: 0, unheard_since: 0 }
+        Self { guard, stamp, before, line, group: None, inbox, over: false, unheard: 0, unheard_since: 0 }
     }
 
     /// Has the guard get ready, so that the command can start at once.
@@ -183,19 +189,28 @@ impl Keeper {
 
     /// Kills the guard and everything that it guards, and returns when nothing is left.
     pub(crate) async fn destroy(&self) {
+        let _ = kill_process(self.guard, Signal::KILL);
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
+        // Removed when this is dropped, empty by then.
+        let cgroup = Cgroup::of_guard(self.guard.as_raw_nonzero().get().unsigned_abs(), &self.stamp);
         let mut pause = Duration::from_millis(1);
         loop {
-            family::reap(|_, _| {});
+            if let Some(cgroup) = &cgroup {
+                cgroup.kill();
+            }
+            let remaining = family::reap(family::BATCH, |_, _| {});
             if !self.kill_family() {
                 break;
+            }
+            if remaining == Remaining::Unreaped {
+                tokio::task::yield_now().await;
+                continue;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        cgroup::clean_up_after(self.guard.as_raw_nonzero().get().unsigned_abs());
     }
 
     /// Kills the guard and, once that is gone, what it guarded: those children of this process that have
@@ -205,8 +220,14 @@ impl Keeper {
         let mut guards = guards();
         let is_ours =
             |child: &Pid| !self.before.contains(child) && !guards.contains(child) && !family::is_in_my_session(*child);
-        let mut family = family::children();
-        family.retain(|child| *child == self.guard || is_ours(child));
+        let is_ours = |child: &&Pid| **child == self.guard || is_ours(*child);
+        // The newest come first and the others are left for later, as `family::kill` has it.
+        let children = family::children();
+        let (older, newest) = children.split_at(children.len().saturating_sub(family::BATCH));
+        let mut family: Vec<Pid> = newest.iter().filter(is_ours).copied().collect();
+        if family.is_empty() {
+            family = older.iter().filter(is_ours).copied().collect();
+        }
         family::kill(&family);
         if family.is_empty() {
             guards.retain(|guard| *guard != self.guard);
@@ -231,7 +252,7 @@ mod tests {
         let (here, there) = wire::pair().unwrap();
         #[allow(deprecated, reason = "as above")]
         let line = AsyncFd::with_interest(here, Interest::READABLE).unwrap();
-        (Keeper::new(getpid(), Vec::new(), line), there)
+        (Keeper::new(getpid(), OsString::new(), Vec::new(), line), there)
     }
 
     fn start(keeper: &mut Keeper) -> bool {

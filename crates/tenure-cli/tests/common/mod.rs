@@ -28,6 +28,7 @@ pub(crate) struct World {
     folder: PathBuf,
     store: String,
     no_cgroup: bool,
+    nobody: bool,
 }
 
 impl World {
@@ -53,12 +54,19 @@ impl World {
         let mark = format!("world-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(format!("tenure-{mark}"));
         fs::create_dir_all(&folder).unwrap();
-        Self { mark, folder, store: store.to_owned(), no_cgroup: false }
+        Self { mark, folder, store: store.to_owned(), no_cgroup: false, nobody: false }
     }
 
     /// Has no `tenure` use a control group, as on a machine that has none to give.
     pub(crate) fn without_cgroup(mut self) -> Self {
         self.no_cgroup = true;
+        self
+    }
+
+    /// Has every `tenure run` run as a user without privileges, if this test has any to drop.
+    pub(crate) fn without_privileges(mut self) -> Self {
+        fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o777)).unwrap();
+        self.nobody = rustix::process::geteuid().is_root();
         self
     }
 
@@ -108,7 +116,10 @@ impl World {
         let tenure = self.tenure(&args);
         // Tests that run in the background of a script are started with an interrupt ignored, and what is
         // ignored from the start stays so.
-        let mut command = Command::new("env");
+        let mut command = Command::new(if self.nobody { "setpriv" } else { "env" });
+        if self.nobody {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
+        }
         command.arg("--default-signal=INT,QUIT,HUP").arg(tenure.get_program()).args(tenure.get_args());
         for (name, value) in tenure.get_envs() {
             match value {
@@ -193,7 +204,9 @@ pub(crate) const PROBE: &str = "exec 9>> probe; flock -n 9 || echo overlap >> lo
 impl World {
     /// The starts of probes so far. There must be no overlap, and every term must be above the last.
     pub(crate) fn starts(&self) -> Vec<Start> {
-        let starts: Vec<Start> = self.log().iter().map(|line| Start::parse(line)).collect();
+        let log = self.log();
+        assert!(!log.iter().any(|line| line == "overlap"), "{log:#?}\n{:#?}", self.lines("errors"));
+        let starts: Vec<Start> = log.iter().map(|line| Start::parse(line)).collect();
         assert!(starts.is_sorted_by(|one, next| one.token < next.token), "{starts:?}");
         starts
     }

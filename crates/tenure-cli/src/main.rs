@@ -32,6 +32,15 @@ fn main() -> ExitCode {
             Some(role) if role == commands::PROBE => commands::probe(args),
             _ => {}
         }
+        if rustix::process::getpid().is_init() {
+            return match process::init::run() {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => {
+                    eprintln!("tenure: cannot start a child process: {error}");
+                    ExitCode::from(2)
+                }
+            };
+        }
     }
     let outcome = match Cli::try_parse() {
         Ok(cli) => commands::run(cli),

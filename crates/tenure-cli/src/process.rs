@@ -17,13 +17,20 @@
 //! - `family.rs`: signals to, and the end of, everything that descends from this process
 //! - `cgroup.rs`: the same by control group, where there is one to be had
 //! - `keeper.rs`: tenure's side: starts the guard, asks it, and stands in for it should it fail
+//! - `init.rs`: what process 1 of a container does for all three
+//! - `signals.rs`, `terminal.rs`: the signals that this program acts on, and its terminal
 
 pub(crate) mod cgroup;
 pub(crate) mod family;
 pub(crate) mod guard;
+pub(crate) mod init;
 pub(crate) mod keeper;
 pub(crate) mod shim;
+pub(crate) mod signals;
+pub(crate) mod terminal;
 pub(crate) mod wire;
+
+use std::ffi::CStr;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,6 +39,9 @@ pub(crate) const GUARD: &str = "__guard";
 
 /// The hidden first argument that makes this program a shim.
 pub(crate) const SHIM: &str = "__shim";
+
+/// The name that a guard goes by in lists of processes.
+const GUARD_NAME: &CStr = c"tenure-guard";
 
 /// This program, whatever has become of the file it was started from.
 const MYSELF: &str = "/proc/self/exe";

@@ -95,14 +95,42 @@ fn a_command_that_wraps_up_in_time_keeps_its_exit_code() {
 #[test]
 fn a_command_that_is_stopped_by_us_tells_of_the_signal_that_asked() {
     let world = World::alone();
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+    let stopping =
+        [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131), (Signal::ALARM, 142)];
+    for (signal, code) in stopping {
         let lines = world.log().len();
-        let mut tenure = world.run(&[], "echo up >> log; exec sleep 1000");
+        let mut tenure =
+            world.run(&[], "trap 'echo asked >> log; kill -9 $$' TERM; echo up >> log; while :; do sleep 0.01; done");
         world.log_of(lines + 1);
         tenure.signal(signal);
         assert_eq!(tenure.code(&world), code);
+        assert_eq!(world.log()[lines..], ["up", "asked"], "{signal:?}");
     }
     world.eventually_empty();
+}
+
+#[test]
+fn user_signals_are_passed_on_to_the_command() {
+    let world = World::shared();
+    let script =
+        "trap 'echo one >> log' USR1; trap 'echo two >> log' USR2; echo up >> log; while :; do sleep 0.01; done";
+    let mut leader = world.run(&[], script);
+    world.log_of(1);
+    let mut follower = world.run(&[], script);
+    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waits for")));
+    // It has no command that these could be for.
+    follower.signal(Signal::USR1);
+    follower.signal(Signal::USR2);
+    leader.signal(Signal::USR1);
+    world.log_of(2);
+    leader.signal(Signal::USR2);
+    assert_eq!(world.log_of(3), ["up", "one", "two"]);
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.code(&world), 143);
+    assert_eq!(world.log_of(4)[3..], ["up"]);
+    follower.signal(Signal::TERM);
+    assert_eq!(follower.code(&world), 143);
+    assert_eq!(world.log().len(), 4);
 }
 
 #[test]

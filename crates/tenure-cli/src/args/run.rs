@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Stands in the election, waits while another leads, and runs CMD when this candidate does. CMD gets
 /// TENURE_ELECTION, TENURE_CANDIDATE and TENURE_TERM in its environment; the term's number only ever
 /// rises, so hand it to whatever CMD writes to and have it refuse lower ones. Standard streams are passed
-/// through.
+/// through, but a terminal is not read from in the background: CMD's standard input is empty then.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,9 +29,13 @@ What happens when:
   the term ends             CMD gets SIGTERM, then SIGKILL before the term is over; then tenure
                             waits for its next term (--on-loss exit: it leaves)
   tenure gets SIGTERM,      CMD gets SIGTERM, and SIGKILL if it takes longer than --stop-grace;
-  SIGINT or SIGHUP          the seat is released, and tenure leaves; a second one kills CMD at once
+  SIGINT, SIGHUP, SIGQUIT   the seat is released, and tenure leaves; a second one kills CMD at once
+  or SIGALRM
+  tenure gets SIGUSR1       CMD's process group gets it; without a CMD it has no effect
+  or SIGUSR2
   tenure is stopped,        its guard, another process, kills CMD before the term is over
   killed or cut off
+  its guard is killed       tenure kills CMD, releases the seat and stands again
   --health-cmd fails        CMD is stopped as above, the seat is released, and tenure does not stand
                             until it has been well for a lease; then it stands again
 
@@ -41,6 +45,9 @@ is well: a score of 1, or the number from 0 to 1 that it prints as its last line
 a score of 0: another exit code, a number that makes no sense, taking longer than --health-timeout.
 When it has ended or its time is up, everything that it has started is killed. What was wrong, with
 the last line that it printed, is shown to all by `tenure candidates`.
+
+As process 1 of a container, tenure runs as a child of itself: process 1 passes signals on to it and
+reaps all orphans.
 
 Promised: CMD and everything it has started is gone before the next leader's CMD starts, also if
 tenure or its guard alone is killed or stopped, or the guard is stopped and tenure killed.

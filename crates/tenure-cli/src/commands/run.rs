@@ -12,9 +12,9 @@
 
 mod health;
 mod leave;
-mod signals;
 mod tell;
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -22,18 +22,20 @@ use tenure::{Election, ElectionOptions, Elections, Ended, Event, Events, Fault, 
 
 use self::health::{HealthCommand, Verdict};
 use self::leave::{Leave, exec_failure};
-use self::signals::Signals;
 use self::tell::Teller;
 use crate::args::{Global, OnLoss, Run};
 use crate::failure::{Failure, store_error};
 use crate::process::keeper::Keeper;
 use crate::process::now;
+use crate::process::signals::{self, Signals};
+use crate::process::terminal;
 use crate::process::wire::{Exit, News};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
     // First of all, so that no signal is lost.
-    let signals = Signals::listen()?;
+    let signals = Signals::listen(&signals::LEAVE)?;
+    let passed_on = Signals::listen(&signals::PASS_ON)?;
     let elections = setup.elections()?;
     let options = setup.options(&args.election).overlaid(args.overrides());
     let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
@@ -47,18 +49,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
             tenure::span::show(margin)
         )));
     }
-    let health = HealthCommand::new(&args, &options)?;
-    let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
-    let mut builder = elections.election(&args.election).options(options);
-    let mut tell_candidate = None;
-    if let Some(health) = health {
-        tell_candidate = Some(health.candidate());
-        builder = builder.health_timeout(health.latest()).health(async move || health.ask().await);
-    }
-    let election = builder.start()?;
-    if let Some(tell) = tell_candidate {
-        let _ = tell.set(election.candidate().id.clone());
-    }
+    let (election, verdict) = stand(&elections, &args, &options)?;
     let mut runner = Runner {
         events: election.events(),
         verdict,
@@ -70,7 +61,9 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         asked: None,
         elections,
         election,
+        options,
         signals,
+        passed_on,
         args,
     };
     let leave = runner.run().await?;
@@ -84,13 +77,34 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     leave.into_code()
 }
 
+/// Stands for the election.
+fn stand(elections: &Elections, args: &Run, options: &ElectionOptions) -> Result<(Election, Verdict), Failure> {
+    let health = HealthCommand::new(args, options)?;
+    let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
+    let mut builder = elections.election(&args.election).options(options.clone());
+    let mut tell_candidate = None;
+    if let Some(health) = health {
+        tell_candidate = Some(health.candidate());
+        builder = builder.health_timeout(health.latest()).health(async move || health.ask().await);
+    }
+    let election = builder.start()?;
+    if let Some(tell) = tell_candidate {
+        let _ = tell.set(election.candidate().id.clone());
+    }
+    Ok((election, verdict))
+}
+
 struct Runner {
     args: Run,
+    options: ElectionOptions,
     elections: Elections,
     election: Election,
     events: Events,
     keeper: Keeper,
+    /// Those that ask to leave.
     signals: Signals,
+    /// Those that are for the command.
+    passed_on: Signals,
     teller: Teller,
     verdict: Verdict,
     /// How long before the end of the hold nothing may be left.
@@ -145,6 +159,8 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
+                // No command runs that it could be for.
+                _ = self.passed_on.next() => {}
                 event = next(&mut self.events) => self.on_event(&event)?,
                 news = self.keeper.news() => {
                     if news.is_none() {
@@ -175,6 +191,7 @@ impl Runner {
                             break false;
                         }
                     }
+                    signal = self.passed_on.next() => self.keeper.pass_on(signal),
                     moved = term.deadline_moved(deadline) => {
                         (deadline, moved_at) = (moved, now());
                         if !self.keeper.kill_at(self.kill_at(deadline)) {
@@ -201,19 +218,43 @@ impl Runner {
         if !reliable {
             self.replace_guard().await?;
         }
-        if !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current() {
-            // The command is gone, but the engine would go on leading.
-            self.election.step_down();
+        // The command is gone, but the engine would go on leading.
+        let is_idle = !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current();
+        if is_idle {
+            self.election.stop();
         }
         // Only now may the seat be released.
         drop(work);
+        if is_idle && self.args.on_loss == OnLoss::Stand {
+            self.stand_again().await?;
+        }
         Ok(course.outcome())
+    }
+
+    /// Waits until the seat is released, and stands anew. Stepping down would leave the seat to others for two
+    /// leases, and there may be none.
+    async fn stand_again(&mut self) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => self.on_signal(signal),
+                event = next(&mut self.events) => self.on_event(&event)?,
+                () = self.elections.stopped() => break,
+            }
+        }
+        if self.asked.is_none() {
+            (self.election, self.verdict) = stand(&self.elections, &self.args, &self.options)?;
+            self.events = self.election.events();
+        }
+        Ok(())
     }
 
     /// Has the command run, with the streams of this process. Returns whether the guard can be counted on.
     fn start(&mut self, token: u64, deadline: Moment) -> bool {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let nothing = terminal::is_in_background().then(|| File::open("/dev/null").ok()).flatten();
+        let stdin = nothing.as_ref().map_or(stdin.as_fd(), AsFd::as_fd);
+        let streams = [stdin, stdout.as_fd(), stderr.as_fd()];
         // Read while the term has work, so it belongs to this term.
         let lifeline = self.election.lifeline();
         self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd))
@@ -268,7 +309,7 @@ impl Runner {
 
     /// Makes sure that nothing is left of a guard and what it guarded, and starts another.
     async fn replace_guard(&mut self) -> Result<(), Failure> {
-        self.teller.guard_failed();
+        self.teller.guard_failed(self.keeper.is_gone());
         self.keeper.destroy().await;
         self.guards += 1;
         if self.guards > MOST_GUARDS {

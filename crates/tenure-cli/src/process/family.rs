@@ -53,7 +53,7 @@ pub(crate) fn reap(limit: usize, mut ended: impl FnMut(Pid, WaitStatus)) -> Rema
 /// the signals. So a sweep is short: of processes that fork and exit, the newest are alive and the others wait
 /// to be reaped, and a child is signalled first and looked at later. One sweep hits nearly all of them.
 pub(crate) fn kill(children: &[Pid]) {
-    let mine = LazyCell::new(|| group("self"));
+    let mine = LazyCell::new(own_group);
     for &child in children.iter().rev().take(BATCH) {
         let _ = kill_process(child, Signal::KILL);
         // No other group has the number of a child that is not reaped.
@@ -109,6 +109,11 @@ pub(crate) fn is_in_my_session(child: Pid) -> bool {
 /// Whether this child is in this process group.
 pub(crate) fn is_in_group(child: Pid, leader: Pid) -> bool {
     group(&name(child)) == Some(leader.as_raw_nonzero().get())
+}
+
+/// The process group of this process.
+pub(crate) fn own_group() -> Option<i32> {
+    group("self")
 }
 
 /// The process group of a process; 0 if its leader is outside of this namespace, as when a container

@@ -24,19 +24,20 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
-    setsid, wait,
+    Pid, Signal, WaitOptions, getppid, kill_process, kill_process_group, set_parent_process_death_signal, setsid, wait,
 };
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 
 use super::cgroup::Cgroup;
 use super::family::Remaining;
 use super::shim::Shim;
-use super::wire::{Exit, Heard, News, Order};
-use super::{family, ignored_signals, now, wire};
+use super::wire::{Heard, News, Order};
+use super::{GUARD_NAME, family, ignored_signals, now, wire};
 
 /// Guards the command: `PARENT_PID STAMP CMD ARGS…`. Standard input is the line to tenure.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
@@ -111,7 +112,7 @@ impl Guard {
         // that do nothing, unlike ignored signals, are not passed on to the command. What was ignored
         // from the start (`nohup`) stays so, for the command too.
         let ignored = ignored_signals();
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
             if !ignored.contains(signal) {
                 signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
             }
@@ -127,7 +128,7 @@ impl Guard {
         signal_hook::low_level::pipe::register(SIGCHLD, wake)?;
         setsid()?;
         family::adopt_orphans()?;
-        let _ = rustix::thread::set_name(c"tenure-guard");
+        let _ = rustix::thread::set_name(GUARD_NAME);
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let (line, understudy, job) = (std::io::stdin(), None, None);
         let guard = Self { command, line, ended, timer, understudy, job, unreaped: false, stamp };
@@ -210,6 +211,11 @@ impl Guard {
             Order::Stop => {
                 if let Some(job) = &mut self.job {
                     job.ask();
+                }
+            }
+            Order::PassOn(signal) => {
+                if let Some(job) = &mut self.job {
+                    job.pass_on(signal);
                 }
             }
         }
@@ -358,9 +364,21 @@ impl Job {
             // It may have told why it failed since we last heard of it; by now, that is all.
             self.hear_shim();
             self.main = None;
-            self.failed.map_or(News::Exited(exit(status)), |errno| News::Failed { errno })
+            self.failed.map_or(News::Exited(status.into()), |errno| News::Failed { errno })
         });
         (news, remaining)
+    }
+
+    /// Sends a signal to the command's process group.
+    fn pass_on(&mut self, signal: i32) {
+        // A shim that has not become the command yet would die of it.
+        self.hear_shim();
+        if self.main.is_some()
+            && self.shim.is_none()
+            && let Some(signal) = Signal::from_named_raw(signal)
+        {
+            let _ = kill_process_group(self.group, signal);
+        }
     }
 
     /// Asks everything to end.
@@ -385,12 +403,5 @@ impl Job {
                 let _ = kill_process(child, Signal::CONT);
             }
         }
-    }
-}
-
-fn exit(status: WaitStatus) -> Exit {
-    match status.terminating_signal() {
-        Some(signal) => Exit::Signal(signal),
-        None => Exit::Code(status.exit_status().unwrap_or(0)),
     }
 }

@@ -140,6 +140,16 @@ impl Keeper {
         self.wake();
     }
 
+    /// Has this signal sent to the command, if one runs.
+    pub(crate) fn pass_on(&self, signal: i32) {
+        self.order(Order::PassOn(signal));
+    }
+
+    /// Whether the guard is known to be gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.over
+    }
+
     /// Has a guard go on that somebody may have stopped.
     pub(crate) fn wake(&self) {
         let _ = kill_process(self.guard, Signal::CONT);
@@ -220,7 +230,7 @@ impl Keeper {
         let mut guards = guards();
         let is_ours =
             |child: &Pid| !self.before.contains(child) && !guards.contains(child) && !family::is_in_my_session(*child);
-        let is_ours = |child: &&Pid| **child == self.guard || is_ours(*child);
+        let is_ours = |child: &&Pid| **child == self.guard || is_ours(child);
         // The newest come first and the others are left for later, as `family::kill` has it.
         let children = family::children();
         let (older, newest) = children.split_at(children.len().saturating_sub(family::BATCH));

@@ -11,6 +11,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use rustix::process::WaitStatus;
 
 /// What tenure asks of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) enum Order {
     KillAt(u64),
     /// Ask the command to end.
     Stop,
+    /// Send this signal to the command.
+    PassOn(i32),
 }
 
 /// What the guard tells.
@@ -62,6 +65,15 @@ impl Exit {
     }
 }
 
+impl From<WaitStatus> for Exit {
+    fn from(status: WaitStatus) -> Self {
+        match status.terminating_signal() {
+            Some(signal) => Self::Signal(signal),
+            None => Self::Code(status.exit_status().unwrap_or(0)),
+        }
+    }
+}
+
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,6 +82,7 @@ impl fmt::Display for Order {
             Self::Start { token: None, kill_at } => write!(f, "start - {kill_at}"),
             Self::KillAt(moment) => write!(f, "kill-at {moment}"),
             Self::Stop => f.write_str("stop"),
+            Self::PassOn(signal) => write!(f, "pass-on {signal}"),
         }
     }
 }
@@ -85,6 +98,7 @@ impl Order {
             }
             ["kill-at", moment] => Self::KillAt(moment.parse().ok()?),
             ["stop"] => Self::Stop,
+            ["pass-on", signal] => Self::PassOn(signal.parse().ok()?),
             _ => return None,
         })
     }
@@ -202,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let starts = [Some(7), None].map(|token| Order::Start { token, kill_at: u64::MAX });
-        for order in [Order::Prepare, starts[0], starts[1], Order::KillAt(0), Order::Stop] {
+        for order in [Order::Prepare, starts[0], starts[1], Order::KillAt(0), Order::Stop, Order::PassOn(10)] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
         for news in [

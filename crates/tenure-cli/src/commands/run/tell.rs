@@ -61,8 +61,10 @@ impl Teller {
         self.say(self.paint.dim(format!("{what}: leaves {}", self.election)));
     }
 
-    pub(crate) fn guard_failed(&self) {
-        self.say(self.paint.red("the guard died or does not answer: kills everything it guarded"));
+    /// The guard was killed, or else does not answer.
+    pub(crate) fn guard_failed(&self, was_killed: bool) {
+        let what = if was_killed { "was killed" } else { "does not answer" };
+        self.say(self.paint.red(format!("the guard {what}: kills everything it guarded, and starts another guard")));
     }
 
     fn say(&self, line: impl std::fmt::Display) {

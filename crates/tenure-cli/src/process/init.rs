@@ -1,0 +1,69 @@
+//! What the first process of a container has to do, so that `tenure` need not: every orphan of the container
+//! becomes its child, whatever it descends from, and is to be reaped, and not to be taken for something that a
+//! command has left behind. So as process 1 this program runs itself once more, as its child, passes signals on
+//! to that, and reaps.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::signals::{LEAVE, PASS_ON, Signals};
+use super::wire::Exit;
+use super::{GUARD_NAME, MYSELF, family};
+
+/// Runs this program as a child and returns its exit code.
+///
+/// # Errors
+/// If the child cannot be started.
+pub(crate) fn run() -> std::io::Result<u8> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut ended = Signals::listen(&[Signal::CHILD])?;
+        let mut signals = Signals::listen(&passed_on())?;
+        let mut args = std::env::args_os();
+        let mut program = Command::new(MYSELF);
+        let child = program.arg0(args.next().unwrap_or_else(|| "tenure".into())).args(args).spawn()?;
+        let child = Pid::from_child(&child);
+        let mut exit = None;
+        loop {
+            tokio::select! {
+                biased;
+                signal = signals.next() => {
+                    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| exit.is_none()) {
+                        let _ = kill_process(child, signal);
+                    }
+                }
+                _ = ended.next() => while reap(child, &mut exit) {},
+            }
+            // Should it have been killed, then its guard still has work to do, and would not survive us.
+            if let Some(exit) = exit
+                && !family::children().into_iter().any(is_guard)
+            {
+                return Ok(Exit::code(exit));
+            }
+        }
+    })
+}
+
+/// A terminal sends what is typed (Ctrl-C) to the child by itself.
+fn passed_on() -> Vec<Signal> {
+    let has_terminal = fs::File::open("/dev/tty").is_ok();
+    let typed = |signal: &Signal| [Signal::INT, Signal::QUIT].contains(signal);
+    LEAVE.into_iter().chain(PASS_ON).filter(|signal| !has_terminal || !typed(signal)).collect()
+}
+
+/// Returns whether there may be more to reap.
+fn reap(child: Pid, exit: &mut Option<Exit>) -> bool {
+    let remaining = family::reap(family::BATCH, |pid, status| {
+        if pid == child {
+            *exit = Some(status.into());
+        }
+    });
+    remaining == family::Remaining::Unreaped
+}
+
+fn is_guard(process: Pid) -> bool {
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.as_raw_nonzero())).unwrap_or_default();
+    name.trim_end().as_bytes() == GUARD_NAME.to_bytes()
+}

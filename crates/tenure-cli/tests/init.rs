@@ -1,0 +1,79 @@
+//! `tenure run` as the first process of a container.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::{Running, World, children, is_alive, send, stat};
+use rustix::process::{Pid, Signal};
+
+/// Has a shell become `tenure run` as process 1 of a namespace. Before that, the shell starts a process that
+/// later leaves orphans: one that stays, in a session of its own, and one that ends at once.
+const SCRIPT: &str = "sh -c 'until [ -s log ]; do sleep 0.01; done; (setsid sleep 4711 & true &); exec sleep 4712' &
+    exec $TENURE run --lease 2s jobs -- sh -c 'echo start $TENURE_TERM >> log; exec sleep 4713'";
+
+fn first_process(world: &World) -> Running {
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let script = SCRIPT.replace("$TENURE run", &format!("{} run", env!("CARGO_BIN_EXE_tenure")));
+    unshare.args(["--pid", "--mount-proc", "--fork", "sh", "-c", &script]).current_dir(world.path(""));
+    unshare.envs(world.tenure(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let errors = fs::File::create(world.path("errors")).unwrap();
+    Running { child: unshare.stdin(Stdio::null()).stderr(errors).spawn().unwrap() }
+}
+
+/// The processes of a world with these arguments or this name.
+fn find(world: &World, what: &str) -> Vec<Pid> {
+    let is_it = |pid: &Pid| {
+        let read = |file| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
+        let (arguments, name) = (read("cmdline"), read("comm"));
+        arguments.strip_suffix(b"\0") == Some(what.replace(' ', "\0").as_bytes())
+            || name.strip_suffix(b"\n") == Some(what.as_bytes())
+    };
+    world.living().into_iter().filter(is_it).collect()
+}
+
+fn zombies(parent: Pid) -> usize {
+    let parent = parent.as_raw_nonzero().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes.filter_map(|entry| stat(&entry.path())).filter(|stat| stat[0] == "Z" && stat[1] == parent).count()
+}
+
+#[test]
+fn process_1_reaps_all_orphans_and_kills_none_that_the_command_has_not_left() {
+    let world = World::alone();
+    let mut unshare = first_process(&world);
+    world.eventually("the orphan", || find(&world, "sleep 4711").len() == 1);
+    let (orphan, first) = (find(&world, "sleep 4711")[0], children(unshare.pid())[0]);
+    world.eventually("the orphan to belong to process 1", || children(first).contains(&orphan));
+    world.eventually("process 1 to reap", || zombies(first) == 0);
+    // All that was its own is killed when a guard was, and nothing else.
+    let guard = find(&world, "tenure-guard")[0];
+    send(guard, Signal::KILL);
+    world.log_of(2);
+    assert!(!is_alive(guard) && is_alive(orphan) && find(&world, "sleep 4712").len() == 1);
+    assert_eq!(find(&world, "sleep 4713").len(), 1);
+    send(first, Signal::TERM);
+    assert_eq!(unshare.code(&world), 143);
+    world.eventually_empty();
+}
+
+#[test]
+fn process_1_ends_with_tenure_and_only_after_its_command() {
+    let world = World::alone();
+    let mut unshare = first_process(&world);
+    world.log_of(1);
+    world.eventually("the command", || find(&world, "sleep 4713").len() == 1);
+    let (first, command) = (children(unshare.pid())[0], find(&world, "sleep 4713")[0]);
+    let guard = find(&world, "tenure-guard")[0];
+    let tenure = *children(first).iter().find(|child| children(**child).contains(&guard)).unwrap();
+    send(tenure, Signal::KILL);
+    assert_eq!(unshare.code(&world), 137);
+    assert!(!is_alive(command));
+    world.eventually_empty();
+}

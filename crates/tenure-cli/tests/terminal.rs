@@ -1,0 +1,53 @@
+//! `tenure run` at a terminal.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+
+use common::{Running, World};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// Starts a shell on a terminal of its own, and returns it with what is typed there.
+fn at_terminal(world: &World, script: &str) -> (Running, File) {
+    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let name = ptsname(&keyboard, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(name).unwrap();
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "sh", "-c", script]).current_dir(world.path("")).stdin(terminal);
+    shell.envs(world.tenure(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    (Running { child: shell.spawn().unwrap() }, File::from(OwnedFd::from(keyboard)))
+}
+
+#[test]
+fn a_command_in_the_background_leaves_what_is_typed_to_the_shell() {
+    let world = World::alone();
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let run = format!("{tenure} run jobs -- sh -c 'echo up >> log; exec cat >> stolen'");
+    // Job control, as in a shell that people type at.
+    let script = format!("set -m; {run} & wait $!; read line; echo shell $line >> log");
+    let (_shell, mut keyboard) = at_terminal(&world, &script);
+    world.log_of(1);
+    keyboard.write_all(b"hello\n").unwrap();
+    world.eventually("the line to be read", || world.log().len() > 1 || !world.lines("stolen").is_empty());
+    assert_eq!(world.log(), ["up", "shell hello"]);
+    assert!(world.lines("stolen").is_empty());
+}
+
+#[test]
+fn a_command_in_the_foreground_reads_what_is_typed() {
+    let world = World::alone();
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let script = format!("exec {tenure} run jobs -- sh -c 'echo up >> log; read line; echo command $line >> log'");
+    let (mut tenure, mut keyboard) = at_terminal(&world, &script);
+    world.log_of(1);
+    keyboard.write_all(b"hello\n").unwrap();
+    assert_eq!(tenure.code(&world), 0);
+    assert_eq!(world.log(), ["up", "command hello"]);
+}

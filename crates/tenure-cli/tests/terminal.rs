@@ -6,7 +6,6 @@ mod common;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::process::Command;
 
 use common::{Running, World};
@@ -22,7 +21,7 @@ fn at_terminal(world: &World, script: &str) -> (Running, File) {
     let mut shell = Command::new("setsid");
     shell.args(["--ctty", "sh", "-c", script]).current_dir(world.path("")).stdin(terminal);
     shell.envs(world.tenure(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
-    (Running { child: shell.spawn().unwrap() }, File::from(OwnedFd::from(keyboard)))
+    (Running { child: shell.spawn().unwrap() }, File::from(keyboard))
 }
 
 #[test]

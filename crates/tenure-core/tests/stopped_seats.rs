@@ -65,8 +65,8 @@ impl Store for Failing {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self) -> Option<std::fs::File> {
-        self.store.lifeline()
+    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+        self.store.lifeline(seat)
     }
 }
 

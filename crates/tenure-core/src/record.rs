@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenure_protocol::{Candidate, Incarnation, Record, Token};
+use tenure_protocol::{Candidate, Incarnation, Record, Timing, Token};
 
 use crate::StoreError;
 
@@ -73,10 +73,14 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
     if form.token > Token::MAX.get() {
         return Err(foreign("a token out of range"));
     }
+    let lease = Duration::from_millis(form.lease_ms);
+    if lease > Timing::LONGEST_LEASE {
+        return Err(foreign("a lease of more than a week"));
+    }
     Ok(Record {
         holder,
         token: Token::new(form.token),
-        lease: Duration::from_millis(form.lease_ms),
+        lease,
         since_ms: form.since_ms,
         heir,
         priority: form.priority,
@@ -192,6 +196,7 @@ mod tests {
             &good.replace("\"token\":7", "\"token\":18446744073709551615"),
             &good.replace("\"token\":7", "\"token\":-7"),
             &good.replace("\"lease_ms\":15000", "\"lease_ms\":-1"),
+            &good.replace("\"lease_ms\":15000", "\"lease_ms\":604800001"),
             &good.replace("\"v\":1", "\"v\":2"),
             &good[..good.len() - 3],
         ];

@@ -207,7 +207,7 @@ impl Store for PostgresStore {
                     REPLICATION,
                     FSYNC,
                     TABLES,
-                    "The server's clock is set forward and back again within the few looks at a seat that a candidate judges by (judge=observe does not mind).",
+                    "The server's clock is set back and then forward again within two leases, each time by more than a part of a lease (judge=observe does not rely on that clock).",
                 ],
                 ..common
             },

@@ -35,7 +35,7 @@ pub use crate::ports::free_port;
 pub use certificates::Certificates;
 pub use connections::connections;
 pub use consul::{Consul, ConsulCluster, ConsulSetup};
-pub use etcd::{Etcd, EtcdMember, EtcdSetup};
+pub use etcd::{Etcd, EtcdMember, EtcdProxy, EtcdSetup};
 pub use folder::Folder;
 pub use kubernetes::Kubernetes;
 pub use launch::Launch;

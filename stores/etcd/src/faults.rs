@@ -73,6 +73,11 @@ pub(crate) fn is_broken(status: &Status) -> bool {
     status.source().is_some() || status.code() == Code::Cancelled
 }
 
+/// Whether a stream was given up by the other end, though the connection is good and nothing is wrong.
+pub(crate) fn is_given_up(status: &Status) -> bool {
+    status.source().is_none() && status.message().contains("context canceled")
+}
+
 /// Whether the member has forgotten who we are, so that nothing was done.
 pub(crate) fn is_stale_login(status: &Status) -> bool {
     let said = status.message();

@@ -21,8 +21,8 @@ use crate::login::Login;
 use crate::reads::Reads;
 use crate::wire::{
     Answer, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest,
-    LeaseRevokeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-    WatchResponse,
+    LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, TxnRequest,
+    TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use crate::writes::Writes;
 
@@ -51,12 +51,21 @@ pub(crate) struct Link {
 pub(crate) struct Wire {
     grpc: Grpc<Channel>,
     login: Option<Login>,
+    /// Whether a gRPC proxy of etcd's answers, and not a member.
+    is_proxy: AtomicBool,
 }
 
-/// What is pushed, for as long as this is there.
-struct Watch {
-    answers: tonic::Streaming<WatchResponse>,
+/// A stream that stays open in both directions until this is dropped.
+struct Open<A> {
+    answers: tonic::Streaming<A>,
     _open: oneshot::Sender<()>,
+}
+
+impl<A> Open<A> {
+    /// The next answer. A method, so that a task that waits for answers owns all of this.
+    async fn next(&mut self) -> Result<Option<A>, Status> {
+        self.answers.message().await
+    }
 }
 
 /// A task that ends with this.
@@ -73,6 +82,7 @@ const TXN: &str = "/etcdserverpb.KV/Txn";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
 impl Link {
@@ -125,6 +135,17 @@ impl Link {
         let answer = self.wire.keep_alive(id).await;
         std::mem::forget(doubt);
         self.heard(answer)
+    }
+
+    /// Whether the answer to a keep-alive may be to one that was sent earlier, as a proxy gives it.
+    pub(crate) fn is_proxy(&self) -> bool {
+        self.wire.is_proxy.load(Ordering::Relaxed)
+    }
+
+    /// Asks how many seconds a lease has left, rounded down; -1 if it is over.
+    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, StoreError> {
+        let answer: LeaseTimeToLiveResponse = self.ask(TIME_TO_LIVE, LeaseTimeToLiveRequest { id }).await?;
+        Ok(answer.ttl)
     }
 
     /// Makes a call and waits for its answer. If this is dropped before that, the connection may be doubted.
@@ -199,10 +220,10 @@ impl Link {
     pub(crate) async fn watch(&self, from: &str, to: &str, bells: &Arc<Bells>) -> Result<u64, StoreError> {
         let opened = self.watching.get_or_try_init(|| async {
             let create = WatchCreateRequest { key: from.into(), range_end: to.into() };
-            let mut watch = self.wire.watch(create).await?;
+            let request = WatchRequest { create: Some(create) };
+            let mut watch: Open<WatchResponse> = self.wire.open(WATCH, request).await?;
             loop {
-                let answer =
-                    watch.answers.message().await?.ok_or_else(|| Status::unavailable("the watch has ended"))?;
+                let answer = watch.next().await?.ok_or_else(|| Status::unavailable("the watch has ended"))?;
                 if answer.canceled {
                     return Err(Status::permission_denied(answer.cancel_reason));
                 }
@@ -218,7 +239,7 @@ impl Link {
                 let _ear = ear;
                 let why = loop {
                     let answer = tokio::select! {
-                        answer = watch.answers.message() => answer,
+                        answer = watch.next() => answer,
                         // It is broken or no longer used: what is pushed over it is not heard any more.
                         _ = retired.wait_for(|over| *over) => return,
                     };
@@ -284,7 +305,7 @@ impl Link {
 impl Wire {
     pub(crate) fn new(channel: Channel, login: Option<Login>) -> Self {
         // A watch may tell of many things at once.
-        Self { grpc: Grpc::new(channel).max_decoding_message_size(64 << 20), login }
+        Self { grpc: Grpc::new(channel).max_decoding_message_size(64 << 20), login, is_proxy: AtomicBool::new(false) }
     }
 
     /// Asks once; a second time only if the member has said that it does not know us any more, in which case
@@ -332,19 +353,33 @@ impl Wire {
         task.await.unwrap_or_else(|error| Err(Status::from_error(error.into())))
     }
 
+    /// A member answers a stream that ends with its question. A proxy gives up such a stream unanswered: it is
+    /// then asked again, on a stream that stays open until the answer.
     async fn keep_alive(self: &Arc<Self>, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-        let question = stream::once(std::future::ready(LeaseKeepAliveRequest { id }));
-        let mut answers = self.stream::<_, LeaseKeepAliveResponse>(KEEP_ALIVE, question).await?;
-        answers.message().await?.ok_or_else(|| Status::unknown("no answer to a keep-alive"))
+        let question = LeaseKeepAliveRequest { id };
+        if !self.is_proxy.load(Ordering::Relaxed) {
+            let asked = self.stream(KEEP_ALIVE, stream::once(std::future::ready(question)));
+            let answer = async { asked.await?.message().await };
+            match answer.await {
+                Ok(Some(answer)) => return Ok(answer),
+                Err(status) if !faults::is_given_up(&status) => return Err(status),
+                _ => self.is_proxy.store(true, Ordering::Relaxed),
+            }
+        }
+        let mut open = self.open(KEEP_ALIVE, question).await?;
+        open.next().await?.ok_or_else(|| Status::unknown("no answer to a keep-alive"))
     }
 
-    async fn watch(self: &Arc<Self>, create: WatchCreateRequest) -> Result<Watch, Status> {
-        // Ends when the watch is dropped: by itself the stream would stay open, and the connection with it.
+    async fn open<Q: Message + 'static, A: Message + Default + 'static>(
+        &self,
+        path: &'static str,
+        question: Q,
+    ) -> Result<Open<A>, Status> {
+        // Ends when this is dropped: by itself the stream would stay open, and the connection with it.
         let (open, mut closed) = oneshot::channel::<()>();
         let end = stream::poll_fn(move |context| closed.poll_unpin(context).map(|_| None));
-        let create = WatchRequest { create: Some(create) };
-        let answers = self.stream(WATCH, stream::once(std::future::ready(create)).chain(end)).await?;
-        Ok(Watch { answers, _open: open })
+        let answers = self.stream(path, stream::once(std::future::ready(question)).chain(end)).await?;
+        Ok(Open { answers, _open: open })
     }
 
     async fn stream<Q: Message + 'static, A: Message + Default + 'static>(

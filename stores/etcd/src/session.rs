@@ -14,6 +14,11 @@
 //! adds an election time-out for keep-alives that a deposed one has answered. As `since` is before both were
 //! sent, the holder's own count is over first.
 //!
+//! A gRPC proxy (`etcd grpc-proxy`) has one stream of keep-alives for all its clients. It answers a keep-alive with the
+//! next answer about that lease, which may be the late answer to an earlier keep-alive. So behind a proxy the
+//! heartbeat also asks how much of the lease is left, and counts from what that says: etcd's leader rounds it down to
+//! whole seconds, after the question was sent.
+//!
 //! A watch alone could not tell: a seat that was deleted while it was broken would be missed, and what a
 //! member says about how far a watch has come is wrong in some versions. A heartbeat alone could not, either:
 //! it goes on though the seat was deleted.
@@ -313,15 +318,23 @@ impl Session {
         let sent = self.clock.now();
         let looks: Vec<_> = seats.chunks(AT_ONCE).map(|seats| self.look(link, seats)).collect();
         let held: Vec<_> = stream::iter(looks).buffered(UNDERWAY).try_collect().await?;
+        let mut since = sent;
         if !self.is_over() {
-            if link.keep_alive(self.id).await?.ttl > 0 {
+            let mut lives = link.keep_alive(self.id).await?.ttl > 0;
+            if lives && link.is_proxy() {
+                let asked = self.clock.now();
+                let left = link.time_to_live(self.id).await?;
+                lives = left >= 0;
+                since = since.min(counted_from(asked, self.granted, left));
+            }
+            if lives {
                 let mut state = self.lock();
-                state.proven = state.proven.max(sent);
+                state.proven = state.proven.max(since);
             } else {
                 self.end();
             }
         }
-        Ok(Beat { number, sent, held: held.into_iter().flatten().collect() })
+        Ok(Beat { number, sent: since, held: held.into_iter().flatten().collect() })
     }
 
     /// Which of these seats are as they were won, while this session lives.
@@ -354,5 +367,24 @@ impl Session {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The moment from which a whole lease ends no later than one that had `left` seconds to live after `asked`.
+fn counted_from(asked: Moment, granted: Duration, left: i64) -> Moment {
+    asked - granted.saturating_sub(Duration::from_secs(left.try_into().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_behind_a_proxy_counts_for_what_is_left_of_it_and_never_for_more_than_was_granted() {
+        let (asked, granted) = (Clock::system().now(), Duration::from_secs(15));
+        for (left, ends_in) in [(-1, 0), (0, 0), (14, 14), (15, 15), (i64::MAX, 15)] {
+            let ends = counted_from(asked, granted, left) + granted;
+            assert_eq!(ends, asked + Duration::from_secs(ends_in), "{left} s left");
+        }
     }
 }

@@ -166,6 +166,21 @@ pub(crate) struct LeaseRevokeResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    /// In whole seconds, rounded down; -1: the lease is over.
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct LeaseKeepAliveRequest {
     #[prost(int64, tag = "1")]
     pub(crate) id: i64,
@@ -256,7 +271,14 @@ macro_rules! answers {
     };
 }
 
-answers!(RangeResponse, TxnResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseKeepAliveResponse);
+answers!(
+    RangeResponse,
+    TxnResponse,
+    LeaseGrantResponse,
+    LeaseRevokeResponse,
+    LeaseKeepAliveResponse,
+    LeaseTimeToLiveResponse
+);
 
 impl Answer for AuthenticateResponse {
     fn header(&self) -> Option<&Header> {

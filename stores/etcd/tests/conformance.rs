@@ -1,4 +1,4 @@
-//! Every law, on a real cluster: of one member, and of three.
+//! Every law, on a real cluster: of one member, of three, and behind a gRPC proxy.
 //!
 //! `TENURE_TEST_ETCD` names another cluster, such as one of a newer version: its URL, or several.
 
@@ -12,8 +12,11 @@ use tenure_testkit::{Kit, Subject};
 
 fn main() {
     let one = Arc::new(Etcd::start());
+    let proxy = one.proxy();
+    let proxied = Cluster { url: proxy.url(), server: Some(one.clone()) };
     let three = Arc::new(EtcdSetup::new().members(3).start());
-    let mut kit = Kit::new().subject("one", Cluster::of(one)).subject("three", Cluster::of(three));
+    let kit = Kit::new().subject("one", Cluster::of(one)).subject("three", Cluster::of(three));
+    let mut kit = kit.subject("proxy", proxied);
     if let Ok(url) = std::env::var("TENURE_TEST_ETCD") {
         kit = kit.subject("other", Cluster { url, server: None });
     }

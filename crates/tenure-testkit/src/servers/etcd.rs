@@ -28,6 +28,16 @@ pub struct EtcdMember {
     metrics: u16,
 }
 
+/// A gRPC proxy in front of a cluster: one connection to the cluster for all its clients.
+#[derive(Debug)]
+pub struct EtcdProxy {
+    /// Its process.
+    pub process: Process,
+    port: u16,
+    /// Removed last.
+    _folder: Folder,
+}
+
 /// How a cluster is set up.
 #[derive(Clone, Debug)]
 pub struct EtcdSetup {
@@ -155,6 +165,32 @@ impl Etcd {
         self.folder.path().to_owned()
     }
 
+    /// Starts `etcd grpc-proxy` in front of the cluster, which must serve plain connections.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn proxy(&self) -> EtcdProxy {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (port, metrics) = (free_port(), free_port());
+            let folder = Folder::new("etcd-proxy");
+            let launch = Launch::new("etcd", "etcd")
+                .args(["grpc-proxy", "start", "--endpoints", &self.addresses()])
+                .args(["--listen-addr", &format!("127.0.0.1:{port}")])
+                .args(["--metrics-addr", &format!("http://127.0.0.1:{metrics}")])
+                .arg("--data-dir")
+                .arg(folder.path().join("data"));
+            let mut process = Process::spawn(launch, &folder.path().join("log"));
+            match process.try_wait_until(&mut || is_healthy(metrics)) {
+                Ok(()) => return EtcdProxy { process, port, _folder: folder },
+                // Another process may have taken a port first.
+                Err(_) if tries < 5 => {}
+                Err(why) => panic!("etcd grpc-proxy {why}\n{}", process.output()),
+            }
+        }
+    }
+
     /// Runs `etcdctl`, and returns what it said.
     ///
     /// # Panics
@@ -183,6 +219,13 @@ impl Etcd {
     /// behind it up to where it differs, as `grpc_server_started_total{grpc_method="Txn"`.
     pub fn metric(&self, name: &str) -> f64 {
         self.members.iter().map(|member| member.metric(name)).sum()
+    }
+}
+
+impl EtcdProxy {
+    /// Its URL, as that of a cluster of one.
+    pub fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}", self.port)
     }
 }
 

@@ -36,6 +36,10 @@ pub(crate) struct Dialer {
 /// A member that says nothing for so long has the next one tried beside it.
 const STAGGER: Duration = Duration::from_millis(100);
 
+/// A member that has failed is tried again after this, for as long as another one says nothing: it may have had no leader
+/// for a moment, as when it is the leader that says nothing.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// How often HTTP/2 asks for a sign of life, as the last resort: members hang up on those who ask more often
 /// than every 5 s. What is due sooner is asked for by calls (`Link::pulse`, and every heartbeat).
 const PING: Duration = Duration::from_secs(10);
@@ -56,26 +60,42 @@ impl Dialer {
         let mut next = (0..members.len()).map(|number| &members[first.wrapping_add(number) % members.len()]).fuse();
         let mut tries = FuturesUnordered::new();
         let mut problem: Option<StoreError> = None;
-        let mut left = members.len();
-        loop {
+        // How many have not been tried, and how many have not answered or failed.
+        let (mut left, mut silent) = (members.len(), members.len());
+        while silent > 0 {
             if let Some(member) = next.next() {
                 left -= 1;
-                tries.push(self.dial_in_time(member, tls.clone()));
+                tries.push(self.dial_later(member, tls.clone(), Duration::ZERO));
             }
             tokio::select! {
-                tried = tries.next() => match tried {
-                    Some(Ok(link)) => return Ok(link),
-                    // What never will work is told rather than what just now does not.
-                    Some(Err(error)) => {
+                Some((member, after, tried)) = tries.next() => match tried {
+                    Ok(link) => return Ok(link),
+                    Err(error) => {
+                        silent -= usize::from(after.is_zero());
+                        if error.fault() != Fault::Denied {
+                            tries.push(self.dial_later(member, tls.clone(), AGAIN));
+                        }
+                        // What never will work is told rather than what just now does not.
                         if problem.as_ref().is_none_or(|known| known.fault() != Fault::Denied) {
                             problem = Some(error);
                         }
                     }
-                    None => return Err(problem.unwrap_or_else(|| StoreError::denied("no member is named"))),
                 },
                 () = tokio::time::sleep(STAGGER), if left > 0 => {}
             }
         }
+        Err(problem.unwrap_or_else(|| StoreError::denied("no member is named")))
+    }
+
+    /// Tries a member after a while, and tells which it was, and after how long.
+    async fn dial_later<'m>(
+        &self,
+        member: &'m str,
+        tls: Option<TlsConnector>,
+        after: Duration,
+    ) -> (&'m str, Duration, Result<Link, StoreError>) {
+        tokio::time::sleep(after).await;
+        (member, after, self.dial_in_time(member, tls).await)
     }
 
     async fn dial_in_time(&self, member: &str, tls: Option<TlsConnector>) -> Result<Link, StoreError> {

@@ -188,7 +188,7 @@ impl Store for EtcdStore {
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),
             broken_by: &[
-                "A lease is revoked while its leader lives (etcdctl lease revoke), or its key under live/ is deleted: another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
+                "A lease is revoked while its leader lives (etcdctl lease revoke, or a member that led the cluster goes on after it was stopped for longer than the lease), or its key under live/ is deleted: another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
                 "The clocks of two members that lead the cluster one after the other run apart by more than the drift.",
                 "The cluster is restored from a snapshot, or made anew from a part of its members (--force-new-cluster), while candidates run.",
                 "Keys under the prefix are edited by hand while candidates run. Those that were there when a seat was deleted wait a lease; one that is started just after that cannot know, and can bid at once.",

@@ -42,6 +42,25 @@ async fn a_member_that_never_answers_is_given_up_in_time_told_once_and_passed_ov
     one.leads().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_comes_back_is_found_while_another_is_silent() {
+    let etcd = Etcd::start();
+    let [silent, back] = [(); 2].map(|()| Proxy::start(etcd.members[0].address()));
+    silent.black_hole(Way::Up);
+    back.refuse();
+    let url = format!("etcd://{},{}?connect_timeout=600", silent.address(), back.address());
+    let store = EtcdStore::from_url(&url).unwrap();
+    let seat = seat();
+    let mut read = std::pin::pin!(store.read(&seat));
+    // Both members were tried by then, or are tried once more: either way the reading must come to an end.
+    tokio::select! {
+        read = &mut read => panic!("{read:?}, though no member answers"),
+        () = tokio::time::sleep(Duration::from_millis(500)) => {}
+    }
+    back.pass();
+    within("it is read", read).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+}
+
 #[tokio::test]
 async fn a_server_that_speaks_another_protocol_is_told() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"-ERR unknown command 'PRI'\r\n"] {

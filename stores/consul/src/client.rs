@@ -12,6 +12,7 @@ use crate::faults;
 use crate::keys::in_url;
 use crate::options::ConsulOptions;
 use crate::tls;
+use crate::token::AclToken;
 
 /// How many calls may be under way at a time, besides heartbeats: each takes a connection, and agents
 /// limit those of a client (200 by default).
@@ -24,6 +25,7 @@ pub(crate) struct Client {
     /// The one that is asked now.
     current: AtomicUsize,
     headers: HeaderMap,
+    token: AclToken,
     /// Datacenter, namespace and partition, for every call.
     everywhere: String,
     namespace: Option<String>,
@@ -66,6 +68,7 @@ impl Client {
             agents,
             current: AtomicUsize::new(0),
             headers: headers(options)?,
+            token: AclToken::new(options)?,
             everywhere,
             namespace: options.namespace.clone(),
             prefix: options.prefix.clone(),
@@ -104,8 +107,9 @@ impl Client {
         // Also if this is dropped, as a call is that takes too long: the next one asks another agent.
         let turn = Turn { client: self, number, answered: false };
         let accepted = ask.also;
+        let token = self.token.header().await;
         let outcome = async {
-            let response = ask.request(self, agent).send().await?;
+            let response = ask.request(self, agent, token).send().await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             Ok((status, headers, response.bytes().await?))
         }
@@ -118,6 +122,9 @@ impl Client {
         }
         if status < 500 {
             turn.answered();
+        }
+        if status == 403 {
+            self.token.doubt();
         }
         Err(faults::of_status(&agent.shown, &self.prefix, status, &String::from_utf8_lossy(&body)))
     }
@@ -143,26 +150,12 @@ fn agent(address: &str, options: &ConsulOptions) -> Agent {
 fn headers(options: &ConsulOptions) -> Result<HeaderMap, String> {
     use base64::Engine as _;
     let mut headers = HeaderMap::new();
-    let mut add = |name, value: String, what: &str| {
-        let mut value = HeaderValue::from_str(&value).map_err(|_| format!("the {what} is not plain text"))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
-        Ok::<_, String>(())
-    };
-    let token = match (&options.token, &options.token_file) {
-        (Some(token), _) => Some(token.0.clone()),
-        (None, Some(file)) => {
-            let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-            Some(text.trim().to_owned())
-        }
-        (None, None) => None,
-    };
-    if let Some(token) = token.filter(|token| !token.is_empty()) {
-        add(reqwest::header::HeaderName::from_static("x-consul-token"), token, "token")?;
-    }
     if let Some(auth) = &options.auth {
         let basic = base64::engine::general_purpose::STANDARD.encode(&auth.0);
-        add(AUTHORIZATION, format!("Basic {basic}"), "user and password")?;
+        let header = HeaderValue::from_str(&format!("Basic {basic}"));
+        let mut header = header.map_err(|_| "the user and password are not plain text")?;
+        header.set_sensitive(true);
+        headers.insert(AUTHORIZATION, header);
     }
     Ok(headers)
 }
@@ -242,10 +235,13 @@ impl Ask {
         self
     }
 
-    fn request(self, client: &Client, agent: &Agent) -> RequestBuilder {
+    fn request(self, client: &Client, agent: &Agent, token: Option<HeaderValue>) -> RequestBuilder {
         let parameters = format!("{}{}", self.parameters, client.everywhere);
         let url = format!("{}{}?{}", agent.url, self.path, parameters.trim_start_matches('&'));
         let mut request = client.http.request(self.method, url).headers(client.headers.clone());
+        if let Some(token) = token {
+            request = request.header("x-consul-token", token);
+        }
         if let Some(body) = self.body {
             request = request.body(body);
         }

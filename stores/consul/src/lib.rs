@@ -13,6 +13,7 @@ mod session;
 mod sessions;
 mod store;
 mod tls;
+mod token;
 mod tree;
 mod url;
 mod watch;

@@ -31,7 +31,8 @@ pub struct ConsulOptions {
     /// The ACL token. Left out when options are written.
     #[serde(skip_serializing)]
     pub token: Option<Secret>,
-    /// A file with the ACL token, if there is no `token`.
+    /// A file with the ACL token, if there is no `token`. Read again while the store is used, so the token can be
+    /// rotated.
     pub token_file: Option<PathBuf>,
     /// `user:password` for HTTP's basic authentication, as a proxy in front may want it. Left out, too.
     #[serde(skip_serializing)]

@@ -70,15 +70,7 @@ async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
     let secret = token_for(&consul, "jobs", rules);
     let mut one = stand(&with_token(&consul, &secret), "one", &Desk::new());
     let first = one.leads().await;
-    let (_, own) = consul.ask("GET", "/v1/acl/tokens", "");
-    let accessor = own
-        .split("\"AccessorID\"")
-        .skip(1)
-        .find(|part| part.contains("\"jobs\""))
-        .and_then(|part| part.split('"').nth(1))
-        .expect("its token is listed")
-        .to_owned();
-    consul.ask("DELETE", &format!("/v1/acl/token/{accessor}"), "");
+    revoke(&consul, &secret);
     let (fault, error) = one
         .event("it is told", |event| match event {
             Event::Error { error } if error.fault() == Fault::Denied => Some((error.fault(), told(error))),
@@ -87,6 +79,29 @@ async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
         .await;
     assert!(error.contains("knows no such token") && !error.contains(&secret), "{fault:?} {error}");
     assert_eq!(one.loses().await, (first, Why::NotRenewed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_rotated_in_its_file_costs_no_term() {
+    let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
+    let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
+    let (file, next) = (consul.folder().join("token"), consul.folder().join("next"));
+    let (desk, mut before) = (Desk::new(), token_for(&consul, "jobs", rules));
+    std::fs::write(&file, &before).unwrap();
+    let mut one = stand(&format!("{}&token_file={}", consul.url(), file.display()), "one", &desk);
+    one.leads().await;
+    for _ in 0..2 {
+        let token = token_for(&consul, "jobs", rules);
+        std::fs::write(&next, format!("{token}\n")).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        revoke(&consul, &before);
+        before = token;
+        // The second renewal from now on was sent after that.
+        let renewals = one.counter.counts().renewals;
+        within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+        tokio::time::sleep(LEASE).await;
+        assert!(one.election.is_leader() && desk.sittings() == 1, "the rotation has cost the term");
+    }
 }
 
 #[tokio::test]
@@ -343,6 +358,15 @@ fn token_for(consul: &Consul, name: &str, rules: &str) -> String {
     );
     assert_eq!(status, 200, "{said}");
     said.split("\"SecretID\"").nth(1).and_then(|rest| rest.split('"').nth(1)).expect("a token").to_owned()
+}
+
+fn revoke(consul: &Consul, secret: &str) {
+    let listed = consul.ask("GET", "/v1/acl/tokens", "").1;
+    let accessors = listed.split("\"AccessorID\"").skip(1).filter_map(|part| part.split('"').nth(1));
+    let read = |accessor: &&str| consul.ask("GET", &format!("/v1/acl/token/{accessor}"), "").1;
+    let its = accessors.into_iter().find(|accessor| read(accessor).contains(secret)).expect("the token is listed");
+    let (status, said) = consul.ask("DELETE", &format!("/v1/acl/token/{its}"), "");
+    assert_eq!(status, 200, "{said}");
 }
 
 /// Reads, and returns what it says is wrong.

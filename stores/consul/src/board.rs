@@ -200,7 +200,7 @@ impl Notes {
     }
 
     fn obstacle(&self, unmet: &[Unmet]) -> Option<StoreError> {
-        kv::obstacles(&self.client, unmet).err()
+        kv::is_session_over(&self.client, unmet).err()
     }
 }
 

@@ -125,34 +125,16 @@ impl Unmet {
     }
 }
 
-/// Why a transaction was not possible, where it was not for a condition of ours.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    /// A condition of ours.
-    Condition,
-    /// The session that was to lock a key is over.
-    SessionOver,
-    /// Keys of a session that has ended are kept from everybody for a while.
-    LockDelay,
-}
-
-/// What stands in the way of each step that was not possible.
+/// Whether a transaction was not possible because the session that was to lock a key is over. Otherwise a condition did
+/// not hold, another session has the lock, or the lock-delay of one that has ended keeps the key from everybody for now.
 ///
 /// # Errors
-/// If one is not permitted.
-pub(crate) fn obstacles(client: &Client, unmet: &[Unmet]) -> Result<Vec<Obstacle>, StoreError> {
-    let kind = |unmet: &Unmet| {
-        if unmet.says("Permission denied") || unmet.says("ACL not found") {
-            Err(faults::of_status(&client.shown(), client.prefix(), 403, &unmet.what))
-        } else if unmet.says("invalid session") {
-            Ok(Obstacle::SessionOver)
-        } else if unmet.says("lock delay") {
-            Ok(Obstacle::LockDelay)
-        } else {
-            Ok(Obstacle::Condition)
-        }
-    };
-    unmet.iter().map(kind).collect()
+/// If a step is not permitted.
+pub(crate) fn is_session_over(client: &Client, unmet: &[Unmet]) -> Result<bool, StoreError> {
+    match unmet.iter().find(|unmet| unmet.says("Permission denied") || unmet.says("ACL not found")) {
+        Some(unmet) => Err(faults::of_status(&client.shown(), client.prefix(), 403, &unmet.what)),
+        None => Ok(unmet.iter().any(|unmet| unmet.says("invalid session"))),
+    }
 }
 
 /// Makes several steps in one, or none of them. If none writes, it reads what is confirmed by a majority.
@@ -194,7 +176,7 @@ pub(crate) async fn get(client: &Client, keys: impl IntoIterator<Item = String>)
     match transact(client, keys.into_iter().map(Op::get_tree).collect()).await? {
         Outcome::Done(entries) => Ok(entries),
         Outcome::Unmet(unmet) => {
-            obstacles(client, &unmet)?;
+            is_session_over(client, &unmet)?;
             Err(StoreError::refused("Consul did not read what it was asked for"))
         }
     }

@@ -1,13 +1,15 @@
 //! Seats: read, written on condition, kept and forgotten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tenure_core::{Clock, Identity, Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record};
+use tenure_core::{
+    Clock, Identity, Incarnation, Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record,
+};
 
 use crate::client::Client;
 use crate::keys::Keys;
-use crate::kv::{self, Entry, Obstacle, Op, Outcome};
+use crate::kv::{self, Entry, Op, Outcome};
 use crate::sessions::Sessions;
 use crate::tree::{Mirror, Tree};
 
@@ -20,6 +22,8 @@ pub(crate) struct Seats {
     known: Mutex<Option<Known>>,
     /// Which write each seat was last seen to be of.
     latest: Mutex<HashMap<SeatName, u64>>,
+    /// The holders that this process has ever written.
+    own: Mutex<HashSet<Incarnation>>,
     /// Locked while a write to a seat is under way.
     turns: Mutex<HashMap<SeatName, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -74,6 +78,7 @@ impl Seats {
             mirror,
             known: Mutex::default(),
             latest: Mutex::default(),
+            own: Mutex::default(),
             turns: Mutex::default(),
         }
     }
@@ -100,7 +105,7 @@ impl Seats {
         };
         self.saw(entry.modify_index);
         Ok(Reading {
-            seat: Some(seat_of(entry, &known.identity)?),
+            seat: Some(self.seat_in(entry, &known.identity)?),
             floor: Token::new(floor),
             identity: Some(Identity::new(known.identity)),
         })
@@ -109,7 +114,24 @@ impl Seats {
     /// A seat as the mirror has it.
     pub(crate) fn seat_of(&self, entry: &Entry) -> Result<Seat, StoreError> {
         let life = self.lock().as_ref().map(|known| known.identity.clone()).unwrap_or_default();
-        seat_of(entry, &life)
+        self.seat_in(entry, &life)
+    }
+
+    /// What an entry says of its seat.
+    ///
+    /// A plain write (`consul kv put`) changes the record and leaves the lock. If a session of this process has the lock,
+    /// and the record names a holder that this process never wrote, that holder has no session: the seat is `Over`. Every
+    /// other process sees a living session and waits, so this is the one process that can take the seat again. It is safe
+    /// to do so: a process renews only what it won itself, so the named holder cannot lead by this record; and the engine
+    /// of this process bids only after the work of its own last term has ended.
+    fn seat_in(&self, entry: &Entry, life: &str) -> Result<Seat, StoreError> {
+        let record = record::from_json(&entry.text()?)?;
+        let is_held = record.holder.as_ref().is_some_and(|holder| {
+            let is_written_over = self.sessions.is_own(&entry.session) && !self.own().contains(&holder.incarnation);
+            !entry.session.is_empty() && !is_written_over
+        });
+        let life_of_holder = if is_held { Life::Held } else { Life::Over };
+        Ok(Seat { record, version: Mark::of(entry, life).version(), life: life_of_holder })
     }
 
     /// Writes a seat, if it has the expected version and no living session but one of ours has locked it.
@@ -161,6 +183,7 @@ impl Seats {
             true => None,
             false => Some(self.sessions.fresh(next.lease, next.lease / 2, clock).await?),
         };
+        self.own().extend(next.holder.as_ref().map(|holder| holder.incarnation));
         let since = session.as_ref().map(|session| session.renewed());
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
         let mut ops = vec![Op::check_index(self.keys.life(&known.identity), known.index)];
@@ -190,20 +213,11 @@ impl Seats {
         let written = match task.await.unwrap_or_else(cut_off)? {
             Outcome::Done(entries) => entries.into_iter().rfind(|entry| entry.key == key),
             Outcome::Unmet(unmet) => {
-                let obstacles = kv::obstacles(&self.client, &unmet)?;
-                let is_over = obstacles.contains(&Obstacle::SessionOver);
+                let is_over = kv::is_session_over(&self.client, &unmet)?;
                 if let Some(session) = session.filter(|_| is_over) {
                     session.end();
                 }
-                return if obstacles.contains(&Obstacle::Condition) {
-                    Ok(Swap::Lost)
-                } else if is_over {
-                    Err(StoreError::refused("the session with Consul is over: the next bid is made on a new one"))
-                } else {
-                    Err(StoreError::refused(
-                        "the lock-delay of the session that has ended keeps the seat from everybody for now",
-                    ))
-                };
+                return Ok(Swap::Lost);
             }
         };
         let written = written.ok_or_else(|| StoreError::unknown("Consul does not say which write that was"))?;
@@ -268,7 +282,7 @@ impl Seats {
         match kv::transact(&self.client, ops).await? {
             Outcome::Done(_) => Ok(()),
             Outcome::Unmet(unmet) => {
-                kv::obstacles(&self.client, &unmet)?;
+                kv::is_session_over(&self.client, &unmet)?;
                 Err(StoreError::refused("the seat was just written: try again"))
             }
         }
@@ -314,7 +328,7 @@ impl Seats {
         ];
         match kv::transact(&self.client, ops).await? {
             Outcome::Done(_) => Ok(()),
-            Outcome::Unmet(unmet) => kv::obstacles(&self.client, &unmet).map(drop),
+            Outcome::Unmet(unmet) => kv::is_session_over(&self.client, &unmet).map(drop),
         }
     }
 
@@ -346,6 +360,10 @@ impl Seats {
         turns.entry(seat.clone()).or_default().clone()
     }
 
+    fn own(&self) -> MutexGuard<'_, HashSet<Incarnation>> {
+        self.own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     fn latest(&self) -> MutexGuard<'_, HashMap<SeatName, u64>> {
         self.latest.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -353,12 +371,6 @@ impl Seats {
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-fn seat_of(entry: &Entry, life: &str) -> Result<Seat, StoreError> {
-    let record = record::from_json(&entry.text()?)?;
-    let held = !record.is_vacant() && !entry.session.is_empty();
-    Ok(Seat { record, version: Mark::of(entry, life).version(), life: if held { Life::Held } else { Life::Over } })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, within};
+use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, told, within};
 use tenure_core::{Event, TakeoverOption, Token, Why};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -178,6 +178,16 @@ async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_wa
     assert_eq!(one.loses().await, (first, Why::SessionOver));
     acted_above(&desk, first).await;
     assert!(ended.elapsed() >= LEASE, "the seat was taken after {:?}", ended.elapsed());
+    // To be kept from the seat is no failure of the store, though both have bid before.
+    for candidate in [&mut one, &mut other] {
+        candidate
+            .event("it leads or knows who does", |event| match event {
+                Event::Error { error } => panic!("told as a failure: {}", told(error)),
+                Event::LeaderChanged { leader: Some(leader) } if leader.token > first => Some(()),
+                _ => None,
+            })
+            .await;
+    }
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -192,6 +202,25 @@ async fn a_seat_that_an_operator_deletes_in_mid_term_makes_no_second_leader_and_
     }
     consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
     acted_above(&desk, first).await;
+    desk.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seat_that_an_operator_writes_to_another_is_led_again() {
+    let consul = Consul::start();
+    let desk = Desk::new();
+    let mut one = stand(&consul.url(), "one", &desk);
+    let first = one.leads().await;
+    let mut other = stand(&consul.url(), "other", &desk);
+    other.knows(first).await;
+    let record = consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "").1;
+    let (before, rest) = record.split_once("\"incarnation\":\"").expect("it is held");
+    let another = format!("{before}\"incarnation\":\"{}{}", "7".repeat(32), &rest[32..]);
+    // A plain write leaves the lock as it is: with the session of the one that led.
+    consul.ask("PUT", &format!("/v1/kv/{SEAT}"), &another);
+    assert_ne!(consul.entry(SEAT, "Session"), "");
+    assert_eq!(one.loses().await, (first, Why::SeatLost));
+    assert!(acted_above(&desk, first).await > first);
     desk.acts_do_not_overlap().unwrap();
 }
 

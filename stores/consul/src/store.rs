@@ -198,7 +198,7 @@ impl Store for ConsulStore {
             lease_step: Duration::from_secs(1),
             broken_by: &[
                 "A session is ended while its leader lives (consul session destroy, its node deregistered, a check attached to it fails): another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
-                "A snapshot is restored, or the servers are made anew, while candidates run: those that were there notice and wait a lease, but one that is started just then knows nothing of what was lost.",
+                "A snapshot is restored, or the servers are made anew, while candidates run: those that were there notice and wait a lease, but one that is started just then knows nothing of what was lost. Tokens go on from the number of the last write that is left: if a resource checks tokens, have it forget those it has seen.",
                 "Keys of ours are written by hand, or by a program that does not mind locks.",
                 "The candidates of one election use different datacenters or prefixes: each has its own seats.",
                 "raft_multiplier and the like are set so high that a server which was deposed does not know for a lease.",

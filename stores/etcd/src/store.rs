@@ -190,7 +190,7 @@ impl Store for EtcdStore {
             broken_by: &[
                 "A lease is revoked while its leader lives (etcdctl lease revoke, or a member that led the cluster goes on after it was stopped for longer than the lease), or its key under live/ is deleted: another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
                 "The clocks of two members that lead the cluster one after the other run apart by more than the drift.",
-                "The cluster is restored from a snapshot, or made anew from a part of its members (--force-new-cluster), while candidates run.",
+                "The cluster is restored from a snapshot, or made anew, from a part of its members (--force-new-cluster) or with an empty data directory. Candidates that were there notice and wait a lease; one that is started afterwards knows nothing of what was lost. Tokens go on from the restored revision, or begin again at 2: if a resource checks tokens, have it forget those it has seen.",
                 "Keys under the prefix are edited by hand while candidates run. Those that were there when a seat was deleted wait a lease; one that is started just after that cannot know, and can bid at once.",
                 "Disks that lie about what they have written (--unsafe-no-fsync), and a majority of the members crashes.",
             ],

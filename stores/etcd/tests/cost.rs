@@ -28,7 +28,7 @@ fn asked(etcd: &Etcd) -> Asked {
         keep_alives: started("LeaseKeepAlive"),
         transactions: started("Txn"),
         ranges: started("Range"),
-        writes: etcd.metric("etcd_debugging_mvcc_put_total") as u64,
+        writes: etcd.metric("etcd_mvcc_put_total") as u64,
         watches: etcd.metric("etcd_debugging_mvcc_watcher_total") as u64,
     }
 }
@@ -63,16 +63,20 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
         // One every third of a lease, and as many again for a slow machine.
         let keep_alives = after.keep_alives - before.keep_alives;
         assert!(renewals >= count * u64::from(leases) * 2, "{renewals} renewals of {count} elections");
-        assert!(keep_alives <= u64::from(leases) * 6, "{keep_alives} keep-alives for {renewals} renewals");
+        assert!(
+            (1..=u64::from(leases) * 6).contains(&keep_alives),
+            "{keep_alives} keep-alives for {renewals} renewals"
+        );
         // Each heartbeat looks at the seats, more than a hundred at once. Should the connection be replaced
         // meanwhile, as on a slow machine, everybody looks once more, thirty at once.
         let transactions = after.transactions - before.transactions;
         let most = (keep_alives + 1) * count.div_ceil(100) + count / 5;
-        assert!(transactions <= most, "{transactions} transactions for {renewals} renewals");
+        assert!((1..=most).contains(&transactions), "{transactions} transactions for {renewals} renewals");
         let writes = after.writes - before.writes;
+        assert!(before.writes >= count, "{} writes were counted when {count} seats were won", before.writes);
         assert!(writes <= count / 10, "{renewals} renewals have written {writes} times");
         // And, on a slow machine, one on a connection that was just replaced.
-        assert!(after.watches <= 2, "one watch for all seats, not {}", after.watches);
+        assert!((1..=2).contains(&after.watches), "one watch for all seats, not {}", after.watches);
     }
 }
 
@@ -94,8 +98,10 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     let renewed = one.counter.counts().renewals - renewals;
     assert!(looks <= u64::from(leases) + 2, "{looks} looks in {leases} leases");
     let (transactions, ranges) = (after.transactions - before.transactions, after.ranges - before.ranges);
-    assert!(transactions <= looks + renewed + 3, "{transactions} transactions: {looks} looks, {renewed} renewals");
+    let most = looks + renewed + 3;
+    assert!((1..=most).contains(&transactions), "{transactions} transactions: {looks} looks, {renewed} renewals");
     assert!(ranges <= u64::from(leases) * 3, "{ranges} other questions");
+    assert!(before.writes > 0, "the win was not counted");
     assert_eq!(after.writes, before.writes, "somebody has written something");
 
     // And yet it hears of a hand-over at once.
@@ -130,7 +136,7 @@ async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_an
     }
     assert_eq!(after.writes - before.writes, 600 + 1, "the seats, and the key of the session");
     let transactions = after.transactions - before.transactions;
-    assert!(transactions <= 100, "{transactions} transactions for 900 bids");
+    assert!((7..=100).contains(&transactions), "{transactions} transactions for 900 bids");
 
     // What was answered is what is there.
     let readings = join_all(seats.iter().map(|seat| one.read(seat))).await;

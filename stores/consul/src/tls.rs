@@ -30,8 +30,11 @@ pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String>
     }
     let mut roots = Vec::new();
     for file in options.ca.iter().cloned().chain(folder(options.ca_path.as_deref())?) {
-        let bundle = Certificate::from_pem_bundle(&read(&file)?);
-        roots.extend(bundle.map_err(|_| format!("{} holds no certificates in PEM", file.display()))?);
+        let bundle = Certificate::from_pem_bundle(&read(&file)?).unwrap_or_default();
+        if bundle.is_empty() {
+            return Err(format!("{} has no certificate in it, or is not PEM", file.display()));
+        }
+        roots.extend(bundle);
     }
     if options.ca.is_some() || options.ca_path.is_some() {
         builder = builder.tls_certs_only(roots);

@@ -166,6 +166,26 @@ async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
     one.leads().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
+    let consul = Consul::start();
+    let proxy = Proxy::start(consul.address());
+    let store = store(&format!("consul://{}/tenure?min_lease=1s", proxy.address()));
+    let (record, seats) = (record(1), ["a", "b"].map(|name| SeatName::new(name).unwrap()));
+    let mut won = Vec::new();
+    for seat in &seats {
+        let Swap::Done { version, .. } = store.swap(seat, None, &record).await.unwrap() else { panic!("lost") };
+        won.push(version);
+    }
+    proxy.drop_reply_to("/v1/session/renew/");
+    let renewals = seats.iter().zip(&won).map(|(seat, won)| store.renew(seat, won, &record));
+    for renewed in futures_util::future::join_all(renewals).await {
+        let error = renewed.expect_err("its reply was lost");
+        assert!(std::error::Error::source(&error).is_some(), "{error} has lost its cause");
+    }
+    within("a reply was lost", proxy.caught(1)).await;
+}
+
 #[tokio::test]
 async fn a_server_that_speaks_another_protocol_is_told() {
     for answer in
@@ -212,6 +232,8 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     works(&format!("{elsewhere}&verify=false")).await;
     let missing = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca=/no/such/file")).unwrap_err();
     assert!(missing.contains("/no/such/file"), "{missing}");
+    let empty = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca={key}")).unwrap_err();
+    assert!(empty.contains(&format!("{key} has no certificate in it")), "{empty}");
 }
 
 #[tokio::test]

@@ -61,6 +61,26 @@ async fn a_member_that_comes_back_is_found_while_another_is_silent() {
     within("it is read", read).await.unwrap_or_else(|error| panic!("{}", told(&error)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.members[0].address());
+    let store = EtcdStore::from_url(&format!("etcd://{}", proxy.address())).unwrap();
+    let (record, seats) = (held(Duration::from_secs(60)), ["a", "b"].map(|name| SeatName::new(name).unwrap()));
+    let mut won = Vec::new();
+    for seat in &seats {
+        won.push(version(&store.swap(seat, None, &record).await).unwrap());
+    }
+    // Both are looked at by the next heartbeat, as none has been before.
+    proxy.drop_reply_to("tenure/live/");
+    let renewals = seats.iter().zip(&won).map(|(seat, won)| store.renew(seat, won, &record));
+    for renewed in futures_util::future::join_all(renewals).await {
+        let error = renewed.expect_err("its reply was lost");
+        assert!(std::error::Error::source(&error).is_some(), "{error} has lost its cause");
+    }
+    within("a reply was lost", proxy.caught(1)).await;
+}
+
 #[tokio::test]
 async fn a_server_that_speaks_another_protocol_is_told() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"-ERR unknown command 'PRI'\r\n"] {
@@ -91,6 +111,9 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     assert!(error.contains("no TLS with 127.0.0.1") && error.contains("?ca=FILE"), "{error}");
     let error = fails(&format!("{}?ca=/no/such/file", etcd.url()), Fault::Denied).await;
     assert!(error.contains("/no/such/file cannot be read as PEM"), "{error}");
+    let key = etcd.certificates().unwrap().key.display();
+    let error = fails(&format!("{}?ca={key}", etcd.url()), Fault::Denied).await;
+    assert!(error.contains(&format!("{key} has no certificate in it")), "{error}");
     let error = EtcdStore::from_url(&etcd.url().replace("etcds", "etcd")).unwrap();
     let error = told(&error.read(&seat()).await.unwrap_err());
     assert!(error.contains("etcds://"), "{error}");

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, told, within};
+use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, told, until, within};
 use tenure_core::{Event, TakeoverOption, Token, Why};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -13,6 +13,12 @@ use tenure_testkit::servers::{Consul, ConsulCluster, ConsulSetup};
 
 fn through(proxy: &Proxy) -> String {
     format!("consul://{}/tenure?min_lease=1s", proxy.address())
+}
+
+/// Waits until no candidate has more connections than the few that it needs: no fault has left any behind.
+async fn has_few_connections(servers: &[&Consul], candidates: usize) {
+    let few = || servers.iter().map(|server| server.connections()).sum::<usize>() <= 6 * candidates;
+    until("each candidate has few connections", few).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +41,7 @@ async fn a_leader_that_is_black_holed_stops_before_another_starts() {
             _ => None,
         })
         .await;
+        has_few_connections(&[&consul], 2).await;
         desk.acts_do_not_overlap().unwrap();
         for one in [one, other] {
             one.election.stop();
@@ -75,6 +82,7 @@ async fn a_heartbeat_whose_reply_is_lost_and_broken_connections_cost_no_term() {
     }
     tokio::time::sleep(LEASE).await;
     assert_eq!(one.election.term().map(|term| term.token()), Some(token), "the term was lost");
+    has_few_connections(&[&consul], 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -98,6 +106,7 @@ async fn a_server_stopped_under_a_heartbeat_briefly_costs_no_term_and_for_long_m
     tokio::time::sleep(LEASE * 2).await;
     consul.resume();
     acted_above(&desk, first).await;
+    has_few_connections(&[&consul], 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -116,6 +125,7 @@ async fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
     let tokens: Vec<_> = candidates.iter().filter_map(|one| Some(one.election.leader()?.token)).collect();
     assert!(tokens.iter().all(|token| *token >= first), "{tokens:?} after {first}");
     assert_eq!(consul.entry("tenure/identity", "Value"), identity);
+    has_few_connections(&[&consul], 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -275,6 +285,7 @@ async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead(
             token = term.token();
         }
     }
+    has_few_connections(&cluster.servers.iter().collect::<Vec<_>>(), 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 
@@ -291,6 +302,7 @@ async fn without_a_majority_nobody_leads_and_with_it_back_somebody_does() {
     assert!(candidates.iter().all(|one| !one.election.is_leader()));
     cluster.servers.iter_mut().for_each(Consul::resume);
     acted_above(&desk, first).await;
+    has_few_connections(&cluster.servers.iter().collect::<Vec<_>>(), 2).await;
     desk.acts_do_not_overlap().unwrap();
 }
 

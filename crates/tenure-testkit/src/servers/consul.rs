@@ -196,6 +196,11 @@ impl Consul {
         self.ask("PUT", &format!("/v1/session/destroy/{session}"), "");
     }
 
+    /// How many connections of clients it has open.
+    pub fn connections(&self) -> usize {
+        super::connections(self.ports.http)
+    }
+
     /// How many sessions there are.
     pub fn sessions(&self) -> usize {
         self.ask("GET", "/v1/session/list", "").1.matches("\"ID\"").count()

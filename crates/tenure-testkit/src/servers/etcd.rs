@@ -210,6 +210,11 @@ impl Etcd {
         said
     }
 
+    /// How many connections of clients its members have open, each member's own one included.
+    pub fn connections(&self) -> usize {
+        self.members.iter().map(|member| super::connections(member.port)).sum()
+    }
+
     /// Which member leads, if one does.
     pub fn leader(&self) -> Option<usize> {
         self.members.iter().position(|member| member.metric("etcd_server_is_leader") == 1.0)

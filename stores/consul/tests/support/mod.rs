@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_consul::ConsulStore;
 use tenure_core::Builder;
 use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, acted_above, leading, told, within};
+pub(crate) use tenure_testkit::contender::{Contender, acted_above, leading, told, until, within};
 
 /// Short, but with room for a busy machine. Consul ends a session after twice as long.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);

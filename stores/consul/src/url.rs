@@ -134,8 +134,30 @@ mod tests {
             ("consuls://:hunter2@host?cert=x", "needs its key"),
             ("consul://:hunter2@host?prefix=/x", "slash"),
         ] {
-            let error = options(url).unwrap_err();
-            assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+            for url in
+                [url.to_owned(), url.replace("//:hunter2", "//hunter2"), url.replace("//:hunter2", "//u:hunter2")]
+            {
+                let error = options(&url).unwrap_err();
+                assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_is_never_shown_however_it_is_written() {
+        for url in [
+            "consul://hunter2@host",
+            "consul://:hunter2@host",
+            "consuls://u:hunter2@a,b",
+            "consul://host?token=hunter2",
+        ] {
+            let options = options(url).unwrap();
+            assert_eq!(options.token, Some("hunter2".into()), "{url}");
+            let written = format!("{:?}", toml::Value::try_from(&options).unwrap());
+            let store = crate::ConsulStore::new(options.clone()).unwrap();
+            for shown in [format!("{options:?}"), format!("{store:?}"), written] {
+                assert!(!shown.contains("hunter2"), "{url}: {shown}");
+            }
         }
     }
 }

@@ -210,7 +210,7 @@ impl Etcd {
         said
     }
 
-    /// How many connections of clients its members have open, each member's own one included.
+    /// How many connections its members have open for clients: each member has one to itself, too.
     pub fn connections(&self) -> usize {
         self.members.iter().map(|member| super::connections(member.port)).sum()
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     let Cli { global, command } = cli;
     start_log(&global);
     match command {
-        Command::Completions(args) => return Ok(completions::run(&args)),
+        Command::Completions(args) => return completions::run(&args),
         Command::Stores => return stores::run(&global),
         Command::Schema(args) => return schema::run(&global, &args),
         #[cfg(target_os = "linux")]

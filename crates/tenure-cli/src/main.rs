@@ -6,6 +6,7 @@ mod failure;
 mod mask;
 #[cfg(target_os = "linux")]
 mod process;
+mod say;
 mod screen;
 mod setup;
 
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    say::catch_panics();
     // Guard and shim come first: they are small, and nothing else of this program runs in them.
     #[cfg(target_os = "linux")]
     {
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
             return match process::init::run() {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => {
-                    eprintln!("tenure: cannot start a child process: {error}");
+                    say::line(format!("tenure: cannot start a child process: {error}"));
+                    say::flush();
                     ExitCode::from(2)
                 }
             };
@@ -50,13 +53,12 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::usage(&error.to_string())),
     };
     tenure::log::flush(LAST_LINES);
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            if failure.is_told() {
-                eprintln!("tenure: {failure}");
-            }
-            ExitCode::from(failure.code())
+    let code = outcome.unwrap_or_else(|failure| {
+        if failure.is_told() {
+            say::line(format!("tenure: {failure}"));
         }
-    }
+        failure.code()
+    });
+    say::flush();
+    ExitCode::from(code)
 }

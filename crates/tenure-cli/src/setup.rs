@@ -8,6 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::args::{Global, LogFormat};
 use crate::failure::Failure;
 use crate::mask::mask;
+use crate::say;
 
 /// What there is before a command begins.
 pub(crate) struct Setup {
@@ -73,9 +74,12 @@ pub(crate) fn start_log(global: &Global) {
         return;
     }
     let paint = crate::screen::Paint::for_stream(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(|| say::Log).with_target(false);
     match global.log_format {
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Json => {
+            say::use_json();
+            log.json().flatten_event(true).init();
+        }
         LogFormat::Text if paint.is_on() => log.with_ansi(true).without_time().init(),
         LogFormat::Text => log.with_ansi(false).init(),
     }

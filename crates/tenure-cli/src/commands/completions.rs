@@ -2,9 +2,13 @@
 
 use clap::CommandFactory;
 
+use super::print;
 use crate::args::{Cli, Completions};
+use crate::failure::Failure;
 
-pub(crate) fn run(args: &Completions) -> u8 {
-    clap_complete::generate(args.shell, &mut Cli::command(), "tenure", &mut std::io::stdout());
-    0
+pub(crate) fn run(args: &Completions) -> Result<u8, Failure> {
+    // The generator panics if it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tenure", &mut script);
+    print(String::from_utf8_lossy(&script).trim_end()).map(|()| 0)
 }

@@ -6,6 +6,7 @@ use tenure::{Event, Leader};
 use super::{leader_json, leader_words, print};
 use crate::args::{Global, Watch};
 use crate::failure::{Failure, store_error};
+use crate::say;
 use crate::screen::{Paint, timestamp, wall_ms};
 use crate::setup::Setup;
 
@@ -27,8 +28,10 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Watch) -> Result<
                 }
                 last = leader;
             }
-            Event::Error { error } => eprintln!("tenure: the store fails: {}: still trying", store_error(&error)),
-            Event::Recovered => eprintln!("tenure: the store works again"),
+            Event::Error { error } => {
+                say::line(format!("tenure: the store fails: {}: still trying", store_error(&error)));
+            }
+            Event::Recovered => say::line("tenure: the store works again"),
             _ => {}
         }
     }

@@ -49,7 +49,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
             0
         }
         Err(error) => {
-            eprintln!("tenure: the guard could not start: {error}");
+            crate::say::line(format!("tenure: the guard could not start: {error}"));
+            crate::say::flush();
             2
         }
     };

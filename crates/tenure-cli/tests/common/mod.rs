@@ -109,10 +109,15 @@ impl World {
 
     /// Starts `tenure run OPTIONS jobs -- sh -c SCRIPT`.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> Running {
+        let errors = fs::File::options().append(true).create(true).open(self.path("errors")).unwrap();
+        self.run_with_stderr(options, script, errors.into())
+    }
+
+    /// Does the same, with this for standard error.
+    pub(crate) fn run_with_stderr(&self, options: &[&str], script: &str, stderr: Stdio) -> Running {
         let mut args = vec!["run"];
         args.extend(options);
         args.extend(["jobs", "--", "sh", "-c", script]);
-        let errors = fs::File::options().append(true).create(true).open(self.path("errors")).unwrap();
         let tenure = self.tenure(&args);
         // Tests that run in the background of a script are started with an interrupt ignored, and what is
         // ignored from the start stays so.
@@ -127,7 +132,7 @@ impl World {
                 None => command.env_remove(name),
             };
         }
-        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         Running { child: command.spawn().unwrap() }
     }
 

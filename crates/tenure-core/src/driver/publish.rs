@@ -2,8 +2,9 @@
 //! handlers, and one line of log per change of state.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tenure_protocol::{Action, Bid, Candidate, Fault, Input, Leader, Moment, Token, Why};
 use tracing::{Level, error, info, warn};
@@ -123,11 +124,10 @@ impl Entry {
         });
         self.tell_and(Event::Overran { token }, |state| state.overran = Some(token));
         if self.on_overrun == OnOverrun::Abort {
-            eprintln!(
+            abort_saying(format!(
                 "tenure: work of term {token} of {:?} overran: ending the process, as asked",
                 shared.name.as_str()
-            );
-            std::process::abort();
+            ));
         }
     }
 
@@ -230,4 +230,17 @@ impl Entry {
             handlers.push(events::Entry { event, guard });
         }
     }
+}
+
+/// Ends the process, after a line on standard error if that neither blocks nor fails.
+fn abort_saying(line: String) -> ! {
+    let (written, wait) = std::sync::mpsc::channel::<()>();
+    let write = move || {
+        let _ = writeln!(std::io::stderr(), "{line}");
+        drop(written);
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = wait.recv_timeout(Duration::from_millis(200));
+    }
+    std::process::abort()
 }

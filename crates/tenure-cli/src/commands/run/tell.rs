@@ -6,6 +6,7 @@ use super::health::Verdict;
 use crate::args::{Global, LogFormat};
 use crate::commands::leader_words;
 use crate::failure::store_error;
+use crate::say;
 use crate::screen::Paint;
 
 /// Tells people what happens, unless they want the log or nothing.
@@ -69,7 +70,7 @@ impl Teller {
 
     fn say(&self, line: impl std::fmt::Display) {
         if self.on {
-            eprintln!("tenure: {line}");
+            say::line(format!("tenure: {line}"));
         }
     }
 }

@@ -1,0 +1,253 @@
+//! Lines for standard error. They never block the caller and never end the process.
+//!
+//! Standard error blocks when a terminal is stopped with Ctrl-S or a pipe is full, and fails when its reader
+//! has gone or a disk is full. A leader must renew, start its command and obey SIGTERM all the same. So lines
+//! go into a bounded queue, and a thread of its own writes them. Lines that do not fit or cannot be written
+//! are dropped and counted; the next line that is written is followed by the count.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, Once};
+use std::time::Duration;
+
+/// How many bytes may wait.
+const ROOM: usize = 256 * 1024;
+
+/// How long the end of the process waits for lines to be written: above the delays of a loaded machine, below
+/// the patience of a supervisor.
+const LAST: Duration = Duration::from_secs(1);
+
+static STDERR: Queue = Queue::new();
+static WRITER: Once = Once::new();
+static AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Has a line written to standard error.
+pub(crate) fn line(text: impl fmt::Display) {
+    push(format!("{text}\n").into_bytes());
+}
+
+/// Waits until everything is written, but no longer than a second. To be called before the process ends.
+pub(crate) fn flush() {
+    STDERR.flush(LAST);
+}
+
+/// Makes the count of dropped lines JSON, as the rest of the log is.
+pub(crate) fn use_json() {
+    AS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Has panics written in the same way.
+pub(crate) fn catch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = std::backtrace::Backtrace::capture();
+        let captured = backtrace.status() == std::backtrace::BacktraceStatus::Captured;
+        line(if captured { format!("{panic}\n{backtrace}") } else { panic.to_string() });
+        if std::thread::current().name() == Some("main") {
+            flush();
+        }
+    }));
+}
+
+/// The writer of the log: one event a call.
+pub(crate) struct Log;
+
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        push(event.to_vec());
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn push(line: Vec<u8>) {
+    STDERR.push(line);
+    // Without a thread the lines stay in the queue: there is no safe way to write them.
+    WRITER.call_once(|| drop(std::thread::Builder::new().name("stderr".to_owned()).spawn(write_lines)));
+}
+
+fn write_lines() {
+    loop {
+        STDERR.write_next(&mut io::stderr(), |lines| dropped(lines, AS_JSON.load(Ordering::Relaxed)));
+    }
+}
+
+fn dropped(lines: u64, as_json: bool) -> Vec<u8> {
+    const WORDS: &str = "dropped lines of output: standard error was blocked or failed";
+    let told = if as_json {
+        let at = crate::screen::timestamp(crate::screen::wall_ms());
+        serde_json::json!({ "timestamp": at, "level": "WARN", "message": WORDS, "lines": lines }).to_string()
+    } else {
+        format!("tenure: {WORDS} ({lines})")
+    };
+    format!("{told}\n").into_bytes()
+}
+
+/// Lines that wait to be written.
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// A line is being written.
+    writing: bool,
+    dropped: u64,
+}
+
+impl Queue {
+    const fn new() -> Self {
+        let waiting = Waiting { lines: VecDeque::new(), bytes: 0, writing: false, dropped: 0 };
+        Self { waiting: Mutex::new(waiting), changed: Condvar::new() }
+    }
+
+    fn push(&self, line: Vec<u8>) {
+        let mut waiting = self.lock();
+        if waiting.bytes + line.len() > ROOM {
+            waiting.dropped += 1;
+        } else {
+            waiting.bytes += line.len();
+            waiting.lines.push_back(line);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a line and writes it, with the count of the dropped lines if the write succeeds.
+    fn write_next(&self, out: &mut impl Write, report: impl Fn(u64) -> Vec<u8>) {
+        let mut waiting = self.lock();
+        let line = loop {
+            match waiting.lines.pop_front() {
+                Some(line) => break line,
+                None => waiting = self.changed.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            }
+        };
+        waiting.bytes -= line.len();
+        waiting.writing = true;
+        drop(waiting);
+        let written = write_whole(out, &line).is_ok();
+        let before = std::mem::take(&mut self.lock().dropped);
+        let told = before == 0 || (written && write_whole(out, &report(before)).is_ok());
+        let mut waiting = self.lock();
+        waiting.dropped += u64::from(!written) + if told { 0 } else { before };
+        waiting.writing = false;
+        self.changed.notify_all();
+    }
+
+    fn flush(&self, within: Duration) {
+        let busy = |waiting: &mut Waiting| waiting.writing || !waiting.lines.is_empty();
+        drop(self.changed.wait_timeout_while(self.lock(), within, busy));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn write_whole(out: &mut impl Write, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        match out.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Another process that shares it has made it non-blocking.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_room()?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until standard error takes more.
+#[cfg(target_os = "linux")]
+fn wait_for_room() -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    match poll(&mut [PollFd::new(&io::stderr(), PollFlags::OUT)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wait_for_room() -> io::Result<()> {
+    Err(ErrorKind::WouldBlock.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails so many times, then takes a few bytes at once.
+    struct Moody {
+        failures: u32,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Moody {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.failures > 0 {
+                self.failures -= 1;
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            let some = bytes.len().min(3);
+            self.taken.extend_from_slice(&bytes[..some]);
+            Ok(some)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn report(lines: u64) -> Vec<u8> {
+        format!("dropped {lines}\n").into_bytes()
+    }
+
+    #[test]
+    fn lines_that_could_not_be_written_are_counted_after_the_next_one_that_was() {
+        let queue = Queue::new();
+        let mut out = Moody { failures: 2, taken: Vec::new() };
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            queue.push(line.into());
+            queue.write_next(&mut out, report);
+        }
+        assert_eq!(String::from_utf8(out.taken).unwrap(), "three\ndropped 2\nfour\n");
+    }
+
+    #[test]
+    fn lines_that_do_not_fit_are_counted() {
+        let queue = Queue::new();
+        queue.push(vec![b'x'; ROOM]);
+        queue.push("lost\n".into());
+        let mut out = Vec::new();
+        queue.write_next(&mut out, report);
+        assert_eq!(&out[ROOM..], b"dropped 1\n");
+        queue.push("kept\n".into());
+        queue.write_next(&mut out, report);
+        assert!(out.ends_with(b"dropped 1\nkept\n"));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_what_is_stuck_but_for_what_is_not() {
+        let queue = Queue::new();
+        queue.push("stuck\n".into());
+        queue.flush(Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.write_next(&mut Vec::new(), report));
+            queue.flush(Duration::from_secs(60));
+            assert!(queue.lock().lines.is_empty() && !queue.lock().writing);
+        });
+    }
+
+    #[test]
+    fn the_count_is_in_the_form_of_the_log() {
+        assert!(dropped(7, false).starts_with(b"tenure: dropped") && dropped(7, false).ends_with(b"(7)\n"));
+        let json: serde_json::Value = serde_json::from_slice(&dropped(7, true)).unwrap();
+        assert_eq!((&json["lines"], &json["level"]), (&7.into(), &"WARN".into()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Standard streams that block or fail: no election and no command waits for them or ends because of them.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, Write};
+use std::process::Stdio;
+
+use common::{PROBE, Running, World, candidates, text};
+use rustix::process::Signal;
+
+/// A pipe that is full, and is never read. The read end keeps it open.
+fn full_pipe() -> (PipeReader, Stdio) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 1024]).is_ok() {}
+    while writer.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer.into())
+}
+
+fn stand(world: &World, id: &str, options: &[&str], stderr: Stdio) -> Running {
+    let options = [options, &["--candidate", id, "--lease", "3s"]].concat();
+    world.run_with_stderr(&options, PROBE, stderr)
+}
+
+/// A leader and a standby with this for standard error: both start their command, and leave when asked to.
+fn elections_work_with(mut stderr: impl FnMut() -> Stdio) {
+    for options in [&[][..], &["-vv"], &["--log-format", "json", "--verbose"]] {
+        let world = World::shared();
+        let first = stand(&world, "first", options, stderr());
+        world.start_number(1);
+        let mut second = stand(&world, "second", options, stderr());
+        world.eventually("the standby to stand", || candidates(&world).len() == 2);
+        first.signal(Signal::KILL);
+        assert_eq!(world.start_number(2).candidate, "second");
+        second.signal(Signal::TERM);
+        assert_eq!(second.code(&world), 143);
+        world.eventually_empty();
+    }
+}
+
+#[test]
+fn elections_work_while_standard_error_blocks() {
+    let mut readers = Vec::new();
+    elections_work_with(|| {
+        let (reader, writer) = full_pipe();
+        readers.push(reader);
+        writer
+    });
+}
+
+#[test]
+fn elections_work_while_standard_error_is_out_of_space() {
+    elections_work_with(|| File::options().write(true).open("/dev/full").unwrap().into());
+}
+
+#[test]
+fn elections_work_after_the_reader_of_standard_error_has_gone() {
+    elections_work_with(|| std::io::pipe().unwrap().1.into());
+}
+
+#[test]
+fn lines_that_had_to_wait_are_written_once_standard_error_takes_them() {
+    let world = World::shared();
+    let (reader, writer) = full_pipe();
+    let mut tenure = stand(&world, "first", &[], writer);
+    world.start_number(1);
+    let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().ends_with("xtenure: leads jobs (term 1)"));
+    tenure.signal(Signal::TERM);
+    assert_eq!(lines.next().unwrap(), "tenure: asked to end: leaves jobs");
+    assert_eq!(tenure.code(&world), 143);
+}
+
+#[test]
+fn a_reader_of_standard_output_that_has_gone_ends_a_command_quietly() {
+    let world = World::shared();
+    for args in [&["stores"][..], &["stores", "--json"], &["completions", "bash"], &["watch", "jobs"]] {
+        let mut tenure = world.tenure(args);
+        tenure.stdout(std::io::pipe().unwrap().1).stderr(Stdio::piped());
+        let child = tenure.spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn standard_output_that_is_out_of_space_is_told() {
+    let world = World::shared();
+    for args in [&["stores"][..], &["completions", "bash"], &["watch", "jobs"], &["status", "jobs"]] {
+        let mut tenure = world.tenure(args);
+        tenure.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
+        let output = tenure.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with("tenure: ") && said.contains("No space left") && said.lines().count() == 1, "{said}");
+    }
+}

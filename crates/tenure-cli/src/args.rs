@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
     /// Where seats are kept, see `tenure stores`; use the variable if there is a password in it, as others
-    /// can see command lines [default: a database in your state folder]
+    /// can see command lines [default: a database in your state folder, which other users do not share]
     #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true, global = true)]
     pub(crate) store: Option<String>,
 
@@ -87,6 +87,8 @@ pub(crate) enum Command {
 Examples:
   tenure status nightly-jobs
   tenure status --json nightly-jobs | jq .leader.candidate
+
+A SQLite database that does not exist is not created: its elections are vacant.
 
 Exit codes:
   0  somebody leads

@@ -22,8 +22,24 @@ fn is_refused(output: &Output, says: &[&str]) {
 }
 
 #[test]
+fn commands_that_look_create_no_database() {
+    let world = World::shared();
+    let database = world.path("seats.db");
+    let status = world.output(&["status", "jobs"]);
+    let told = format!("vacant: nobody has led yet ({} does not exist)\n", database.display());
+    assert_eq!((status.status.code(), text(&status.stdout)), (Some(1), told));
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!((status.status.code(), &json_of(&status)["token"]), (Some(1), &0.into()));
+    for (args, code) in [(["candidates", "jobs"], 1), (["step-down", "jobs"], 1), (["forget", "jobs"], 0)] {
+        assert_eq!(world.output(&args).status.code(), Some(code), "{args:?}");
+    }
+    assert_eq!(std::fs::read_dir(world.path(".")).unwrap().count(), 0, "something was created");
+}
+
+#[test]
 fn an_election_that_nobody_ever_stood_in_is_vacant() {
     let world = World::shared();
+    world.output(&["run", "other-jobs", "--", "true"]);
     let status = world.output(&["status", "jobs"]);
     assert_eq!((status.status.code(), text(&status.stdout).as_str()), (Some(1), "vacant: nobody has led yet\n"));
     let status = world.output(&["status", "--json", "jobs"]);
@@ -188,7 +204,7 @@ fn a_folder_without_permission_is_told_and_so_is_one_that_is_missing() {
     is_refused(&world.output(&["run", "jobs", "--store", "sqlite:missing/seats.db", "--", "true"]), &["mkdir -p"]);
     // Root may do everything, except where the kernel itself says no.
     for store in ["sqlite:/proc/seats.db", "sqlite:/proc/1/seats.db"] {
-        is_refused(&world.output(&["status", "jobs", "--store", store]), &["/proc"]);
+        assert_eq!(world.output(&["status", "jobs", "--store", store]).status.code(), Some(1));
         is_refused(&world.output(&["run", "jobs", "--store", store, "--", "true"]), &["/proc"]);
     }
     world.eventually_empty();

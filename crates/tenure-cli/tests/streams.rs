@@ -88,6 +88,26 @@ fn a_reader_of_standard_output_that_has_gone_ends_a_command_quietly() {
 }
 
 #[test]
+fn a_watch_ends_when_its_reader_has_gone_though_nothing_changes() {
+    let world = World::shared();
+    let watch = |world: &World| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let watch = Running { child: world.tenure(&["watch", "jobs"]).stdout(writer).spawn().unwrap() };
+        let mut reader = BufReader::new(reader);
+        reader.read_line(&mut String::new()).unwrap();
+        (watch, reader)
+    };
+    // Before there is a database, and after.
+    let (mut before, reader) = watch(&world);
+    drop(reader);
+    assert_eq!(before.code(&world), 0);
+    world.run(&[], "true").code(&world);
+    let (mut after, reader) = watch(&world);
+    drop(reader);
+    assert_eq!(after.code(&world), 0);
+}
+
+#[test]
 fn standard_output_that_is_out_of_space_is_told() {
     let world = World::shared();
     for args in [&["stores"][..], &["completions", "bash"], &["watch", "jobs"], &["status", "jobs"]] {

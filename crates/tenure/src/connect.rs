@@ -130,7 +130,8 @@ impl ConnectError {
     fn unknown(scheme: &str) -> Self {
         let known = schemes().join(", ");
         if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
-            Self(format!("that is not the URL of a store: write it like memory: (known here: {known})"))
+            let like = examples()[0];
+            Self(format!("that is not the URL of a store: write it like {like} (known here: {known})"))
         } else {
             match STORES.iter().find(|(begins, _)| scheme.starts_with(begins)) {
                 Some((_, store)) => Self(format!(

@@ -12,7 +12,7 @@ use crate::{faults, side};
 #[serde(deny_unknown_fields)]
 pub struct SqliteOptions {
     /// The database file. Its folder must exist and be on a local disk. `None`: [`default_path`],
-    /// whose folder is made if it is missing.
+    /// whose folder is created if it is missing.
     pub path: Option<PathBuf>,
 }
 
@@ -37,11 +37,12 @@ impl SqliteOptions {
 }
 
 /// The default database: `tenure/tenure.db` in the user's state folder (`$XDG_STATE_HOME`, or
-/// `~/.local/state`).
-pub fn default_path() -> PathBuf {
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
-    state.or_else(home).unwrap_or_else(std::env::temp_dir).join("tenure/tenure.db")
+/// `$HOME/.local/state`). `None` if neither variable is an absolute path: any other folder would be one that
+/// the other candidates do not look in.
+pub fn default_path() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state?.join("tenure/tenure.db"))
 }
 
 /// A database file, and the folder for locks and bells beside it.
@@ -56,7 +57,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(options: SqliteOptions) -> Self {
         let is_default = options.path.is_none();
-        let database = options.path.unwrap_or_else(default_path);
+        let database = options.path.or_else(default_path).unwrap_or_default();
         let mut side = database.clone().into_os_string();
         side.push(".d");
         Self { database, side: side.into(), is_default }
@@ -64,6 +65,12 @@ impl Place {
 
     /// Makes what may be made, and refuses what cannot work.
     pub(crate) fn prepare(&self) -> Result<(), StoreError> {
+        if self.database.as_os_str().is_empty() {
+            return Err(StoreError::denied(
+                "no default database: neither HOME nor XDG_STATE_HOME is an absolute path; \
+                 set HOME, or name a file: sqlite:/path/to/file.db",
+            ));
+        }
         let folder = match self.database.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

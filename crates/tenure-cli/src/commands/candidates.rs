@@ -12,7 +12,7 @@ use crate::screen::{Paint, span, timestamp, wall_ms, width};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Candidates) -> Result<u8, Failure> {
-    let candidates = setup.elections()?.candidates(&args.election).await?;
+    let candidates = setup.elections_to_read()?.candidates(&args.election).await?;
     if global.json {
         let listed: Vec<Value> = candidates.iter().map(as_json).collect();
         print(json!({ "election": args.election, "store": setup.shown(), "candidates": listed }))?;

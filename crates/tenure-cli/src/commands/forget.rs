@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result<u8, Failure> {
-    let elections = setup.elections()?;
+    let elections = setup.elections_to_read()?;
     let look = elections.look(&args.election).await?;
     if let Some(leader) = &look.leader
         && !args.yes

@@ -56,6 +56,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         keeper: start_guard(&election, &args)?,
         margin,
         teller: Teller::new(global, &args.election),
+        whereabouts: setup.whereabouts(),
         works: false,
         guards: 1,
         asked: None,
@@ -106,6 +107,8 @@ struct Runner {
     /// Those that are for the command.
     passed_on: Signals,
     teller: Teller,
+    /// Where the seats are, until that is told.
+    whereabouts: Option<String>,
     verdict: Verdict,
     /// How long before the end of the hold nothing may be left.
     margin: Duration,
@@ -302,6 +305,9 @@ impl Runner {
             }
             Event::LeaderChanged { .. } | Event::BecameLeader { .. } | Event::Recovered => self.works = true,
             _ => {}
+        }
+        if let Some(store) = self.whereabouts.take() {
+            self.teller.whereabouts(&store);
         }
         self.teller.event(event, self.election.candidate(), &self.verdict);
         Ok(())

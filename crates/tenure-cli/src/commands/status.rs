@@ -10,7 +10,7 @@ use crate::screen::{Paint, span, wall_ms};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result<u8, Failure> {
-    let look = setup.elections()?.look(&args.election).await?;
+    let look = setup.elections_to_read()?.look(&args.election).await?;
     if global.json {
         let leader = look.leader.as_ref().map(|leader| {
             let mut value = leader_json(leader);
@@ -27,7 +27,10 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result
     } else if !global.quiet {
         let paint = Paint::for_stream(&std::io::stdout());
         match &look.leader {
-            None if look.token.get() == 0 => print(paint.yellow("vacant: nobody has led yet"))?,
+            None if look.token.get() == 0 => {
+                let missing = setup.missing().map(|database| format!(" ({} does not exist)", database.display()));
+                print(paint.yellow(format!("vacant: nobody has led yet{}", missing.unwrap_or_default())))?;
+            }
             None => print(paint.yellow(format!("vacant: nobody leads (the last term was {})", look.token)))?,
             Some(leader) => {
                 let so_far = leader.since_ms.map(|since| {

@@ -18,7 +18,7 @@ const WAIT_FOR_HEIR: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &StepDown) -> Result<u8, Failure> {
-    let elections = setup.elections()?;
+    let elections = setup.elections_to_read()?;
     if elections.look(&args.election).await?.leader.is_none() {
         return tell(global, args, None, None).map(|()| 1);
     }

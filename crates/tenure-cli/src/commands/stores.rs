@@ -10,7 +10,8 @@ use crate::screen::Paint;
 
 pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
     let mut all = Vec::new();
-    for url in tenure::examples() {
+    // A memory is of no use to a command: see `Setup`.
+    for url in tenure::examples().iter().filter(|url| **url != "memory:") {
         all.push((*url, tenure::connect(url)?.promises()));
     }
     if global.json {

@@ -1,5 +1,7 @@
 //! `tenure watch`: who leads, and every change.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure::{Event, Leader};
 
@@ -10,14 +12,26 @@ use crate::say;
 use crate::screen::{Paint, timestamp, wall_ms};
 use crate::setup::Setup;
 
+/// How often to look whether a database has been created.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
-    let elections = setup.elections()?;
+    tokio::select! {
+        result = watch(global, setup, args) => result,
+        () = reader_gone() => Ok(0),
+    }
+}
+
+async fn watch(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
     // Told at once if there is something wrong, and if there is nobody to wait for.
-    let look = elections.look(&args.election).await?;
+    let mut last = setup.elections_to_read()?.look(&args.election).await?.leader;
+    tell(global, args, last.as_ref())?;
+    while setup.missing().is_some() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let elections = setup.elections()?;
     let observer = elections.observe(&args.election)?;
     let mut events = observer.events();
-    let mut last = look.leader;
-    tell(global, args, last.as_ref())?;
     while let Some(event) = events.next().await {
         match event {
             Event::LeaderChanged { leader } => {
@@ -36,6 +50,30 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Watch) -> Result<
         }
     }
     Ok(0)
+}
+
+/// Resolves when the reader of standard output has gone. A watch would otherwise notice at the next change.
+#[cfg(target_os = "linux")]
+async fn reader_gone() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let (tell, gone) = tokio::sync::oneshot::channel();
+    let wait = move || {
+        let stdout = std::io::stdout();
+        let mut stdout = [PollFd::new(&stdout, PollFlags::empty())];
+        while poll(&mut stdout, None) == Err(rustix::io::Errno::INTR) {}
+        if stdout[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            let _ = tell.send(());
+        }
+    };
+    let waits = std::thread::Builder::new().name("stdout".to_owned()).spawn(wait);
+    if waits.is_err() || gone.await.is_err() {
+        std::future::pending().await
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn reader_gone() {
+    std::future::pending().await
 }
 
 fn tell(global: &Global, args: &Watch, leader: Option<&Leader>) -> Result<(), Failure> {

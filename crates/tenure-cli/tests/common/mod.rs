@@ -26,7 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct World {
     mark: String,
     folder: PathBuf,
-    store: String,
+    store: Option<String>,
+    /// How many stores there were so far, if each `tenure` has its own.
+    stores: AtomicU32,
     no_cgroup: bool,
     nobody: bool,
 }
@@ -34,27 +36,27 @@ pub(crate) struct World {
 impl World {
     /// Each `tenure` has a store of its own, so there is one candidate.
     pub(crate) fn alone() -> Self {
-        Self::new("memory:")
+        Self::new(None)
     }
 
     /// All share one store, which outlives them.
     pub(crate) fn shared() -> Self {
-        let mut world = Self::new("");
-        world.store = format!("sqlite:{}", world.path("seats.db").display());
+        let mut world = Self::new(None);
+        world.store = Some(format!("sqlite:{}", world.path("seats.db").display()));
         world
     }
 
     /// All use the store at this URL.
     pub(crate) fn on(url: &str) -> Self {
-        Self::new(url)
+        Self::new(Some(url.to_owned()))
     }
 
-    fn new(store: &str) -> Self {
+    fn new(store: Option<String>) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let mark = format!("world-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(format!("tenure-{mark}"));
         fs::create_dir_all(&folder).unwrap();
-        Self { mark, folder, store: store.to_owned(), no_cgroup: false, nobody: false }
+        Self { mark, folder, store, stores: AtomicU32::new(0), no_cgroup: false, nobody: false }
     }
 
     /// Has no `tenure` use a control group, as on a machine that has none to give.
@@ -74,6 +76,13 @@ impl World {
         self.folder.join(name)
     }
 
+    fn store(&self) -> String {
+        self.store.clone().unwrap_or_else(|| {
+            let number = self.stores.fetch_add(1, Ordering::Relaxed);
+            format!("sqlite:{}", self.path(&format!("seats-{number}.db")).display())
+        })
+    }
+
     /// The command `tenure` with these arguments, not started yet.
     pub(crate) fn tenure(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
@@ -84,7 +93,7 @@ impl World {
         }
         command
             .current_dir(&self.folder)
-            .env("TENURE_STORE", &self.store)
+            .env("TENURE_STORE", self.store())
             .env("TENURE_TEST_MARK", &self.mark)
             .env("NO_COLOR", "1")
             .args(args)

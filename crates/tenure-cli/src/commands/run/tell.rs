@@ -22,6 +22,11 @@ impl Teller {
         Self { election: election.to_owned(), on, paint: Paint::for_stream(&std::io::stderr()) }
     }
 
+    pub(crate) fn whereabouts(&self, store: &str) {
+        tracing::info!(store, "keeps its seats");
+        self.say(self.paint.dim(format!("store: {store}")));
+    }
+
     pub(crate) fn event(&self, event: &Event, me: &Candidate, verdict: &Verdict) {
         let (name, paint) = (&self.election, self.paint);
         match event {

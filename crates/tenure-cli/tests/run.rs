@@ -60,6 +60,16 @@ fn the_command_knows_its_election_candidate_and_term() {
 }
 
 #[test]
+fn the_command_and_the_health_command_do_not_get_the_store_which_may_have_a_password() {
+    let world = World::alone();
+    let tell = "env | grep ^TENURE_STORE > told; true";
+    let output = world.output(&["run", "--health-cmd", tell, "jobs", "--", "sh", "-c", "env; cat told"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("TENURE_TERM=1") && world.path("told").exists(), "{said}");
+    assert!(!said.contains("TENURE_STORE"), "{said}");
+}
+
+#[test]
 fn the_command_has_a_group_of_its_own_and_no_terminal() {
     let world = World::alone();
     let output = world.output(&["run", "jobs", "--", "cat", "/proc/self/stat"]);

@@ -115,10 +115,39 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
 
     let vars = |name: &str| ElectionOptions::from_vars([(name, "1")]).unwrap_err().to_string();
     assert!(vars("TENURE_LEESE").contains("did you mean TENURE_LEASE?"));
-    assert!(vars("TENURE_BANANAS").contains("TENURE_BANANAS"));
+    assert!(vars("TENURE_RENEW").contains("did you mean TENURE_RENEW_EVERY?"));
+    assert!(vars("TENURE_RETRY_MAX_").contains("did you mean TENURE_RETRY_MAX?"));
+    assert!(vars("TENURE_HEALTH_COMMAND").contains("did you mean TENURE_HEALTH_CMD?"));
+    assert!(vars("TENURE_STORE_URL").contains("did you mean TENURE_STORE?"));
+    assert!(vars("TENURE_LEASES").contains("did you mean TENURE_LEASE?"));
     assert!(vars("TENURE_STOR").contains("did you mean TENURE_STORE?"));
     let others = [("TENURE_TERM", "7"), ("TENURE_ELECTION", "x"), ("TENURE_TEST_ETCD", "x"), ("HOME", "/root")];
     assert_eq!(ElectionOptions::from_vars(others).unwrap(), ElectionOptions::default());
+}
+
+#[test]
+fn variables_of_other_programs_are_passed_over() {
+    // Kubernetes sets these in every pod beside services named `tenure`, `tenure-store` and `tenure-lease`.
+    let others = [
+        "TENURE_SERVICE_HOST",
+        "TENURE_SERVICE_PORT",
+        "TENURE_SERVICE_PORT_HTTP",
+        "TENURE_PORT",
+        "TENURE_PORT_80_TCP",
+        "TENURE_PORT_80_TCP_PROTO",
+        "TENURE_PORT_80_TCP_PORT",
+        "TENURE_PORT_80_TCP_ADDR",
+        "TENURE_STORE_SERVICE_HOST",
+        "TENURE_STORE_PORT",
+        "TENURE_LEASE_PORT_443_TCP",
+        "TENURE_VERSION",
+        "TENURE_IMAGE",
+        "TENURE_HOST",
+        "TENURE_BANANAS",
+    ];
+    for name in others {
+        assert_eq!(ElectionOptions::from_vars([(name, "tcp://10.0.0.1:80")]).unwrap(), ElectionOptions::default());
+    }
 }
 
 #[test]

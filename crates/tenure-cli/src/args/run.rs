@@ -13,7 +13,8 @@ use crate::failure::Failure;
 ///
 /// Stands in the election, waits while another leads, and runs CMD when this candidate does. CMD gets
 /// TENURE_ELECTION, TENURE_CANDIDATE and TENURE_TERM in its environment; the term's number only ever
-/// rises, so hand it to whatever CMD writes to and have it refuse lower ones. Standard streams are passed
+/// rises, so hand it to whatever CMD writes to and have it refuse lower ones. TENURE_STORE, which may hold a
+/// password, is removed from the environment of CMD and of the health command. Standard streams are passed
 /// through, but a terminal is not read from in the background: CMD's standard input is empty then.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

@@ -74,6 +74,8 @@ impl Keeper {
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(&stamp)
             .args(command)
+            // It may hold a password, which is not the command's business.
+            .env_remove("TENURE_STORE")
             .envs(variables.iter().copied())
             .stdin(Stdio::from(there))
             .stdout(Stdio::null())

@@ -48,6 +48,21 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (distance <= 2 + name.len() / 4).then_some(best)
 }
 
+/// The option that a variable of this name was probably meant for: one or two letters differ, or the first word
+/// is the same. Other programs set variables with our prefix, too, and those are none of our business. Kubernetes
+/// does so in every pod beside a service named `tenure`, always with the word `PORT` or `SERVICE`, which no option
+/// has: `TENURE_PORT`, `TENURE_SERVICE_HOST`.
+pub(super) fn near_miss(name: &str) -> Option<&'static str> {
+    if name.split('_').any(|word| word == "port" || word == "service") {
+        return None;
+    }
+    let first_word = |name: &str| name.split('_').next().map(str::to_owned);
+    let known = FIELDS.iter().chain(&["store", "config"]).copied();
+    let limit = if name.len() <= 4 { 1 } else { 2 };
+    let near = known.map(|known| (edits(name, known), known));
+    near.filter(|(edits, known)| *edits <= limit || first_word(name) == first_word(known)).min().map(|(_, near)| near)
+}
+
 /// How many letters must be added, dropped or exchanged to turn one word into the other.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::ElectionOptions;
-use super::names::{FIELDS, FILE_FIELDS, OTHER_VARIABLES, nearest, unknown};
+use super::names::{FIELDS, FILE_FIELDS, OTHER_VARIABLES, near_miss, unknown};
 use crate::{Error, SeatName};
 
 impl ElectionOptions {
     /// Options from variables such as `TENURE_LEASE=15s` or `TENURE_METADATA=zone=a,rack=7`.
-    /// Pass `std::env::vars()`. Variables that do not begin with `TENURE_` are passed over, and so
-    /// are those that mean something else to Tenure; any other unknown one is an error.
+    /// Pass `std::env::vars()`. A variable that looks like a misspelt option, such as `TENURE_LEESE`, is an
+    /// error. All other variables are passed over: other programs set some that begin with `TENURE_`, too.
     pub fn from_vars<K: AsRef<str>, V: AsRef<str>>(vars: impl IntoIterator<Item = (K, V)>) -> Result<Self, Error> {
         let mut all = Self::default();
         for (name, value) in vars {
@@ -20,12 +20,9 @@ impl ElectionOptions {
                 continue;
             }
             if !FIELDS.contains(&key.as_str()) {
-                let near = nearest(&key, FILE_FIELDS).filter(|near| *near != "elections");
-                let nearest = near.map(|near| format!(": did you mean TENURE_{}?", near.to_uppercase()));
-                return Err(Error::Option(format!(
-                    "unknown variable {name}{}",
-                    nearest.unwrap_or_else(|| ": remove it".to_owned())
-                )));
+                let Some(near) = near_miss(&key) else { continue };
+                let near = near.to_uppercase();
+                return Err(Error::Option(format!("unknown variable {name}: did you mean TENURE_{near}?")));
             }
             let wrong = |problem: String| Error::Option(format!("{name}: {problem}"));
             let one = toml::Table::from_iter([(key.clone(), variable(&key, value).map_err(wrong)?)]);

@@ -5,6 +5,8 @@ use std::fmt;
 
 use tenure::{ConnectError, Error, StoreError};
 
+use crate::mask::mask;
+
 /// The exit code for bad usage, and for everything that could not be found out.
 pub(crate) const CANNOT_TELL: u8 = 2;
 
@@ -28,7 +30,9 @@ impl Failure {
     /// From what the parser of the command line has to say, at length.
     pub(crate) fn usage(said: &str) -> Self {
         let said = said.split("\n\nUsage:").next().and_then(|said| said.split("\n\nFor more").next()).unwrap_or(said);
-        let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
+        // A URL in the wrong place is repeated by the parser.
+        let shown = |word: &str| if word.contains("://") { mask(word) } else { word.to_owned() };
+        let words: Vec<String> = said.trim_start_matches("error: ").split_whitespace().map(shown).collect();
         let said = words.join(" ").replace(" tip: ", "; ");
         Self::new(format!("{}: see `tenure help` or --help", said.trim_end_matches(['.', ':'])))
     }

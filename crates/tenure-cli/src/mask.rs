@@ -1,8 +1,11 @@
 //! URLs as they may be shown.
 
-/// A URL with what may be secret in it masked: the password, and the values of parameters whose names
-/// sound like one.
+/// A URL with its secrets masked: the password, a token before the host, and the values of parameters whose names
+/// sound like one. A URL that may be cut in the wrong place is not shown at all.
 pub(crate) fn mask(url: &str) -> String {
+    if let (Some((scheme, _)), Err(_)) = (url.split_once("://"), tenure::url::check_login(url)) {
+        return format!("{scheme}://***");
+    }
     let (front, query) = url.split_once('?').map_or((url, None), |(front, query)| (front, Some(query)));
     let mut masked = mask_password(front);
     if let Some(query) = query {
@@ -14,12 +17,14 @@ pub(crate) fn mask(url: &str) -> String {
 
 fn mask_password(front: &str) -> String {
     let Some((scheme, rest)) = front.split_once("://") else { return front.to_owned() };
-    // The last @ before the path: a password may hold one, unescaped by mistake. A slash may be in it
-    // by mistake, too, so where there is an @ at all, everything up to it counts.
+    // The last @: a password may hold one, unescaped by mistake.
     let Some((user, host)) = rest.rsplit_once('@') else { return front.to_owned() };
     let user = match user.split_once(':') {
         Some((user, _)) => format!("{user}:***"),
-        None => user.to_owned(),
+        // PostgreSQL lets users in without a password. Elsewhere a word alone is a token, or a password whose
+        // colon was forgotten.
+        None if scheme.starts_with("postgres") => user.to_owned(),
+        None => "***".to_owned(),
     };
     format!("{scheme}://{user}@{host}")
 }
@@ -48,7 +53,11 @@ mod tests {
                 "postgres://u:***@h/db?sslmode=require&password=***",
             ),
             ("postgres://u:hunter2@hunter2@h/db", "postgres://u:***@h/db"),
-            ("postgres://u:hunter2/hunter2@h/db", "postgres://u:***@h/db"),
+            ("postgres://u:hunter2/hunter2@h/db", "postgres://***"),
+            ("redis://u:hunter2?hunter2&hunter2@h/0", "redis://***"),
+            ("redis://u:x@hunter2?hunter2@h/0", "redis://***"),
+            ("consul://hunter2@h:8500", "consul://***@h:8500"),
+            ("redis://hunter2@h", "redis://***@h"),
             (
                 "azblob://account/container?SharedAccessSignature=hunter2",
                 "azblob://account/container?SharedAccessSignature=***",
@@ -61,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_not_secret_is_shown() {
         for url in
-            ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "redis://user@host", "sqlite:a.db?mode=ro"]
+            ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "postgres://user@host", "sqlite:a.db?mode=ro"]
         {
             assert_eq!(mask(url), url);
         }

@@ -190,6 +190,11 @@ fn a_store_that_is_not_known_is_refused_without_telling_its_password() {
         is_refused(&output, &["known here"]);
         assert!(!text(&output.stderr).contains("hunter2"));
     }
+    for url in ["redis://user:hunter2@host", "consul://hunter2@host", "redis://user:x?hunter2&hunter2@host"] {
+        let output = world.output(&["status", "jobs", url]);
+        is_refused(&output, &["unexpected argument"]);
+        assert!(!text(&output.stderr).contains("hunter2"), "{}", text(&output.stderr));
+    }
     // Neither as a variable, in help that shows what variables are set to.
     let mut help = world.tenure(&["run", "--help"]);
     help.env("TENURE_STORE", "redis://user:hunter2@host");

@@ -24,6 +24,22 @@ pub fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
 }
 
+/// Refuses a URL with an `@` after its host. It is most likely part of a password or token with a `/`, `?` or `#`
+/// in it, of which the rest would be taken for a path or for options. To be called first: what comes later may
+/// name the options of a URL in its errors.
+///
+/// # Errors
+/// What to write instead, without a word of the URL.
+pub fn check_login(url: &str) -> Result<(), String> {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    match rest.find(['/', '?', '#']) {
+        Some(end) if rest[end..].contains('@') => Err("the URL has an @ after its host: in a user name, password or \
+             token, percent-encode / as %2F, ? as %3F, # as %23 and @ as %40; elsewhere, @ as %40"
+            .to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// A host with its port; with this one, if it names none.
 ///
 /// # Errors
@@ -67,6 +83,19 @@ mod tests {
         for wrong in ["hunter2%", "hunter2%4", "hunter2%zz", "hunter2%ff"] {
             let error = decoded(wrong).unwrap_err();
             assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_would_be_cut_in_pieces_is_refused_without_showing_it() {
+        for url in ["redis://u:pw@h/0?ca=/x", "redis://u:p%3Fw@h", "redis:", "redis+unix:///s", "redis://u:p@w@h"] {
+            assert_eq!(check_login(url), Ok(()), "{url}");
+        }
+        for url in
+            ["redis://u:hunter2?x&y=z@h", "redis://u:hunter2/x@h/0", "redis://u:hunter2#x@h", "redis://u:p@w?x@h"]
+        {
+            let error = check_login(url).unwrap_err();
+            assert!(error.contains("%3F") && !error.contains("hunter2"), "{error}");
         }
     }
 

@@ -56,7 +56,11 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url).map_err(ConnectError)?)),
-        _ => Err(ConnectError::unknown(scheme)),
+        // A word before a colon that does not look like a scheme may be part of a password.
+        _ if url.strip_prefix(scheme).is_some_and(|rest| rest == ":" || rest.starts_with("://")) => {
+            Err(ConnectError::unknown(scheme))
+        }
+        _ => Err(ConnectError::unknown("")),
     }
 }
 
@@ -256,7 +260,8 @@ mod tests {
 
     #[test]
     fn what_is_no_store_is_refused_without_showing_a_password() {
-        for url in ["", "hunter2", "nosuch://user:hunter2@host", "://hunter2", "memory:?kind=hunter2"] {
+        for url in ["", "hunter2", "hunter2:x@host", "nosuch://user:hunter2@host", "://hunter2", "memory:?kind=hunter2"]
+        {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
             assert!(error.contains("known here") || error.contains("kind="), "{error}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 pub use tenure_core::url::Secret;
-use tenure_core::url::{decoded, with_port};
+use tenure_core::url::{check_login, decoded, with_port};
 
 /// Where members listen unless told otherwise.
 const PORT: u16 = 2379;
@@ -79,9 +79,9 @@ impl EtcdOptions {
         }
         let rest = if rest.is_empty() { Some(rest) } else { rest.strip_prefix("//") };
         let rest = rest.ok_or("a URL of this store begins with etcd:// or etcds://")?;
+        check_login(url)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Self { tls: scheme == "etcds", ..Self::default() };
-        options.query(query)?;
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
@@ -94,6 +94,7 @@ impl EtcdOptions {
         if !path.is_empty() {
             options.prefix = decoded(path)?;
         }
+        options.query(query)?;
         options.check()?;
         Ok(options)
     }
@@ -138,9 +139,6 @@ impl EtcdOptions {
                 "key" => self.key = Some(value.into()),
                 "min_lease" => self.min_lease = seconds()?,
                 "connect_timeout" => self.connect_timeout = seconds()?,
-                _ if name.contains(['@', ':', '/']) => {
-                    return Err("a ? in a password is written as %3F".to_owned());
-                }
                 _ => {
                     let known = "ca, cert, key, min_lease, connect_timeout";
                     return Err(format!("unknown option {name:?}: known are {known}"));
@@ -184,6 +182,8 @@ mod tests {
             ("etcds://u:hunter2@host?cert=x", "needs its key"),
             ("etcd://u:hunter2@host?ca=x", "etcds://"),
             ("etcd://u:x?hunter2@host/y", "%3F"),
+            ("etcd://u:x?hunter2&hunter2@host/y", "%3F"),
+            ("etcd://u:x?hunter2", "host:port"),
         ] {
             let error = EtcdOptions::from_url(url).unwrap_err();
             assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");

@@ -60,13 +60,13 @@ impl KubernetesOptions {
         let rest = rest.filter(|_| SCHEMES.contains(&scheme)).ok_or("a URL of this store begins with kubernetes://")?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Self::default();
-        options.query(query)?;
         let namespace = rest.strip_suffix('/').unwrap_or(rest);
         if namespace.contains(['@', ':', '/']) {
             return Err(
                 "only a namespace stands in this URL: which cluster, and who we are, is in the kubeconfig".to_owned()
             );
         }
+        options.query(query)?;
         if !namespace.is_empty() {
             options.namespace = Some(namespace.to_owned());
         }
@@ -206,6 +206,7 @@ mod tests {
             ("kubernetes:jobs", "begins with kubernetes://"),
             ("kubernetes://u:hunter2@host", "only a namespace"),
             ("kubernetes://a/b", "only a namespace"),
+            ("kubernetes://u:x?hunter2@host", "only a namespace"),
             ("kubernetes://Jobs", "small letters"),
             ("kubernetes://-a", "small letters"),
             ("kubernetes://a?colour=hunter2", "unknown option \"colour\""),

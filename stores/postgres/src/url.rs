@@ -10,6 +10,7 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
         // Pairs are left to the driver, which knows how to unquote them: ours come as fields then.
         return Ok(PostgresOptions { url: text.to_owned(), ..PostgresOptions::default() });
     };
+    tenure_core::url::check_login(text)?;
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     // The shortest way to say it: the server of this machine.
     let place = if place.is_empty() { "postgres://".to_owned() } else { format!("postgres:{place}") };
@@ -110,6 +111,9 @@ mod tests {
             "postgres://u:hunter2@h/db?sslmode=maybe",
             "postgres://u:hunter2@h/db?colour=green",
             "postgres://u:hunter2@h:port/db",
+            "postgres://u:x?hunter2&hunter2=y@h/db",
+            "postgres://u:x?hunter2@h/db",
+            "postgres://u:hunter2#x@h/db",
             "postgres://u:hunter2@h/db?target_session_attrs=read-only",
             "postgres://u:hunter2@h/db?target_session_attrs=standby",
             "postgres://u:hunter2@h/db?target_session_attrs=hunter2",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 pub use tenure_core::url::Secret;
-use tenure_core::url::{decoded, with_port};
+use tenure_core::url::{check_login, decoded, with_port};
 
 /// Where the store keeps its seats, and how it gets there.
 ///
@@ -111,11 +111,9 @@ impl RedisOptions {
         if !SCHEMES.contains(&scheme) {
             return Err(format!("a URL of this store begins with one of {}", SCHEMES.join("://, ") + "://"));
         }
+        check_login(url)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Self { tls: scheme.starts_with("rediss") || scheme == "valkeys", ..Self::default() };
-        if query.contains('@') {
-            return Err("in a password, a ? is written as %3F; behind the ?, an @ as %40".to_owned());
-        }
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         if let Some(login) = login {
             let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));

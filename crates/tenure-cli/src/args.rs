@@ -237,7 +237,8 @@ file for as long as it lives, and finding it taken is an overlap.
 
 Exit codes:
   0  no overlap
-  1  an overlap, or a hand-over that did not happen")]
+  1  an overlap, or a hand-over that did not happen
+  2  bad usage, such as a lease that is too short")]
 pub(crate) struct Demo {
     /// So many leaders are ended
     #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]

@@ -80,6 +80,18 @@ fn a_demo_that_nobody_reads_any_more_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_demo_with_a_lease_that_no_command_could_wrap_up_in_is_refused_at_once() {
+    let world = World::alone();
+    for lease in ["0s", "1ms", "300ms"] {
+        let output = world.output_of(demo(&world, &["--lease", lease]));
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{said}");
+        assert!(said.starts_with("tenure: ") && said.lines().count() == 1 && said.contains("lease"), "{said}");
+    }
+    is_tidy(&world);
+}
+
+#[test]
 fn a_demo_without_rounds_is_refused() {
     let world = World::alone();
     for (rounds, says) in [("0", "use 1 or more"), ("-1", "from 1"), ("many", "from 1")] {

@@ -8,10 +8,12 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tenure::ElectionOptions;
 
 use self::probe::Report;
 use self::show::{Round, Show};
 use self::stage::{Happening, Stage, State};
+use super::run::margin;
 use crate::args::{Demo, Global};
 use crate::failure::Failure;
 
@@ -65,12 +67,18 @@ pub(crate) fn run(global: &Global, args: &Demo) -> Result<u8, Failure> {
     if !tenure::schemes().contains(&"sqlite") {
         return Err(Failure::new("the demo needs the sqlite store: build with --features sqlite"));
     }
+    // Each candidate would refuse it by itself, where it is not seen.
+    margin(&ElectionOptions { lease: Some(args.lease), ..ElectionOptions::default() })?;
     let mut stage = Stage::set(&["alice", "bob", "carol"], args.lease)
         .map_err(|error| Failure::new(format!("the demo could not be set up: {error}")))?;
     let show = Show::new(global);
     show.opening(args.lease)?;
-    let mut play =
-        Play { stage: &mut stage, show: &show, overlaps: 0, patience: args.lease * 4 + Duration::from_secs(20) };
+    let mut play = Play {
+        stage: &mut stage,
+        show: &show,
+        overlaps: 0,
+        patience: args.lease.saturating_mul(4).saturating_add(Duration::from_secs(20)),
+    };
     let mut rounds = Vec::new();
     let first = match play.next_start()? {
         Some((report, _)) => report.token,

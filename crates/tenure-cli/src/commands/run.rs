@@ -38,17 +38,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     let passed_on = Signals::listen(&signals::PASS_ON)?;
     let elections = setup.elections()?;
     let options = setup.options(&args.election).overlaid(args.overrides());
-    let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
-    let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
-    let timing = options.durations()?.check().map_err(tenure::Error::from)?;
-    if timing.drain() <= margin {
-        // It would be killed before it could be asked to end, or before it began.
-        return Err(Failure::new(format!(
-            "a lease of {} is too short for a command to wrap up in: ask for 400ms or more, and a drain above {}",
-            tenure::span::show(lease),
-            tenure::span::show(margin)
-        )));
-    }
+    let margin = margin(&options)?;
     let (election, verdict) = stand(&elections, &args, &options)?;
     let mut runner = Runner {
         events: election.events(),
@@ -93,6 +83,25 @@ fn stand(elections: &Elections, args: &Run, options: &ElectionOptions) -> Result
         let _ = tell.set(election.candidate().id.clone());
     }
     Ok((election, verdict))
+}
+
+/// How long before the end of the hold nothing may be left of the command.
+///
+/// # Errors
+/// If the lease is too short for that, or the durations do not fit together.
+pub(crate) fn margin(options: &ElectionOptions) -> Result<Duration, Failure> {
+    let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
+    let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
+    let timing = options.durations()?.check().map_err(tenure::Error::from)?;
+    if timing.drain() <= margin {
+        // The command would be killed before it could be asked to end, or before it began.
+        return Err(Failure::new(format!(
+            "a lease of {} is too short for a command to wrap up in: ask for 400ms or more, and a drain above {}",
+            tenure::span::show(lease),
+            tenure::span::show(margin)
+        )));
+    }
+    Ok(margin)
 }
 
 struct Runner {

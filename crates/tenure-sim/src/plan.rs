@@ -153,11 +153,11 @@ impl Plan {
         dice.roll();
         let kind = Kind::ALL[dice.below(Kind::ALL.len() as u64) as usize];
         let weather = match dice.below(20) {
-            0 | 1 => Weather::Calm,
-            2 => Weather::Gentle,
-            3..=5 => Weather::Orderly,
-            6..=8 => Weather::Focused,
-            9..=11 => Weather::Ambush,
+            0 => Weather::Calm,
+            1 => Weather::Gentle,
+            2 | 3 => Weather::Orderly,
+            4..=10 => Weather::Focused,
+            11..=15 => Weather::Ambush,
             _ => Weather::Rough,
         };
         let drift_ppm = [10_000, 10_000, 30_000, dice.below(30_001) as u32][dice.below(4) as usize];

@@ -178,7 +178,7 @@ impl FaultKind {
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 22] = [
+const THEMES: [&[FaultKind]; 25] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -199,6 +199,9 @@ const THEMES: [&[FaultKind]; 22] = [
     &[FaultKind::WatchesCut, FaultKind::Delay, FaultKind::RollBack],
     &[FaultKind::WatchesCut, FaultKind::Pauses, FaultKind::Kills],
     &[FaultKind::SlowLooks, FaultKind::Severed],
+    &[FaultKind::LateEffects, FaultKind::RollBack],
+    &[FaultKind::Loss, FaultKind::RollBack],
+    &[FaultKind::Loss, FaultKind::LateEffects, FaultKind::RollBack],
     &[FaultKind::Severed, FaultKind::GiveUp],
     &[FaultKind::Severed, FaultKind::Stops],
 ];
@@ -238,11 +241,11 @@ impl Faults {
                 faults.add(FaultKind::ALL[dice.below(FaultKind::ALL.len() as u64) as usize]);
             }
             Weather::Ambush => {
-                for fault in [FaultKind::SlowLooks, FaultKind::Severed, FaultKind::ClockSteps, FaultKind::SessionsEnded]
-                {
+                for fault in [FaultKind::SlowLooks, FaultKind::Severed, FaultKind::ClockSteps] {
                     faults.add(fault);
                 }
-                faults.add([FaultKind::Deletion, FaultKind::StoreRestart, FaultKind::Severed][dice.below(3) as usize]);
+                let often = if kind.has_sessions() { FaultKind::SessionsEnded } else { FaultKind::StoreRestart };
+                faults.add(if dice.chance(600) { often } else { FaultKind::Deletion });
             }
             Weather::Rough => {
                 for fault in FaultKind::ALL {

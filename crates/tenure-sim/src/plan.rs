@@ -204,7 +204,7 @@ impl Plan {
             has_identity,
             has_board: dice.chance(800),
             guards_sessions: dice.chance(500),
-            renewal_beats: dice.chance(500) || weather == Weather::Gentle,
+            renewal_beats: dice.chance(500) || matches!(weather, Weather::Gentle | Weather::Ambush),
             granted_percent,
             quiet_at,
             ends_at: quiet_at + crate::invariants::progress_bound(longest) + nanos(longest),

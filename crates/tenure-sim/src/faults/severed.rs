@@ -22,7 +22,7 @@ pub(crate) fn after_write(world: &mut World, node: NodeNr) {
     let happens = |fault| world.plan.faults.has(fault);
     let (ends, deletes) = (happens(FaultKind::SessionsEnded), happens(FaultKind::Deletion));
     let (restarts, steps) = (happens(FaultKind::StoreRestart), happens(FaultKind::ClockSteps));
-    if ends && world.dice.chance(400) {
+    if ends && world.dice.chance(700) {
         super::sessions_ended::end(world, node);
     } else if deletes && world.dice.chance(700) {
         super::deletion::strike(world);

@@ -1,7 +1,7 @@
 //! Calls to the store: each takes its time, and its sender waits no longer than the attempt's
 //! time-out on its own clock; what it asked for may happen all the same.
 
-use tenure_protocol::{Action, Fault, Input, Record, Swap};
+use tenure_protocol::{Action, Fault, Input, Record, Swap, Version};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -81,6 +81,14 @@ impl World {
             self.strays.push(id);
         }
         self.at(times_out, Event::Arrive(nr, life, Arrival::TimeOut { call: id }));
+    }
+
+    /// Whether a bid that was lost on its way was to replace this version.
+    pub(crate) fn a_stray_fits(&self, version: &Version) -> bool {
+        self.strays.iter().filter_map(|id| self.calls.get(id)).any(|call| match &call.op {
+            Op::Swap(write) => write.expected.as_ref() == Some(version),
+            _ => false,
+        })
     }
 
     /// Whether a reading is on its way.

@@ -37,6 +37,20 @@ fn commands_that_look_create_no_database() {
 }
 
 #[test]
+fn a_seat_that_cannot_be_read_can_be_forgotten_and_led_again() {
+    let world = World::shared();
+    world.output(&["run", "jobs", "--", "true"]);
+    let database = rusqlite::Connection::open(world.path("seats.db")).unwrap();
+    let edit = "UPDATE seats SET record = replace(record, '\"lease_ms\":', '\"lease_ms\":99999999999')";
+    assert_eq!(database.execute(edit, []).unwrap(), 1);
+    drop(database);
+    is_refused(&world.output(&["status", "jobs"]), &["a lease of more than a week"]);
+    is_refused(&world.output(&["forget", "jobs"]), &["cannot read the seat of jobs", "--yes removes it"]);
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    assert!(world.output(&["run", "jobs", "--", "true"]).status.success());
+}
+
+#[test]
 fn an_election_that_nobody_ever_stood_in_is_vacant() {
     let world = World::shared();
     world.output(&["run", "other-jobs", "--", "true"]);

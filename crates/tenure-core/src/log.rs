@@ -15,7 +15,7 @@
 //!   after the last line that was kept.
 //! - Lines are emitted outside of any span, and by the process's global subscriber: a subscriber that is the
 //!   default of one thread alone does not see them.
-//! - `stopped()` waits until all lines up to then are emitted, but no longer than [`PATIENCE`] and not at all
+//! - `stopped()` waits until all lines up to then are emitted, but no longer than a second and not at all
 //!   for a subscriber that has not returned for that long. Call [`flush`] before a process ends in another way.
 //! - A metric update that was dropped is lost: a gauge stays as it was until its next change.
 

@@ -274,9 +274,12 @@ impl Seats {
         let (entries, _) = self.get(&keys).await?;
         let mut ops = Vec::new();
         if let Some(entry) = entries.iter().find(|entry| entry.key == keys[0]) {
-            let token = record::from_json(&entry.text()?)?.token;
             ops.push(Op::check_index(&keys[0], entry.modify_index));
-            ops.push(Op::set(&keys[1], &token.get().to_string()));
+            // A record that cannot be read has no token to keep, and above the highest there is none.
+            let record = entry.text().and_then(|text| record::from_json(&text));
+            if let Some(token) = record.ok().map(|record| record.token).filter(|token| *token < Token::MAX) {
+                ops.push(Op::set(&keys[1], &token.get().to_string()));
+            }
         }
         ops.push(Op::delete_tree(self.keys.seat_folder(seat)));
         match kv::transact(&self.client, ops).await? {

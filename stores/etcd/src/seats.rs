@@ -235,6 +235,8 @@ impl Seats {
         let mut answer = link.txn(TxnRequest { success: ask, ..Default::default() }).await?;
         let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
         let token = found.as_ref().and_then(|found| Written::of(found).ok()).map_or(0, |it| it.record.token.get());
+        // Above the highest token there is none.
+        let token = if token < Token::MAX.get() { token } else { 0 };
         let last = floor.as_ref().map_or(0, number).max(token);
         let revision = |kv: &Option<KeyValue>| kv.as_ref().map_or(0, |kv| kv.mod_revision);
         let keep = if last > u64::try_from(answer.revision()).unwrap_or(0) {

@@ -149,7 +149,7 @@ impl Statements {
                 "WITH gone AS (DELETE FROM {schema}.seats WHERE name = $1 RETURNING name, token), \
                  notes AS (DELETE FROM {schema}.notes WHERE seat = $1), \
                  floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM gone \
-                 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token) \
+                 WHERE token < 9223372036854775807 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token) \
                  SELECT pg_notify('{channel}', $2) FROM gone"
                     .to_owned(),
             ),

@@ -246,6 +246,9 @@ impl Faults {
                 }
                 let often = if kind.has_sessions() { FaultKind::SessionsEnded } else { FaultKind::StoreRestart };
                 faults.add(if dice.chance(600) { often } else { FaultKind::Deletion });
+                if dice.chance(300) {
+                    faults.add(FaultKind::Stops);
+                }
             }
             Weather::Rough => {
                 for fault in FaultKind::ALL {

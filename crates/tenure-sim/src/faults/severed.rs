@@ -1,9 +1,12 @@
 //! A leader is cut off right after a write of its own was answered: it counts on its seat for as long as it can,
-//! and hears of nothing. Just then its session is ended, the seat is lost, or the store's clock is set forward.
+//! and hears of nothing. Just then its session is ended, the seat is lost, it is asked to stop, or the store's clock
+//! is set forward.
+
+use tenure_protocol::Input;
 
 use crate::clock::nanos;
 use crate::faults::FaultKind;
-use crate::node::NodeNr;
+use crate::node::{Arrival, NodeNr};
 use crate::world::{Event, World};
 
 /// A write of this node was answered.
@@ -21,13 +24,19 @@ pub(crate) fn after_write(world: &mut World, node: NodeNr) {
     world.say(Some(node), || format!("is cut off from the store for {:.1} s, right after a write", lasts as f64 / 1e9));
     let happens = |fault| world.plan.faults.has(fault);
     let (ends, deletes) = (happens(FaultKind::SessionsEnded), happens(FaultKind::Deletion));
-    let (restarts, steps) = (happens(FaultKind::StoreRestart), happens(FaultKind::ClockSteps));
+    let (restarts, stops) = (happens(FaultKind::StoreRestart), happens(FaultKind::Stops));
+    let steps = happens(FaultKind::ClockSteps);
     if ends && world.dice.chance(700) {
         super::sessions_ended::end(world, node);
     } else if deletes && world.dice.chance(700) {
         super::deletion::strike(world);
     } else if restarts && world.dice.chance(400) {
         super::store_restart::strike(world);
+    }
+    if stops && world.nodes[node].asked_to_stop.is_none() && world.lost.is_none() && world.dice.chance(500) {
+        let life = world.nodes[node].life;
+        world.nodes[node].asked_to_stop = Some(world.now);
+        world.after(1, Event::Arrive(node, life, Arrival::Told(Input::Stop)));
     }
     if steps && world.dice.chance(800) {
         // At once, or just before it is back.

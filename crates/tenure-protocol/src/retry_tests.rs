@@ -98,6 +98,10 @@ fn when_a_fifth_of_all_calls_time_out_hardly_a_term_is_lost() {
 /// A candidate that reads a vacant seat and whose writes are all answered by this fault, for so many leases:
 /// how many bids it makes, and what it says of the store.
 fn writes_fail(fault: Fault, leases: u32) -> (Script, u32, Vec<Action>) {
+    writes_answered(&Input::Written(Err(fault)), leases)
+}
+
+fn writes_answered(answer: &Input, leases: u32) -> (Script, u32, Vec<Action>) {
     let mut script = Script::new();
     let (mut bids, mut said) = (0, Vec::new());
     let mut asked = script.tell(read(None));
@@ -110,7 +114,7 @@ fn writes_fail(fault: Fault, leases: u32) -> (Script, u32, Vec<Action>) {
             Some(Action::Read) => script.tell(read(None)),
             Some(_) => {
                 bids += 1;
-                script.tell(Input::Written(Err(fault)))
+                script.tell(answer.clone())
             }
             None => script.sleep_until(100.0 + f64::from(leases) * 15.0),
         };
@@ -125,6 +129,13 @@ fn a_candidate_backs_off_when_reads_work_and_writes_fail() {
         assert!((20..=100).contains(&bids), "{fault:?}: {bids} bids in ten leases");
         assert_eq!(said, [Action::Failing(fault)]);
     }
+}
+
+#[test]
+fn a_candidate_backs_off_when_its_bids_are_lost_though_the_seat_does_not_change() {
+    let (_, bids, said) = writes_answered(&LOST, 10);
+    assert!((20..=100).contains(&bids), "{bids} bids in ten leases");
+    assert_eq!(said, []);
 }
 
 #[test]

@@ -106,6 +106,11 @@ impl Sight {
         Some(next)
     }
 
+    /// Whether the seat is still what our last bid was to replace.
+    pub(crate) fn is_as_bid_for(&self) -> bool {
+        self.seat.as_ref().map(|seat| &seat.version) == self.bid_over.as_ref()
+    }
+
     /// The highest token ever seen or tried.
     pub(crate) fn highest_token(&self) -> Token {
         self.highest

@@ -7,6 +7,7 @@ mod free_seat_taken;
 mod hand_overs;
 mod heir_first;
 mod highest_first;
+mod looks_are_few;
 mod no_false_loss;
 mod no_livelock;
 mod no_ping_pong;
@@ -74,6 +75,7 @@ pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
         Box::new(free_seat_taken::FreeSeatTaken::default()),
         Box::new(stop_ends::StopEnds::new(nodes)),
         Box::new(no_livelock::NoLivelock::new(nodes)),
+        Box::new(looks_are_few::LooksAreFew::new(nodes)),
         Box::new(progress::Progress),
     ]
 }

@@ -34,6 +34,10 @@ impl Machine {
         if !self.writes_fail {
             self.on_answer(out);
         }
+        if !self.holds() && !self.sight.is_as_bid_for() {
+            // The bid was lost to another candidate, which is as it should be.
+            (self.setbacks, self.hurried) = (0, false);
+        }
         if self.hurried {
             self.pause(now, self.wrote_at);
         }
@@ -218,8 +222,8 @@ impl Machine {
     /// Waits before the next call, because of one that was sent at `sent`.
     ///
     /// A holder waits a random time from that send, so that a call that timed out has waited long enough: it
-    /// has no time to lose. A follower waits longer and longer while the store fails, but not past the moment
-    /// the seat may be free.
+    /// has no time to lose. A follower waits longer and longer while the store fails or turns its bids away, but not
+    /// past the moment the seat may be free.
     pub(super) fn pause(&mut self, now: Moment, sent: Moment) {
         let timing = &self.rules.timing;
         let follows = matches!(self.stage, Stage::Following) && self.ours.is_none() && !self.doubt;
@@ -231,7 +235,7 @@ impl Machine {
         let longest = if self.failing == Some(Fault::Denied) {
             timing.retry_max()
         } else {
-            let doublings = self.faults.saturating_sub(1).min(16);
+            let doublings = self.faults.max(self.setbacks).saturating_sub(1).min(16);
             timing.retry_every().saturating_mul(1 << doublings).min(timing.retry_max())
         };
         let mut until = now + self.dice.jitter(longest);

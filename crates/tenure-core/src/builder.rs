@@ -317,7 +317,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         min_health: options.least_health()?,
         step_down_when_unhealthy: options.step_down_when_unhealthy.unwrap_or(true),
         metadata: Arc::new(options.metadata.clone()),
-        held_by_session: promises.life == LifeKind::Session,
+        held_by_session: promises.life == LifeKind::Session || promises.shared_heartbeat,
         ..Rules::new(timing)
     })
 }

@@ -189,7 +189,7 @@ impl Machine {
     /// share one, as it tells their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
-            sight: Sight::new(me.incarnation),
+            sight: Sight::new(me.incarnation, rules.led),
             led: rules.led,
             used: rules.led,
             me,

@@ -57,7 +57,8 @@ pub(crate) enum Free {
 }
 
 impl Sight {
-    pub(crate) fn new(me: Incarnation) -> Self {
+    /// Nothing is seen yet. This incarnation has led with tokens up to `led` before.
+    pub(crate) fn new(me: Incarnation, led: Token) -> Self {
         Self {
             me,
             seat: None,
@@ -69,7 +70,7 @@ impl Sight {
             earlier: None,
             bid_over: None,
             last_holder: None,
-            highest: Token::ZERO,
+            highest: led,
             floor: Token::ZERO,
             identity: None,
             wait_out: Moment::ORIGIN,
@@ -97,18 +98,25 @@ impl Sight {
 
     /// The token for a bid that replaces the seat as last seen: above everything ever seen, tried or
     /// demanded by the store, so that no number is used twice even if the seat was deleted.
-    pub(crate) fn next_token(&mut self) -> Option<Token> {
-        // After the highest there is, an operator must remove the seat: then they begin anew.
-        let anew = || self.seat.is_none().then(|| self.floor.next()).flatten();
-        let next = self.highest.max(self.floor).next().or_else(anew)?;
+    ///
+    /// After the highest there is, an operator must remove the seat: then numbers begin anew, and the answer says so.
+    pub(crate) fn next_token(&mut self) -> Option<(Token, bool)> {
+        let last = self.highest.max(self.floor);
+        let begins_anew = last == Token::MAX && self.seat.is_none();
+        let next = if begins_anew { self.floor.next()? } else { last.next()? };
         self.highest = next;
         self.bid_over = self.seat.as_ref().map(|seat| seat.version.clone());
-        Some(next)
+        Some((next, begins_anew))
     }
 
     /// Whether the seat is still what our last bid was to replace.
     pub(crate) fn is_as_bid_for(&self) -> bool {
         self.seat.as_ref().map(|seat| &seat.version) == self.bid_over.as_ref()
+    }
+
+    /// Whether the seat names us.
+    pub(crate) fn is_held_by_us(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.record.is_held_by(self.me))
     }
 
     /// The highest token ever seen or tried.

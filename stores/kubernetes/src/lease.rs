@@ -25,7 +25,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tenure_core::{Candidate, Incarnation, Record, SeatName, StoreError, Token, record};
+use tenure_core::{Candidate, Incarnation, Record, SeatName, StoreError, Timing, Token, record};
 
 use crate::names;
 
@@ -113,6 +113,12 @@ impl Lease {
         }
         let ours = self.ours()?;
         let duration = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        if duration.is_some_and(|seconds| Duration::from_secs(seconds) > Timing::LONGEST_LEASE) {
+            return Err(StoreError::denied(format!(
+                "the Lease {} has a leaseDurationSeconds of more than a week: set it right, or delete the Lease",
+                self.metadata.name
+            )));
+        }
         match ours {
             Some(Ours { mut record, matches: true, .. }) => {
                 if !record.is_vacant() {

@@ -103,8 +103,9 @@ impl KubernetesStore {
         }
         let mut seats = self.seats();
         let known = seats.known.insert(seat.clone(), (life, object.clone()));
-        let version = |object: &Option<Lease>| object.as_ref().map(|object| object.metadata.resource_version.clone());
-        if known.is_none_or(|(_, known)| version(&known) != version(&object)) {
+        // A renewal of our own may have landed unseen: who holds it counts, not which write it is.
+        let holder = |object: &Option<Lease>| object.as_ref().and_then(|object| object.spec.holder_identity.clone());
+        if known.is_none_or(|(_, known)| holder(&known) != holder(&object)) {
             seats.held.remove(seat);
         }
         drop(seats);
@@ -284,7 +285,8 @@ impl Store for KubernetesStore {
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        if next.holder.is_some() {
+        // What a leader writes anew keeps its seat, too.
+        if next.holder.is_some() && !self.seats().held.contains(seat) {
             self.api.admit()?;
         }
         self.write(seat, expected, next).await

@@ -58,9 +58,10 @@ pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     }
     let first_word = |name: &str| name.split('_').next().map(str::to_owned);
     let known = FIELDS.iter().chain(&["store", "config"]).copied();
-    let limit = if name.len() <= 4 { 1 } else { 2 };
+    let limit = if name.len() <= 6 { 1 } else { 2 };
+    let alike = |known: &str| name.contains('_') && first_word(name) == first_word(known);
     let near = known.map(|known| (edits(name, known), known));
-    near.filter(|(edits, known)| *edits <= limit || first_word(name) == first_word(known)).min().map(|(_, near)| near)
+    near.filter(|(edits, known)| *edits <= limit || alike(known)).min().map(|(_, near)| near)
 }
 
 /// How many letters must be added, dropped or exchanged to turn one word into the other.

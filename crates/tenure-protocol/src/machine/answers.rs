@@ -34,12 +34,17 @@ impl Machine {
         if !self.writes_fail {
             self.on_answer(out);
         }
-        if !self.holds() && !self.sight.is_as_bid_for() {
+        let is_anothers = !self.sight.is_as_bid_for() && !self.sight.is_held_by_us();
+        if !self.holds() && is_anothers {
             // The bid was lost to another candidate, which is as it should be.
             (self.setbacks, self.hurried) = (0, false);
         }
         if self.hurried {
             self.pause(now, self.wrote_at);
+            if !self.holds() {
+                // Only a fresh look lets it bid.
+                self.look_at = Some(now);
+            }
         }
         let seat = self.sight.seat();
         if let (Some(held), Some(seat)) = (&mut self.held_back, seat)
@@ -88,7 +93,7 @@ impl Machine {
             Ok(Swap::Done { version, since, granted }) => {
                 self.on_write_answered(out);
                 self.setbacks = 0;
-                self.turn.bid_failed = false;
+                self.turn.failed_bids = 0;
                 if matches!(kind, Kind::Bid(_) | Kind::Renew(_, true)) {
                     self.turn.rewrite = false;
                 }
@@ -123,6 +128,9 @@ impl Machine {
                 self.pause(now, sent);
             }
             Err(Fault::Unknown) => {
+                if matches!(kind, Kind::Bid(_)) {
+                    self.turn.failed_bids = self.turn.failed_bids.saturating_add(1);
+                }
                 self.on_setback(now);
                 self.on_write_fault(now, Fault::Unknown, out);
             }
@@ -131,7 +139,7 @@ impl Machine {
                 self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
                 if matches!(kind, Kind::Bid(_)) {
-                    self.turn.bid_failed = true;
+                    self.turn.failed_bids = self.turn.failed_bids.saturating_add(1);
                     self.look_at = Some(now);
                 }
             }
@@ -226,8 +234,7 @@ impl Machine {
     /// past the moment the seat may be free.
     pub(super) fn pause(&mut self, now: Moment, sent: Moment) {
         let timing = &self.rules.timing;
-        let follows = matches!(self.stage, Stage::Following) && self.ours.is_none() && !self.doubt;
-        if !follows {
+        if self.holds() {
             self.paused_until = now.max(sent + self.dice.jitter(timing.retry_every()));
             self.hurried = false;
             return;

@@ -176,15 +176,14 @@ impl Machine {
     }
 
     pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let Some(token) = self.sight.next_token() else {
+        let Some((token, begins_anew)) = self.sight.next_token() else {
             // Somebody has written the highest number there is. Nobody can lead after that.
             self.on_fault(now, Fault::Denied, out);
             self.pause(now, now);
             self.look_at = Some(now);
             return self.settle_bid(Bid::Failed(Fault::Denied), out);
         };
-        if token <= self.used {
-            // Numbers have begun anew, as an operator removed the seat that had the highest there is.
+        if begins_anew {
             (self.used, self.led) = (Token::ZERO, Token::ZERO);
         }
         let record = self.record(token, true);

@@ -13,8 +13,8 @@ pub(super) struct Turn {
     vacancy: Option<Vacancy>,
     /// Since when nothing speaks against this candidate: it is well and the store answers.
     settled_since: Moment,
-    /// The last bid failed: a seat that was given up for this candidate would stay empty.
-    pub(super) bid_failed: bool,
+    /// How many bids have failed in a row: a seat that is given up for this candidate may stay empty.
+    pub(super) failed_bids: u32,
     /// When something was last asked of the leader.
     asked_at: Option<Moment>,
     /// Whom the seat goes to when this term's is given up.
@@ -49,7 +49,7 @@ impl Turn {
         Self {
             vacancy: None,
             settled_since: Moment::ORIGIN,
-            bid_failed: false,
+            failed_bids: 0,
             asked_at: None,
             heir: None,
             ranked: false,
@@ -126,9 +126,10 @@ impl Machine {
         }
         let Some(seat) = self.sight.seat().filter(|_| self.sight.free(&self.rules) != Free::Now) else { return };
         let Record { token, priority, ranked, .. } = seat.record;
-        let settled = now >= self.turn.settled_since + self.rules.timing.settled();
-        let able = settled && !self.turn.bid_failed;
-        let request = if self.rules.preempt && able && priority < self.rules.priority {
+        // Each bid that fails doubles the wait, so that one who cannot write does not unseat leaders all the time.
+        let wait = self.rules.timing.settled().saturating_mul(1 << self.turn.failed_bids.min(6));
+        let settled = now >= self.turn.settled_since + wait;
+        let request = if self.rules.preempt && settled && priority < self.rules.priority {
             Request::Preempt { token, by: self.me.clone(), priority: self.rules.priority }
         } else if !ranked {
             Request::Rank { token }

@@ -160,10 +160,13 @@ impl Files {
     }
 
     /// Looks a last time, before the connection is closed. If that is not in turn, others may open the database
-    /// before SQLite has removed its files, which it then does not do.
+    /// before SQLite has removed its files, which it then does not do; and what is written about the files is left
+    /// as it is, as another process may be writing it. If a file is missing, others must wait until this connection
+    /// is closed: what it still writes would not be seen by them, nor theirs by it.
     pub(crate) fn close(&mut self, in_turn: bool) {
-        self.clean = self.missing().is_none();
-        if !in_turn {
+        let in_place = self.missing().is_none();
+        self.clean = in_turn && in_place;
+        if !in_turn && in_place {
             let _ = self.lock.unlock();
         }
     }

@@ -58,6 +58,9 @@ impl Place {
     pub(crate) fn new(options: SqliteOptions) -> Self {
         let is_default = options.path.is_none();
         let database = options.path.or_else(default_path).unwrap_or_default();
+        // A program that changes its folder later must not find another database there.
+        let is_a_file = !database.as_os_str().is_empty() && database.as_os_str() != ":memory:";
+        let database = if is_a_file { std::path::absolute(&database).unwrap_or(database) } else { database };
         let mut side = database.clone().into_os_string();
         side.push(".d");
         Self { database, side: side.into(), is_default }
@@ -160,6 +163,14 @@ mod tests {
         assert_eq!([0x6969, 0x6573_5546, 0xfe53_4d42].map(remote), [Some("NFS"), Some("FUSE"), Some("SMB")]);
         assert_eq!([0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630].map(remote), [None; 5]);
         assert!(refuse_remote(&std::env::temp_dir()).is_ok());
+    }
+
+    #[test]
+    fn a_relative_path_is_taken_from_the_folder_of_the_start() {
+        let place = Place::new(SqliteOptions { path: Some("jobs.db".into()), ..SqliteOptions::default() });
+        assert_eq!(place.database, std::env::current_dir().unwrap().join("jobs.db"));
+        let memory = Place::new(SqliteOptions { path: Some(":memory:".into()), ..SqliteOptions::default() });
+        assert!(memory.prepare().is_err());
     }
 
     #[test]

@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_taken_from_the_folder_of_the_start() {
-        let place = Place::new(SqliteOptions { path: Some("jobs.db".into()), ..SqliteOptions::default() });
+        let place = Place::new(SqliteOptions { path: Some("jobs.db".into()) });
         assert_eq!(place.database, std::env::current_dir().unwrap().join("jobs.db"));
-        let memory = Place::new(SqliteOptions { path: Some(":memory:".into()), ..SqliteOptions::default() });
+        let memory = Place::new(SqliteOptions { path: Some(":memory:".into()) });
         assert!(memory.prepare().is_err());
     }
 

@@ -59,7 +59,7 @@ pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     let first_word = |name: &str| name.split('_').next().map(str::to_owned);
     let known = FIELDS.iter().chain(&["store", "config"]).copied();
     let limit = if name.len() <= 6 { 1 } else { 2 };
-    let alike = |known: &str| name.contains('_') && first_word(name) == first_word(known);
+    let alike = |known: &str| first_word(name) == first_word(known);
     let near = known.map(|known| (edits(name, known), known));
     near.filter(|(edits, known)| *edits <= limit || alike(known)).min().map(|(_, near)| near)
 }

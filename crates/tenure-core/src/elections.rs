@@ -252,7 +252,7 @@ impl Engine {
             if running.get(&shared.name).is_some_and(|shared| shared.state().ended.is_none()) {
                 return Err(Error::AlreadyRunning { name: shared.name.to_string() });
             }
-            // Those that have ended are forgotten every so often, so that each start takes a share of that.
+            // Ended elections are removed each time their number has doubled, so that a start costs little on average.
             if running.len() >= self.prune_at.load(Ordering::Relaxed) {
                 running.retain(|_, shared| shared.state().ended.is_none());
                 self.prune_at.store(2 * running.len() + 16, Ordering::Relaxed);

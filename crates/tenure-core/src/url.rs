@@ -29,7 +29,7 @@ pub fn decoded(text: &str) -> Result<String, String> {
 /// name the options of a URL in its errors.
 ///
 /// # Errors
-/// What to write instead, without a word of the URL.
+/// The advice for such a URL. It repeats no part of the URL, which may be a secret.
 pub fn check_login(url: &str) -> Result<(), String> {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     match rest.find(['/', '?', '#']) {

@@ -142,7 +142,7 @@ fn in_turn(test: impl FnOnce() + Send + 'static) {
         }
     }
     let _fine = Fine(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    // What the test before has logged comes now, if the subscriber has blocked.
+    // Lines of the test before arrive now, if its subscriber blocked.
     assert!(tenure_core::log::flush(LONG));
     MOODY.take();
     let (done, is_done) = mpsc::channel();

@@ -111,9 +111,9 @@ struct Runner {
     election: Election,
     events: Events,
     keeper: Keeper,
-    /// Those that ask to leave.
+    /// Signals that ask `tenure` to hand over and leave.
     signals: Signals,
-    /// Those that are for the command.
+    /// Signals that are passed on to the command.
     passed_on: Signals,
     teller: Teller,
     /// Where the seats are, until that is told.

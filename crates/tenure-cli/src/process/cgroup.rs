@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes one for this process, a guard, below its own; `None` if that cannot be.
+    /// Creates a control group for this guard, below its own; `None` if the system does not allow that.
     pub(crate) fn make(stamp: &OsStr) -> Option<Self> {
         if std::env::var_os("TENURE_TEST_NO_CGROUP").is_some() {
             return None;

@@ -21,7 +21,7 @@ pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     None,
-    /// Those that are alive. SIGCHLD tells when one of them ends.
+    /// The children that are alive. SIGCHLD announces the end of each.
     Alive,
     /// Perhaps some that have ended, too: call again soon.
     Unreaped,

@@ -1,7 +1,8 @@
-//! What the first process of a container has to do, so that `tenure` need not: every orphan of the container
-//! becomes its child, whatever it descends from, and is to be reaped, and not to be taken for something that a
-//! command has left behind. So as process 1 this program runs itself once more, as its child, passes signals on
-//! to that, and reaps.
+//! Process 1 of a container: forwards signals and reaps orphans.
+//!
+//! Every orphan of the container becomes a child of process 1, whichever program started it. Process 1 must reap
+//! them all, and must not take them for leftovers of the command. So as process 1 this program starts itself again
+//! as a child, forwards signals to that child, and reaps.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -46,7 +46,10 @@ impl Line {
             let mut state = self.lock();
             if let Some(link) = &state.link {
                 if link.is_good() {
-                    return Ok(link.clone());
+                    let link = link.clone();
+                    // Of a call that was given up while this one was doubted: it would stay open for nobody.
+                    state.dialing = None;
+                    return Ok(link);
                 }
                 // One that is only doubted may be busy, and not dead: it stays until another is there, and if
                 // anything was heard on it by then, it stays for good.
@@ -93,7 +96,7 @@ impl Line {
         tokio::spawn(async move {
             let opened = tokio::select! {
                 opened = dialer.dial() => opened,
-                // The store itself is gone.
+                // The store itself is gone, or does not need it any more.
                 () = tell.closed() => return,
             };
             let _ = tell.send(Some(opened.map(Arc::new)));

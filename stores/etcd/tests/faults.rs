@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Contender, acted_above, stand, stand_with, until, within};
-use tenure_core::{Change, Event, Fault, SeatName, Seen, Store, Swap, TakeoverOption, Token, Why, record};
+use tenure_core::{Change, Event, Fault, NoteKind, SeatName, Seen, Store, Swap, TakeoverOption, Token, Why, record};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -146,6 +146,36 @@ async fn who_watches_is_told_that_its_connection_has_ended() {
         proxy.reset();
         assert_eq!(within("it is told", changed).await, Change::Look);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_turns_out_not_to_be_needed_is_closed() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.members[0].address());
+    let store = Arc::new(EtcdStore::from_url(&through(&proxy)).unwrap());
+    let seat = SeatName::new("jobs").unwrap();
+    store.read(&seat).await.unwrap();
+    proxy.delay(Way::Down, Duration::from_secs(1));
+    let (slow, name) = (store.clone(), seat.clone());
+    let answered = tokio::spawn(async move { slow.read(&name).await });
+    // The first of these makes the connection doubtful, the second begins to open another: both are given up
+    // before anything comes back.
+    for _ in 0..2 {
+        let candidates = store.board().expect("etcd has a board").list(&seat, NoteKind::Announcement);
+        assert!(tokio::time::timeout(Duration::from_millis(200), candidates).await.is_err(), "it was not slow");
+    }
+    answered.await.unwrap().expect("the first connection is alive after all");
+    proxy.pass();
+    // The second connection may take a moment until it is open, and is closed by whatever is asked next.
+    within("only the connection that is used is left", async {
+        let mut alone = 0;
+        while alone < 20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            store.read(&seat).await.unwrap();
+            alone = if etcd.connections() == 2 { alone + 1 } else { 0 };
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,6 +94,24 @@ fn no_descriptor_is_handed_down_but_the_lifeline() {
 }
 
 #[test]
+fn a_command_whose_guard_cannot_hold_the_seat_is_not_started() {
+    let world = World::shared();
+    let mut tenure = world.run(&["--lease", "1s"], "echo start >> log; exec sleep 1000");
+    world.log_of(1);
+    // From now on it can open nothing, and duplicate nothing.
+    let pid = tenure.pid().as_raw_nonzero().to_string();
+    let limited = std::process::Command::new("prlimit").args(["--nofile=4", "--pid", &pid]).status().unwrap();
+    assert!(limited.success());
+    assert!(world.output(&["step-down", "jobs"]).status.success());
+    // Nobody else stands, so it wins again.
+    assert_eq!(tenure.code(&world), 2);
+    let said = world.lines("errors");
+    assert!(said.last().unwrap().contains("not started") && said.last().unwrap().contains("open files"), "{said:?}");
+    assert_eq!(world.log(), ["start"]);
+    world.eventually_empty();
+}
+
+#[test]
 fn a_command_that_wraps_up_in_time_keeps_its_exit_code() {
     let world = World::alone();
     let mut tenure =

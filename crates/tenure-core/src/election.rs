@@ -178,7 +178,11 @@ impl Election {
     /// this leader's work; see [`Store::lifeline`](crate::Store::lifeline). Take it after
     /// [`Term::begin_work`]: until that work is dropped, this candidate does not bid again, so the
     /// lifeline is the one of that term.
-    pub fn lifeline(&self) -> Option<crate::Lifeline> {
+    ///
+    /// # Errors
+    /// If it cannot be duplicated, as when this process has too many files open. Then do not start that child:
+    /// should this process be killed, its seat would be free before the child has ended.
+    pub fn lifeline(&self) -> std::io::Result<Option<crate::Lifeline>> {
         self.engine.store.lifeline(&self.shared.name)
     }
 

@@ -85,9 +85,12 @@ pub trait Store: Send + Sync + 'static {
     /// `None` if this process does not hold the seat, and for every store whose seats or sessions expire
     /// by time alone: those stay held for the rest of the lease in any case. A store that gives up a
     /// session ends it explicitly (`shutdown(2)`), as closing its own descriptor does not end it.
-    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+    ///
+    /// # Errors
+    /// If it cannot be duplicated, as when this process has too many files open.
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         let _ = seat;
-        None
+        Ok(None)
     }
 }
 
@@ -286,7 +289,7 @@ pub trait DynStore: Send + Sync + 'static {
     /// See [`Store::forget`].
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`Store::lifeline`].
-    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline>;
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>>;
 }
 
 impl<S: Store> DynStore for S {
@@ -332,7 +335,7 @@ impl<S: Store> DynStore for S {
         Box::pin(Store::forget(self, seat))
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(self, seat)
     }
 }
@@ -372,7 +375,7 @@ impl Store for Box<dyn DynStore> {
         (**self).forget(seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         (**self).lifeline(seat)
     }
 }

@@ -100,7 +100,7 @@ impl Store for Coarse {
         self.0.forget(seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         self.0.lifeline(seat)
     }
 }

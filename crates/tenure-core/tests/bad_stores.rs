@@ -81,8 +81,8 @@ impl Store for Nasty {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self, _: &SeatName) -> Option<tenure_core::Lifeline> {
-        None
+    fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        Ok(None)
     }
 }
 

@@ -278,7 +278,7 @@ impl Store for Noisy {
         self.0.forget(seat).await
     }
 
-    fn lifeline(&self, _: &SeatName) -> Option<tenure_core::Lifeline> {
-        None
+    fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        Ok(None)
     }
 }

@@ -65,7 +65,7 @@ impl Store for Failing {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         self.store.lifeline(seat)
     }
 }

@@ -280,8 +280,8 @@ impl Link {
     /// A duplicate of the socket: the connection stays open as long as a process has one, if this process is
     /// killed.
     #[cfg(unix)]
-    pub(crate) fn lifeline(&self) -> Option<tenure_core::Lifeline> {
-        self.socket.try_clone().ok().map(Into::into)
+    pub(crate) fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
+        Ok(self.socket.try_clone()?.into())
     }
 
     /// Ends the connection at once, whatever is on its way.

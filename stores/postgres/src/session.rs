@@ -90,11 +90,11 @@ impl Session {
 
     /// The socket of this session, if the session holds the seat.
     #[cfg(unix)]
-    pub(crate) fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
-        let hold = lock(&self.seats).get(seat).cloned()?;
+    pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        let Some(hold) = lock(&self.seats).get(seat).cloned() else { return Ok(None) };
         // Locked by another write of the same term, as nothing else writes a seat while its work goes on.
         let is_held = hold.try_lock().map_or(true, |hold| hold.locked);
-        self.link.lifeline().filter(|_| is_held && !self.is_over())
+        (is_held && !self.is_over()).then(|| self.link.lifeline()).transpose()
     }
 
     /// Whether another seat of ours is held on this lock.

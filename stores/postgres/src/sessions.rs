@@ -119,9 +119,9 @@ impl Sessions {
     /// A session is not replaced during a term: a seat is held on the session that won it, and the end of
     /// that session is the end of the term.
     #[cfg(unix)]
-    pub(crate) fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+    pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         let sessions: Vec<_> = self.pool.lock().live.values().cloned().collect();
-        sessions.iter().find_map(|session| session.lifeline(seat))
+        sessions.iter().find_map(|session| session.lifeline(seat).transpose()).transpose()
     }
 
     /// Has a session ready for bids on seats that others hold, so that nothing is to be opened when one is

@@ -273,8 +273,8 @@ impl Store for PostgresStore {
     }
 
     #[cfg(unix)]
-    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
-        self.sessions.as_ref()?.sessions.lifeline(seat)
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        self.sessions.as_ref().map_or(Ok(None), |sessions| sessions.sessions.lifeline(seat))
     }
 }
 

@@ -198,15 +198,15 @@ fn only_a_seat_that_is_held_has_a_lifeline() {
     runtime().block_on(async {
         let store = PostgresStore::at(&url).unwrap();
         let (seat, other) = (SeatName::new("jobs").unwrap(), SeatName::new("other").unwrap());
-        assert!(store.lifeline(&seat).is_none());
+        assert!(store.lifeline(&seat).unwrap().is_none());
         let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
-        assert!(store.lifeline(&seat).is_some() && store.lifeline(&other).is_none());
+        assert!(store.lifeline(&seat).unwrap().is_some() && store.lifeline(&other).unwrap().is_none());
         let vacant = Record { nonce: rand::random(), ..Record::new(None, Token::new(1), LEASE) };
         assert!(matches!(store.swap(&seat, Some(&version), &vacant).await.unwrap(), Swap::Done { .. }));
-        assert!(store.lifeline(&seat).is_none());
+        assert!(store.lifeline(&seat).unwrap().is_none());
         let leases = PostgresStore::at(&format!("{}?schema=leases", server.url())).unwrap();
         assert!(matches!(leases.swap(&seat, None, &held(1, 1)).await.unwrap(), Swap::Done { .. }));
-        assert!(leases.lifeline(&seat).is_none(), "a row is held by time alone");
+        assert!(leases.lifeline(&seat).unwrap().is_none(), "a row is held by time alone");
     });
 }
 
@@ -230,7 +230,7 @@ async fn holds(store: &PostgresStore) -> Lifeline {
     let seat = SeatName::new("jobs").unwrap();
     let record = Record { lease: Duration::from_secs(3600), ..held(1, 1) };
     assert!(matches!(store.swap(&seat, None, &record).await.unwrap(), Swap::Done { .. }));
-    store.lifeline(&seat).unwrap()
+    store.lifeline(&seat).unwrap().unwrap()
 }
 
 /// Waits until no session holds the seat any more.

@@ -60,8 +60,8 @@ impl Liveness {
     }
 
     /// The lock, for a child to inherit.
-    pub(crate) fn lifeline(&self) -> Option<File> {
-        lock(&self.own).as_ref().and_then(|(_, file)| file.try_clone().ok())
+    pub(crate) fn lifeline(&self) -> std::io::Result<Option<File>> {
+        lock(&self.own).as_ref().map(|(_, file)| file.try_clone()).transpose()
     }
 
     pub(crate) fn is_own(&self, session: &str) -> bool {

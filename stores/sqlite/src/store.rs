@@ -204,8 +204,8 @@ impl Store for SqliteStore {
         self.run_on(Need::Durable, seat, seats::forget).await
     }
 
-    fn lifeline(&self, _: &SeatName) -> Option<Lifeline> {
-        self.liveness.lifeline().map(Lifeline::from)
+    fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<Lifeline>> {
+        Ok(self.liveness.lifeline()?.map(Lifeline::from))
     }
 }
 

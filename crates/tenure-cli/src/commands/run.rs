@@ -190,7 +190,7 @@ impl Runner {
         let mut deadline = term.deadline();
         let mut moved_at = now();
         let mut course = Course::default();
-        let started = self.start(term.token().get(), deadline);
+        let started = self.start(term.token().get(), deadline)?;
         let reliable = started
             && loop {
                 let overdue = self.overdue(deadline, moved_at);
@@ -262,14 +262,20 @@ impl Runner {
     }
 
     /// Has the command run, with the streams of this process. Returns whether the guard can be counted on.
-    fn start(&mut self, token: u64, deadline: Moment) -> bool {
+    ///
+    /// # Errors
+    /// If the guard cannot be given the lifeline: the seat could be free before the command has ended.
+    fn start(&mut self, token: u64, deadline: Moment) -> Result<bool, Failure> {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
         let nothing = terminal::is_in_background().then(|| File::open("/dev/null").ok()).flatten();
         let stdin = nothing.as_ref().map_or(stdin.as_fd(), AsFd::as_fd);
         let streams = [stdin, stdout.as_fd(), stderr.as_fd()];
         // Read while the term has work, so it belongs to this term.
-        let lifeline = self.election.lifeline();
-        self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd))
+        let lifeline = self.election.lifeline().map_err(|error| {
+            let why = "the command was not started, as its guard cannot hold the seat";
+            Failure::new(format!("{why}: {error}: raise the limit of open files (ulimit -n)"))
+        })?;
+        Ok(self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd)))
     }
 
     async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {

@@ -63,7 +63,7 @@ impl<S: Store> Store for Traced<S> {
         self.store.forget(seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<crate::Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<crate::Lifeline>> {
         self.store.lifeline(seat)
     }
 }

@@ -110,7 +110,7 @@ impl<S: Store> Store for Counting<S> {
         Store::forget(&self.store, seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         Store::lifeline(&self.store, seat)
     }
 }

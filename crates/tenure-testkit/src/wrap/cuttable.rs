@@ -188,8 +188,8 @@ impl Store for Cuttable {
         self.wire.pass(true, async |store| store.forget(seat).await).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> Option<tenure_core::Lifeline> {
-        self.wire.store().as_ref().and_then(|store| store.lifeline(seat))
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        self.wire.store().as_ref().map_or(Ok(None), |store| store.lifeline(seat))
     }
 }
 

@@ -59,6 +59,13 @@ pub(crate) struct Global {
     pub(crate) log_format: LogFormat,
 }
 
+impl Global {
+    /// Whether people are told what happens in plain words, and not by the log or not at all.
+    pub(crate) fn talks(&self) -> bool {
+        !self.quiet && self.verbose == 0 && self.log_format == LogFormat::Text
+    }
+}
+
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {

@@ -41,6 +41,10 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
         _ => {}
     }
     let setup = Setup::new(&global)?;
+    // A candidate tells it once the store answers.
+    if !matches!(command, Command::Run(_)) {
+        setup.tell_default(&global);
+    }
     // One thread: the election has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

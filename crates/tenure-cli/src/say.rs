@@ -28,6 +28,15 @@ pub(crate) fn line(text: impl fmt::Display) {
     push(format!("{text}\n").into_bytes());
 }
 
+/// Tells where the seats are: in the log, and to people in plain words.
+pub(crate) fn store(store: &str, in_words: bool) {
+    tracing::info!(store, "keeps its seats");
+    if in_words {
+        let paint = crate::screen::Paint::for_stream(&io::stderr());
+        line(format!("tenure: {}", paint.dim(format!("store: {store}"))));
+    }
+}
+
 /// Waits until everything is written, but no longer than a second. To be called before the process ends.
 pub(crate) fn flush() {
     STDERR.flush(LAST);

@@ -76,6 +76,15 @@ impl Setup {
         }
     }
 
+    /// Tells where the seats are that a command reads, if no store was named.
+    pub(crate) fn tell_default(&self, global: &Global) {
+        if self.database.as_ref().is_some_and(|database| database.named == Named::ByDefault)
+            && let Some(store) = self.whereabouts()
+        {
+            say::store(&store, global.talks());
+        }
+    }
+
     /// The options of an election from files and variables.
     pub(crate) fn options(&self, election: &str) -> ElectionOptions {
         self.settings.election(election)

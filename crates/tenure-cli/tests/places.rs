@@ -4,8 +4,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::{World, json_of, text};
 
@@ -71,6 +72,35 @@ fn the_default_store_says_where_it_is_and_whose() {
     assert_eq!(text(&run(&["run", "--quiet", "jobs", "--", "true"]).stderr), "");
     let status = run(&["status", "--json", "jobs"]);
     assert_eq!(json_of(&status)["store"], format!("sqlite:{}", database.display()));
+}
+
+#[test]
+fn commands_that_look_say_which_default_store_they_read() {
+    let world = World::shared();
+    let state = world.path("state");
+    std::fs::create_dir(&state).unwrap();
+    let variables = [("XDG_STATE_HOME", state.to_str().unwrap())];
+    let default = |args: &[&str]| tenure(&world, args, &variables);
+    let told = text(&world.output_of(default(&["run", "jobs", "--", "true"])).stderr);
+    let told = told.lines().next().unwrap().to_owned() + "\n";
+    let looks =
+        [&["status", "jobs"][..], &["candidates", "jobs"], &["step-down", "jobs"], &["forget", "--yes", "jobs"]];
+    for args in looks {
+        let output = world.output_of(default(args));
+        assert_eq!(text(&output.stderr), told, "{args:?}");
+        assert!(!text(&output.stdout).contains("store:"), "{args:?}");
+        let output = world.output_of(default(&[args, &["--json"]].concat()));
+        assert_eq!((text(&output.stderr), json_of(&output)["election"].as_str()), (told.clone(), Some("jobs")));
+        assert_eq!(text(&world.output_of(default(&[args, &["--quiet"]].concat())).stderr), "", "{args:?}");
+        assert_eq!(text(&world.output(args).stderr), "", "{args:?}: the store was named");
+    }
+    let mut watch = default(&["watch", "jobs"]);
+    let mut watch = watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert_eq!(line, told);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use tenure::{Candidate, Event, Why};
 
 use super::health::Verdict;
-use crate::args::{Global, LogFormat};
+use crate::args::Global;
 use crate::commands::leader_words;
 use crate::failure::store_error;
 use crate::say;
@@ -18,13 +18,11 @@ pub(crate) struct Teller {
 
 impl Teller {
     pub(crate) fn new(global: &Global, election: &str) -> Self {
-        let on = !global.quiet && global.verbose == 0 && global.log_format == LogFormat::Text;
-        Self { election: election.to_owned(), on, paint: Paint::for_stream(&std::io::stderr()) }
+        Self { election: election.to_owned(), on: global.talks(), paint: Paint::for_stream(&std::io::stderr()) }
     }
 
     pub(crate) fn whereabouts(&self, store: &str) {
-        tracing::info!(store, "keeps its seats");
-        self.say(self.paint.dim(format!("store: {store}")));
+        say::store(store, self.on);
     }
 
     pub(crate) fn event(&self, event: &Event, me: &Candidate, verdict: &Verdict) {

@@ -4,10 +4,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use common::{World, send, text};
+use common::{World, children, send, text};
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -54,6 +55,21 @@ fn it_is_plain_in_a_pipe_and_ends_with_a_summary_when_interrupted() {
     assert!(rest.iter().any(|line| line.contains("never two commands at once")), "{rest:?}");
     assert!(!first.contains('\x1b') && rest.iter().all(|line| !line.contains('\x1b')));
     is_tidy(&world);
+}
+
+#[test]
+fn it_can_be_interrupted_while_its_output_is_blocked() {
+    let world = World::alone();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let room = fcntl_setpipe_size(&writer, 4096).unwrap();
+    writer.write_all(&vec![b'x'; room]).unwrap();
+    let child = demo(&world, &["--rounds", "100", "--lease", "1s"]).stdout(writer).spawn().unwrap();
+    let mut demo = common::Running { child };
+    world.eventually("the candidates to stand", || children(demo.pid()).len() == 3);
+    demo.signal(Signal::INT);
+    assert_eq!(demo.code(&world), 0);
+    is_tidy(&world);
+    drop(reader);
 }
 
 #[test]

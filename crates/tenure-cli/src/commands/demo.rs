@@ -69,9 +69,9 @@ pub(crate) fn run(global: &Global, args: &Demo) -> Result<u8, Failure> {
     }
     // Each candidate would refuse it by itself, where it is not seen.
     margin(&ElectionOptions { lease: Some(args.lease), ..ElectionOptions::default() })?;
-    let mut stage = Stage::set(&["alice", "bob", "carol"], args.lease)
+    let (mut stage, interrupted) = Stage::set(&["alice", "bob", "carol"], args.lease)
         .map_err(|error| Failure::new(format!("the demo could not be set up: {error}")))?;
-    let show = Show::new(global);
+    let show = Show::new(global, interrupted);
     show.opening(args.lease)?;
     let mut play = Play {
         stage: &mut stage,

@@ -1,8 +1,12 @@
 //! What the demo shows: lines that stay, and on a terminal one below them that moves.
 
+use std::fmt::Display;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::End;
@@ -16,6 +20,8 @@ pub(super) struct Show {
     json: bool,
     quiet: bool,
     paint: Paint,
+    /// Readable once somebody has interrupted the demo.
+    interrupted: UnixStream,
 }
 
 /// One hand-over.
@@ -28,9 +34,9 @@ pub(super) struct Round {
 }
 
 impl Show {
-    pub(super) fn new(global: &Global) -> Self {
+    pub(super) fn new(global: &Global, interrupted: UnixStream) -> Self {
         let (json, quiet) = (global.json, global.quiet);
-        Self { json, quiet, paint: Paint::for_stream(&std::io::stdout()) }
+        Self { json, quiet, paint: Paint::for_stream(&std::io::stdout()), interrupted }
     }
 
     pub(super) fn opening(&self, lease: Duration) -> Result<(), Failure> {
@@ -38,12 +44,12 @@ impl Show {
             return Ok(());
         }
         let lease = tenure::span::show(lease);
-        print(self.paint.bold("Three candidates, one leads. Its end is another's beginning."))?;
-        print(self.paint.dim(format!(
+        self.print(self.paint.bold("Three candidates, one leads. Its end is another's beginning."))?;
+        self.print(self.paint.dim(format!(
             "Each runs a command while it leads, which locks one file to tell whether it is alone. Lease: {lease}."
         )))?;
-        print("")?;
-        print(self.paint.dim(format!("{:<8}{:<22}{:<20}{}", "", "the leader", "the next", "after")))
+        self.print("")?;
+        self.print(self.paint.dim(format!("{:<8}{:<22}{:<20}{}", "", "the leader", "the next", "after")))
     }
 
     /// The line that moves.
@@ -61,12 +67,12 @@ impl Show {
             };
             line += &format!("  {sign} {words}");
         }
-        print_over(&line);
+        self.print_over(&line);
     }
 
     pub(super) fn round(&self, number: u32, round: &Round) -> Result<(), Failure> {
         if self.json {
-            return print(json!({
+            return self.print(json!({
                 "round": number,
                 "ended": { "candidate": round.from.0, "token": round.from.1, "how": round.end.word() },
                 "next": { "candidate": round.to.0, "token": round.to.1 },
@@ -81,13 +87,13 @@ impl Show {
         let (from, to) =
             (format!("{} {}", round.from.0, round.end.told()), format!("{} (term {})", round.to.0, round.to.1));
         let overlap = if round.overlap { self.paint.red("  overlap!") } else { String::new() };
-        print(format!("{number:>5}.  {from:<22}{:<20}{}{overlap}", to, took(round.took)))
+        self.print(format!("{number:>5}.  {from:<22}{:<20}{}{overlap}", to, took(round.took)))
     }
 
     pub(super) fn closing(&self, rounds: &[Round], overlaps: u32, first: u64) -> Result<(), Failure> {
         let last = rounds.last().map_or(first, |round| round.to.1);
         if self.json {
-            return print(json!({
+            return self.print(json!({
                 "hand_overs": rounds.len(),
                 "overlaps": overlaps,
                 "first_token": first,
@@ -96,7 +102,7 @@ impl Show {
         }
         self.clear();
         if !self.quiet {
-            print("")?;
+            self.print("")?;
         }
         let verdict = match overlaps {
             0 => self.paint.green("never two commands at once"),
@@ -104,13 +110,13 @@ impl Show {
             more => self.paint.red(format!("{more} overlaps")),
         };
         let hand_overs = if rounds.len() == 1 { "hand-over" } else { "hand-overs" };
-        print(format!("{} {hand_overs}, {verdict}, terms {first} to {last}.", rounds.len()))?;
+        self.print(format!("{} {hand_overs}, {verdict}, terms {first} to {last}.", rounds.len()))?;
         for end in End::ALL {
             let mut took: Vec<Duration> =
                 rounds.iter().filter(|round| round.end == end).map(|round| round.took).collect();
             took.sort();
             if let Some(median) = took.get(took.len() / 2).filter(|_| !self.quiet) {
-                print(format!(
+                self.print(format!(
                     "  {:<16}{} until the next one's command ran{}",
                     end.word(),
                     self::took(*median),
@@ -121,19 +127,34 @@ impl Show {
         Ok(())
     }
 
+    /// Prints a line. Standard output may be blocked (Ctrl-S, a full pipe): an interrupt ends the demo then, too.
+    fn print(&self, line: impl Display) -> Result<(), Failure> {
+        if self.has_room() { print(line) } else { Err(Failure::nobody_reads()) }
+    }
+
+    fn print_over(&self, line: &str) {
+        if self.has_room() {
+            let mut out = std::io::stdout().lock();
+            let _ = write!(out, "\r\x1b[K{line}");
+            let _ = out.flush();
+        }
+    }
+
+    /// Waits until standard output takes more; `false` if it does not and the demo is interrupted.
+    fn has_room(&self) -> bool {
+        let stdout = std::io::stdout();
+        let mut sources = [PollFd::new(&stdout, PollFlags::OUT), PollFd::new(&self.interrupted, PollFlags::IN)];
+        while poll(&mut sources, None) == Err(Errno::INTR) {}
+        !sources[0].revents().is_empty()
+    }
+
     pub(super) fn clear(&self) {
         if self.paint.is_on() && !self.json {
-            print_over("");
+            self.print_over("");
         }
     }
 }
 
 fn took(time: Duration) -> String {
     if time < Duration::from_millis(100) { format!("{:.1} ms", time.as_secs_f64() * 1000.0) } else { span(time) }
-}
-
-fn print_over(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = write!(out, "\r\x1b[K{line}");
-    let _ = out.flush();
 }

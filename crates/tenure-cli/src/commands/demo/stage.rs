@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, PipeWriter, Read};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -45,19 +46,20 @@ pub(super) enum State {
 }
 
 impl Stage {
-    pub(super) fn set(names: &[&'static str], lease: Duration) -> io::Result<Self> {
+    /// Returns, beside the stage, what becomes readable once somebody has interrupted the demo.
+    pub(super) fn set(names: &[&'static str], lease: Duration) -> io::Result<(Self, UnixStream)> {
         let folder = std::env::temp_dir().join(format!("tenure-demo-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let (reader, reports) = io::pipe()?;
         let (tell, happenings) = channel();
         listen_to_probes(reader, tell.clone());
-        listen_to_keyboard(tell)?;
+        let interrupted = listen_to_keyboard(tell)?;
         let mut stage = Self { folder, lease, reports, happenings, candidates: Vec::new() };
         for name in names {
             let pid = stage.start(name)?;
             stage.candidates.push(Candidate { name, pid, state: State::Waits });
         }
-        Ok(stage)
+        Ok((stage, interrupted))
     }
 
     /// Starts a candidate. It dies with this thread, so that nothing is left of a demo that was killed.
@@ -134,17 +136,19 @@ fn listen_to_probes(reader: io::PipeReader, tell: Sender<Happening>) {
     });
 }
 
-fn listen_to_keyboard(tell: Sender<Happening>) -> io::Result<()> {
+fn listen_to_keyboard(tell: Sender<Happening>) -> io::Result<UnixStream> {
     let (mut reader, writer) = UnixStream::pair()?;
+    let (interrupted, other_end) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
     }
     std::thread::spawn(move || {
         while reader.read_exact(&mut [0]).is_ok() {
+            let _ = other_end.shutdown(Shutdown::Both);
             if tell.send(Happening::Interrupted).is_err() {
                 return;
             }
         }
     });
-    Ok(())
+    Ok(interrupted)
 }

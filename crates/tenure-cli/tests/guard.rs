@@ -201,6 +201,28 @@ fn a_lone_candidate_whose_guard_was_killed_leads_again_without_waiting_for_other
 }
 
 #[test]
+fn a_command_that_was_killed_before_its_term_is_replaced_by_one_with_a_control_group_too() {
+    let world = World::shared();
+    let script = "echo start $TENURE_TERM $(grep -c /tenure- /proc/self/cgroup) >> log; exec sleep 1000";
+    let mut leader = world.run(&[], script);
+    let before = world.log_of(1);
+    let mut follower = world.run(&[], script);
+    let guard = follower.guard(&world);
+    world.eventually("the command to be prepared", || children(guard).len() == 1);
+    // The guard hears of its end and of the start together.
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    send(children(guard)[0], Signal::KILL);
+    world.eventually("the prepared command to be dead", || children(guard).is_empty());
+    leader.signal(Signal::TERM);
+    leader.wait(&world);
+    assert_eq!(number(&world.log_of(2)[1], 2), number(&before[0], 2));
+    follower.signal(Signal::TERM);
+    follower.wait(&world);
+    world.eventually_empty();
+}
+
+#[test]
 fn a_guard_is_not_ended_by_what_ends_a_whole_service() {
     // As systemd does it: SIGTERM to every process at once.
     let world = World::alone();

@@ -6,6 +6,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A control group, removed when this is dropped, which works once it is empty.
@@ -21,10 +23,11 @@ impl Cgroup {
         let own = own_group()?;
         remove_orphans(&own);
         let group = Self(own.join(name(std::process::id(), stamp)));
-        // Not dropped if it cannot be made: it is not ours to remove then.
-        if fs::create_dir(&group.0).is_err() {
-            std::mem::forget(group);
-            return None;
+        match fs::create_dir(&group.0) {
+            Ok(()) => {}
+            // Left by a process of this guard that was killed, and is just dying.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(_) => return None,
         }
         // Before Linux 5.14 it has no such file, and then it is of no use.
         group.0.join("cgroup.kill").exists().then_some(group)
@@ -52,19 +55,26 @@ impl Drop for Cgroup {
     }
 }
 
-/// The name of a guard's group. The stamp tells apart guards that have the same process id, as they may in two
-/// containers that share a control group.
+/// The name of a guard's group. The stamp tells apart guards that had the same process id.
 fn name(guard: u32, stamp: &OsStr) -> String {
-    format!("tenure-{guard}-{}", stamp.display())
+    format!("{}{guard}-{}", prefix(), stamp.display())
 }
 
-/// Removes what guards have left behind that nobody could clean up after.
+/// How the names of all groups begin whose guards are in this process's PID namespace. Containers may share a
+/// control group, and the process id of a guard says nothing in the namespace of another.
+fn prefix() -> String {
+    format!("tenure-{}-", fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()))
+}
+
+/// Removes the empty groups that dead guards of this PID namespace have left behind. A group with a living process
+/// cannot be removed. A living guard's group is empty until its first process has joined, so it is not touched.
 fn remove_orphans(own: &Path) {
+    let prefix = prefix();
     for group in fs::read_dir(own).into_iter().flatten().flatten() {
         let guard = group
             .file_name()
             .to_str()
-            .and_then(|name| name.strip_prefix("tenure-")?.split('-').next()?.parse::<u32>().ok());
+            .and_then(|name| name.strip_prefix(&prefix)?.split('-').next()?.parse::<u32>().ok());
         if guard.is_some_and(|guard| !Path::new(&format!("/proc/{guard}")).exists()) {
             let _ = fs::remove_dir(group.path());
         }
@@ -95,6 +105,24 @@ mod tests {
 
     const MOUNTS: &str = "22 1 0:20 / /proc rw - proc proc rw\n\
         30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn only_what_dead_guards_of_this_pid_namespace_have_left_is_removed() {
+        let own = std::env::temp_dir().join(format!("tenure-orphans-{}", std::process::id()));
+        // No process has such a number.
+        let (me, nobody) = (std::process::id(), u32::MAX);
+        let mut left = ["tenure-1-4294967295-7".to_owned(), name(me, "7".as_ref()), "other".to_owned()];
+        for group in left.iter().chain([&name(nobody, "7".as_ref())]) {
+            fs::create_dir_all(own.join(group)).unwrap();
+        }
+        remove_orphans(&own);
+        let mut found: Vec<_> =
+            fs::read_dir(&own).unwrap().map(|group| group.unwrap().file_name().into_string().unwrap()).collect();
+        fs::remove_dir_all(&own).unwrap();
+        found.sort();
+        left.sort();
+        assert_eq!(found, left);
+    }
 
     #[test]
     fn the_own_group_is_found_below_the_mount() {

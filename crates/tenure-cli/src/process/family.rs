@@ -9,7 +9,8 @@ use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait, waitid,
 };
 
 /// Makes orphans among the descendants come to this process.
@@ -45,28 +46,51 @@ pub(crate) fn reap(limit: usize, mut ended: impl FnMut(Pid, WaitStatus)) -> Rema
     Remaining::Unreaped
 }
 
-/// Kills the newest of these children, at most [`BATCH`], and the whole process groups that they are in. Reap and
-/// call again until none is left, as the children of the killed become ours.
+/// How many to take between two sweeps of a storm: reaping must not keep a sweep waiting.
+pub(crate) const FEW: usize = 64;
+
+/// Kills these children and the whole process groups that they are in. Reap and call again until none is left, as
+/// the children of the killed become ours.
 ///
 /// A process that has SIGKILL pending cannot fork, and a group is signalled as a whole, so nothing that is hit
 /// escapes. A process escapes only by forking, its child by leaving the group, and both between the listing and
-/// the signals. So a sweep is short: of processes that fork and exit, the newest are alive and the others wait
-/// to be reaped, and a child is signalled first and looked at later. One sweep hits nearly all of them.
-pub(crate) fn kill(children: &[Pid]) {
+/// the signal. So the time between these two must be short: see [`newest`].
+pub(crate) fn kill(children: impl IntoIterator<Item = Pid>) {
     let mine = LazyCell::new(own_group);
-    for &child in children.iter().rev().take(BATCH) {
+    for child in children {
         let _ = kill_process(child, Signal::KILL);
         // No other group has the number of a child that is not reaped.
         if kill_process_group(child, Signal::KILL).is_ok() {
             continue;
         }
-        let its = group(&name(child));
+        let its = match *mine {
+            // The leader of this group is outside of this PID namespace. A child may be in the same group, and
+            // rustix cannot return 0.
+            Some(0) => group(&name(child)),
+            // The system call is many times as fast.
+            _ => getpgid(Some(child)).ok().map(|group| group.as_raw_nonzero().get()),
+        };
         if its != *mine
             && let Some(group) = its.and_then(Pid::from_raw)
         {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+/// The living children of this process among the newest processes of the machine, the newest first. None where
+/// `/proc/loadavg` does not tell the number of the newest process.
+///
+/// Processes that fork and exit leave thousands behind to be reaped. A list of all children takes longer than each
+/// of the living needs to fork again, so whatever it names is dead. This one takes as long as [`BATCH`] looks, and
+/// of such processes the living are always the newest. A look succeeds for children only, so no other process is
+/// named, and a child keeps its number until it is reaped.
+pub(crate) fn newest() -> impl Iterator<Item = Pid> {
+    let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let last = told.split_ascii_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0);
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let is_alive = move |child: &Pid| matches!(waitid(WaitId::Pid(*child), look), Ok(None));
+    (1..=last).rev().take(BATCH).filter_map(Pid::from_raw).filter(is_alive)
 }
 
 /// The children of this process, ended or not.
@@ -138,16 +162,14 @@ fn pid(text: &str) -> Option<Pid> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::process::Command;
     use std::sync::Mutex;
-
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
 
     use super::*;
 
     /// Held by each test that has children, as one may reap those of another.
-    static CHILDREN: Mutex<()> = Mutex::new(());
+    pub(crate) static CHILDREN: Mutex<()> = Mutex::new(());
 
     #[test]
     fn children_that_keep_ending_do_not_hold_up_the_caller() {
@@ -166,6 +188,24 @@ mod tests {
         });
         assert_eq!(remaining, Remaining::Unreaped);
         assert_eq!(reap(BATCH, |_, _| ()), Remaining::None);
+    }
+
+    #[test]
+    fn the_newest_are_children_and_alive() {
+        let _alone = CHILDREN.lock().unwrap();
+        let ended = Pid::from_child(&Command::new("true").spawn().unwrap());
+        waitid(WaitId::Pid(ended), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        // Others may start many processes at the same time, but not for ever.
+        let found = (0..1000).any(|_| {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            let newest: Vec<Pid> = newest().collect();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(newest.is_empty() || newest == [Pid::from_child(&child)]);
+            !newest.is_empty()
+        });
+        assert_eq!(reap(BATCH, |_, _| ()), Remaining::None);
+        assert!(found);
     }
 
     #[test]

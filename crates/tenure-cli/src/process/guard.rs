@@ -223,6 +223,10 @@ impl Guard {
     }
 
     fn start(&mut self, token: Option<u64>, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
+        // Too many files are open here to receive them.
+        if descriptors.len() < LIFELINE {
+            return Err(Errno::MFILE.into());
+        }
         let is_socket = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket());
         let mut cue: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         // A lock file goes on to everything that the command starts. A socket does not: whatever wrote to it
@@ -233,7 +237,8 @@ impl Guard {
         let new = || Understudy::start(&self.command, &self.stamp);
         let mut understudy = self.understudy.take().map_or_else(new, Ok)?;
         if understudy.shim.go(token, &cue).is_err() {
-            // Somebody has killed it while it waited.
+            // Somebody has killed it while it waited. The next one's control group has the same name.
+            drop(understudy);
             understudy = Understudy::start(&self.command, &self.stamp)?;
             understudy.shim.go(token, &cue)?;
         }
@@ -269,7 +274,8 @@ impl Guard {
         job.hear_shim();
         let (news, remaining) = job.reap(family::BATCH);
         self.unreaped = remaining == Remaining::Unreaped;
-        if job.stopping && remaining != Remaining::None {
+        // Not before all that has ended is reaped: what a storm of forks leaves behind makes the list too long.
+        if job.stopping && remaining == Remaining::Alive {
             job.ask_orphans();
         }
         if let Some(news) = news {
@@ -284,6 +290,8 @@ impl Guard {
     fn kill(&mut self) {
         let Some(job) = &mut self.job else { return };
         let mut pause = 1_000_000;
+        // Processes that fork and exit, more than can be reaped at once.
+        let mut storm = false;
         loop {
             if let Some(cgroup) = &job.cgroup {
                 cgroup.kill();
@@ -291,15 +299,20 @@ impl Guard {
             if job.main.is_some() {
                 let _ = kill_process_group(job.group, Signal::KILL);
             }
-            family::kill(&family::children());
-            let (news, remaining) = job.reap(family::BATCH);
+            if storm {
+                family::kill(family::newest());
+            }
+            let (news, remaining) = job.reap(family::FEW);
             if let Some(news) = news {
                 let _ = wire::send(&self.line, &news.to_string(), &[]);
             }
             match remaining {
                 Remaining::None => return self.gone(),
-                Remaining::Unreaped => continue,
-                Remaining::Alive => {}
+                Remaining::Alive => family::kill(family::children()),
+                Remaining::Unreaped => {
+                    storm = true;
+                    continue;
+                }
             }
             // The next one to end, or a little later: what is being killed may yet be dying.
             let timeout = Timespec { tv_sec: 0, tv_nsec: pause };
@@ -357,6 +370,7 @@ impl Job {
         let main = self.main;
         let mut ended = None;
         let remaining = family::reap(limit, |pid, status| {
+            self.asked.remove(&pid.as_raw_nonzero().get());
             if main == Some(pid) {
                 ended = Some(status);
             }
@@ -404,5 +418,35 @@ impl Job {
                 let _ = kill_process(child, Signal::CONT);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_was_asked_to_end_may_be_used_again() {
+        let _alone = family::tests::CHILDREN.lock().unwrap();
+        let child = Pid::from_child(&Command::new("true").spawn().unwrap());
+        waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let mut job = Job {
+            main: None,
+            group: child,
+            kill_at: 0,
+            shim: None,
+            failed: None,
+            stopping: true,
+            group_asked: true,
+            asked: BTreeSet::from([child.as_raw_nonzero().get()]),
+            cgroup: None,
+            _lifeline: None,
+        };
+        assert_eq!(job.reap(family::BATCH), (None, Remaining::None));
+        assert!(job.asked.is_empty());
     }
 }

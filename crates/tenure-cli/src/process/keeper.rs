@@ -116,9 +116,11 @@ impl Keeper {
     ) -> bool {
         let descriptors: Vec<_> = streams.into_iter().chain(lifeline).collect();
         self.unheard = 0;
-        self.wake();
         // A line that is full or closed leads nowhere: without this the term would go by, and nothing run.
-        wire::send(self.line.get_ref(), &Order::Start { token, kill_at }.to_string(), &descriptors).is_ok()
+        let order = Order::Start { token, kill_at }.to_string();
+        let is_sent = wire::send(self.line.get_ref(), &order, &descriptors).is_ok();
+        self.wake();
+        is_sent
     }
 
     /// Tells by when nothing may be left. Returns whether the guard can be counted on.
@@ -212,13 +214,14 @@ impl Keeper {
             if let Some(cgroup) = &cgroup {
                 cgroup.kill();
             }
-            let remaining = family::reap(family::BATCH, |_, _| {});
-            if !self.kill_family() {
-                break;
-            }
+            let remaining = family::reap(family::FEW, |_, _| {});
             if remaining == Remaining::Unreaped {
+                self.kill_ours(family::newest());
                 tokio::task::yield_now().await;
                 continue;
+            }
+            if !self.kill_ours(family::children()) {
+                break;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -228,23 +231,17 @@ impl Keeper {
     /// Kills the guard and, once that is gone, what it guarded: those children of this process that have
     /// not been there before, as those of a shell that has become tenure were, are of another session, and
     /// are no other guard. Returns whether there was any.
-    fn kill_family(&self) -> bool {
+    fn kill_ours(&self, children: impl IntoIterator<Item = Pid>) -> bool {
         let mut guards = guards();
         let is_ours =
             |child: &Pid| !self.before.contains(child) && !guards.contains(child) && !family::is_in_my_session(*child);
-        let is_ours = |child: &&Pid| **child == self.guard || is_ours(child);
-        // The newest come first and the others are left for later, as `family::kill` has it.
-        let children = family::children();
-        let (older, newest) = children.split_at(children.len().saturating_sub(family::BATCH));
-        let mut family: Vec<Pid> = newest.iter().filter(is_ours).copied().collect();
-        if family.is_empty() {
-            family = older.iter().filter(is_ours).copied().collect();
-        }
-        family::kill(&family);
-        if family.is_empty() {
+        let mut ours = children.into_iter().filter(|child| *child == self.guard || is_ours(child)).peekable();
+        let any = ours.peek().is_some();
+        family::kill(ours);
+        if !any {
             guards.retain(|guard| *guard != self.guard);
         }
-        !family.is_empty()
+        any
     }
 
     fn order(&self, order: Order) {

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::WaitStatus;
 
@@ -155,6 +155,7 @@ pub(crate) fn send(line: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]) 
 /// A packet as it came in.
 pub(crate) struct Packet {
     pub(crate) text: String,
+    /// All of them or none: none if this process has too many files open for all.
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
@@ -173,10 +174,14 @@ pub(crate) fn receive(line: impl AsFd, flags: RecvFlags) -> rustix::io::Result<O
         return Ok(None);
     }
     let mut descriptors = Vec::new();
+    let cut = message.flags.contains(ReturnFlags::CTRUNC);
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
             descriptors.extend(received);
         }
+    }
+    if cut {
+        descriptors.clear();
     }
     Ok(Some(Packet { text: String::from_utf8_lossy(&bytes[..message.bytes]).into_owned(), descriptors }))
 }

@@ -27,10 +27,14 @@
 //! last heartbeat, is over: its terms have ended by then, and no other process has opened the database before.
 //! Then it closes its connection. The last one to close copies what is in its `-wal` to the database.
 //!
+//! # Why tokens rise after a loss
+//!
 //! A process that is killed instead takes the commits with it that were in a removed `-wal` alone. The next one
 //! to open finds itself alone, but not on the files in `FILE.d/open`, and raises the floor for all tokens to
-//! the time in milliseconds: tokens count terms, and a term takes longer than that. The file is emptied when the last
-//! connection is closed with all files in place, so that this never happens without a cause.
+//! the time in milliseconds: tokens count terms, and a term takes longer than that. When the last connection is
+//! closed with all files in place, `FILE.d/open` says so instead ([`CLOSED`]), so that this never happens without a
+//! cause. A database that is then missing or empty was removed while no process ran, and the floor is raised as
+//! well. This rests on the machine's wall clock: it must not be set back across such a loss.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -43,6 +47,9 @@ use crate::{faults, side};
 
 /// The names of the three files begin with that of the database.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+/// What `FILE.d/open` contains while no process has the database open, if the last one closed it in good order.
+const CLOSED: &str = "closed";
 
 /// The three files, each known by its device and inode number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +80,7 @@ pub(crate) struct Claim {
     alone: bool,
     /// The files that the others are on, or the last ones were.
     known: String,
-    /// The last connections were on other files, and did not close them.
+    /// The last connections were on other files, and did not close them; or they did, and the database is gone.
     pub(crate) after_loss: bool,
 }
 
@@ -94,7 +101,12 @@ impl Claim {
         }
         let mut known = String::new();
         lock.read_to_string(&mut known).map_err(failed)?;
-        let after_loss = alone && !known.is_empty() && known != Ids::of(&place.database).to_string();
+        let is_lost = match known.as_str() {
+            "" => false,
+            CLOSED => std::fs::metadata(&place.database).map_or(true, |database| database.len() == 0),
+            known => known != Ids::of(&place.database).to_string(),
+        };
+        let after_loss = alone && is_lost;
         let claim = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
         claim.check(&Ids::of(&claim.database))?;
         Ok(claim)
@@ -175,7 +187,7 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         if self.clean && self.lock.unlock().is_ok() && self.lock.try_lock().is_ok() {
-            let _ = self.lock.set_len(0);
+            let _ = self.lock.set_len(0).and_then(|()| self.lock.write_all(CLOSED.as_bytes()));
         }
     }
 }

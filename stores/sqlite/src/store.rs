@@ -24,7 +24,7 @@ pub struct SqliteStore {
     bells: Arc<Bells>,
     watchers: Arc<Watchers>,
     clock: Arc<OnceLock<Clock>>,
-    worker: OnceLock<Result<Worker, String>>,
+    worker: OnceLock<Worker>,
 }
 
 impl SqliteStore {
@@ -51,15 +51,21 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&mut Batch<'_>) -> rusqlite::Result<Result<T, StoreError>> + Send + 'static,
     {
-        let worker = self.worker.get_or_init(|| {
-            let (liveness, bells, clock) = (self.liveness.clone(), self.bells.clone(), self.clock.clone());
-            Worker::start(Context { place: self.place.clone(), liveness, bells, clock })
-                .map_err(|error| error.to_string())
-        });
-        match worker {
-            Ok(worker) => worker.run(need, act).await,
-            Err(error) => Err(StoreError::denied(format!("no thread for the store: {error}"))),
+        self.worker()?.run(need, act).await
+    }
+
+    /// The thread that talks to the database, started if there is none. After a failure the next call tries again.
+    fn worker(&self) -> Result<&Worker, StoreError> {
+        if let Some(worker) = self.worker.get() {
+            return Ok(worker);
         }
+        let (liveness, bells, clock) = (self.liveness.clone(), self.bells.clone(), self.clock.clone());
+        let started = Worker::start(Context { place: self.place.clone(), liveness, bells, clock });
+        let started = started.map_err(|error| {
+            StoreError::refused(format!("cannot start the thread that talks to the database: {error}"))
+        })?;
+        // Of two that are started at once, the second ends before it has opened anything.
+        Ok(self.worker.get_or_init(|| started))
     }
 
     /// The same on a seat: if a row of it cannot be read, only this call fails.
@@ -151,6 +157,10 @@ impl Store for SqliteStore {
                 "The folder beside the database is removed together with the database, its -wal or its -shm file while \
                  candidates run. Removing one of these files alone is noticed, and ends their terms in time.",
                 "The database is overwritten in place, as by a restore from a backup.",
+                "The -wal file is removed and the leader is killed, or the database is removed while no process has it \
+                 open, and a child of the leader works on: the next process does not know whose lock to wait for.",
+                "The machine's wall clock is set back across a loss: when the database was removed while no process had \
+                 it open, or the -wal file together with a killed leader, tokens go on from the time in milliseconds.",
                 "The disk is written to by more than one machine. Network and FUSE file systems are refused.",
                 "Work goes on in a process that has closed the lock file it was given, or that never had it.",
             ],

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{
     Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, Why, record,
 };
@@ -318,6 +319,41 @@ fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
     assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
 }
 
+#[test]
+fn tokens_rise_above_those_of_a_database_that_was_removed_while_no_process_ran() {
+    for replacement in [None, Some("")] {
+        let folder = Folder::new("gone");
+        let path = folder.path().join("t.db");
+        works(&path);
+        is_closed(&path);
+        let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+        assert_eq!(reading.floor, Token::new(1), "nothing was lost");
+        is_closed(&path);
+        std::fs::remove_file(&path).unwrap();
+        if let Some(replacement) = replacement {
+            std::fs::write(&path, replacement).unwrap();
+        }
+        let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+        assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_could_not_be_started_is_started_by_the_next_call() {
+    let folder = Folder::new("thread");
+    let told = in_child(Command::new("env"), &folder.path().join("thread.db"));
+    assert!(told.contains("cannot start the thread that talks to the database"), "{told}");
+    assert!(told.contains("then works"), "{told}");
+}
+
+#[test]
+fn a_lifeline_that_cannot_be_duplicated_is_logged() {
+    let folder = Folder::new("lifeline");
+    let told = in_child(Command::new("env"), &folder.path().join("lifeline.db"));
+    let lines: Vec<_> = told.lines().filter(|line| line.starts_with("WARN")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("cannot be duplicated") && lines[0].contains("open files"), "{told}");
+}
+
 // -------------------------------------------------------------------------------------------------
 
 /// What a child does that was started by a test: prints what goes wrong.
@@ -334,6 +370,12 @@ fn main_of_child(path: &Path) {
         runtime.block_on(store.swap(&seat(), None, &blank())).unwrap();
         // As if killed: the files are not closed in good order.
         std::process::exit(0);
+    }
+    if path.ends_with("thread.db") {
+        return has_no_thread(path);
+    }
+    if path.ends_with("lifeline.db") {
+        return has_no_descriptor(path);
     }
     // The disk is filled to the brim, then there is space again.
     let elections = Elections::new(SqliteStore::at(path));
@@ -363,6 +405,62 @@ fn main_of_child(path: &Path) {
         while !matches!(events.next().await.expect("it goes on"), Event::Recovered | Event::BecameLeader { .. }) {}
         println!("then works");
     });
+}
+
+/// Makes a call while there is no room for the stack of another thread, and one when there is again.
+fn has_no_thread(path: &Path) {
+    let (runtime, store) = (runtime(), SqliteStore::at(path));
+    let before = getrlimit(Resource::As);
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let room = pages * rustix::param::page_size() as u64 + (1 << 20);
+    setrlimit(Resource::As, Rlimit { current: Some(room), ..before }).unwrap();
+    let error = runtime.block_on(store.read(&seat())).unwrap_err();
+    setrlimit(Resource::As, before).unwrap();
+    assert_eq!(error.fault(), Fault::Refused, "{error}");
+    print!("{error} ");
+    runtime.block_on(store.read(&seat())).unwrap();
+    println!("then works");
+}
+
+/// Holds a seat, and asks for its lifeline while no further file can be opened.
+fn has_no_descriptor(path: &Path) {
+    tracing::subscriber::set_global_default(Printed).unwrap();
+    let store = SqliteStore::at(path);
+    runtime().block_on(store.swap(&seat(), None, &blank())).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    assert!(store.lifeline(&seat()).is_some());
+    setrlimit(Resource::Nofile, Rlimit { current: Some(4), ..before }).unwrap();
+    assert!(store.lifeline(&seat()).is_none());
+    setrlimit(Resource::Nofile, before).unwrap();
+}
+
+/// Prints what is logged, a line each.
+struct Printed;
+
+impl tracing::Subscriber for Printed {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("tenure")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut fields = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            fields.push_str(&format!(" {field}={value:?}"));
+        });
+        println!("\n{}{fields}", event.metadata().level());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]
@@ -419,6 +517,16 @@ fn works(path: &Path) {
             record::from_json(&record::to_json(&next)).unwrap()
         );
     });
+}
+
+/// Waits until a database is closed that nobody uses any more: its store does that on a thread of its own.
+fn is_closed(path: &Path) {
+    let wal = format!("{}-wal", path.display());
+    while Path::new(&wal).exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Held from before that file is removed until all is done.
+    std::fs::File::open(format!("{}.d/opening", path.display())).unwrap().lock().unwrap();
 }
 
 fn blank() -> Record {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use tenure_protocol::{Input, Score};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tracing::{Level, error};
@@ -51,7 +52,9 @@ impl CheckThread {
     fn start(line: Line) -> std::io::Result<Self> {
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("tenure-checks".to_owned()).spawn(move || {
+        let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<Runtime>(1);
+        let thread = std::thread::Builder::new().name("tenure-checks".to_owned()).spawn(move || {
+            let Ok(runtime) = handed_over.recv() else { return };
             LocalSet::new().block_on(&runtime, async move {
                 let mut checks: BTreeMap<ElectionId, LocalCheck> = BTreeMap::new();
                 while let Some(job) = inbox.recv().await {
@@ -66,7 +69,13 @@ impl CheckThread {
                     }
                 }
             });
-        })?;
+        });
+        if let Err(error) = thread {
+            // To drop it here would panic: this is a thread of another runtime.
+            runtime.shutdown_background();
+            return Err(error);
+        }
+        let _ = hand_over.send(runtime);
         Ok(Self(jobs))
     }
 }
@@ -98,6 +107,8 @@ async fn run(election: ElectionId, check: LocalCheck, line: &Line, busy: Option<
 
 /// When the check of one election is asked.
 pub(super) struct Checking {
+    /// The check, until there is a thread for it.
+    check: Option<Check>,
     every: Duration,
     timeout: Duration,
     /// It has been asked, and has not answered; and whether that was too late.
@@ -112,20 +123,10 @@ impl Driver {
     /// Has a candidate checked for the first time; its election begins with the answer.
     pub(super) fn start_checks(&mut self, election: ElectionId, check: (Check, Duration, Duration)) {
         let (check, every, timeout) = check;
-        if self.checks.is_none() {
-            match CheckThread::start(self.line.clone()) {
-                Ok(thread) => self.checks = Some(thread),
-                Err(error) => log::emit(Level::ERROR, move || {
-                    error!(%error, "no thread for health checks: candidates count as not well");
-                }),
-            }
-        }
         let Some(entry) = self.entries.get_mut(&election) else { return };
-        let checking = Checking { every, timeout, asked: false, late: false, timer: None, first: true };
+        let check = Some(check);
+        let checking = Checking { check, every, timeout, asked: false, late: false, timer: None, first: true };
         entry.checking = Some(Box::new(checking));
-        if let Some(thread) = &self.checks {
-            let _ = thread.0.send(Job::Add(election, check));
-        }
         self.check(election);
     }
 
@@ -133,12 +134,29 @@ impl Driver {
     pub(super) fn check(&mut self, election: ElectionId) {
         let busy = self.clock.busy();
         let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
+        let thread = match &self.checks {
+            Some(thread) => thread,
+            None => match CheckThread::start(self.line.clone()) {
+                Ok(thread) => self.checks.insert(thread),
+                // The next check tries again.
+                Err(error) => {
+                    let error = format!("there is no thread for health checks: {error}");
+                    if checking.first {
+                        let error = error.clone();
+                        log::emit(Level::ERROR, move || error!(error, "a candidate counts as unhealthy"));
+                    }
+                    let report = Report { score: 0.0, metadata: [("error", error)].into() };
+                    return self.on_check_settled(election, report);
+                }
+            },
+        };
+        if let Some(check) = checking.check.take() {
+            let _ = thread.0.send(Job::Add(election, check));
+        }
         let until = self.clock.now() + checking.timeout;
         if !checking.asked {
             (checking.asked, checking.late) = (true, false);
-            if let Some(thread) = &self.checks {
-                let _ = thread.0.send(Job::Run(election, busy));
-            }
+            let _ = thread.0.send(Job::Run(election, busy));
         }
         self.set_check_timer(election, until, Due::CheckLate(election));
     }

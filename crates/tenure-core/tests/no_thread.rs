@@ -1,0 +1,55 @@
+//! A process that cannot start another thread for a while.
+
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tenure_core::Elections;
+use tenure_core::memory::MemoryStore;
+
+const ROLE: &str = "TENURE_TEST_NO_THREAD";
+
+/// In a process of its own, which this test starts from its own program: the limit is that of a whole process.
+#[test]
+fn a_thread_for_health_checks_that_could_not_be_started_is_started_by_a_later_check() {
+    if std::env::var_os(ROLE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(60), has_no_thread()).await.expect("the election goes on");
+        });
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_thread_for_health_checks_that_could_not_be_started_is_started_by_a_later_check"])
+        .arg("--nocapture")
+        .env(ROLE, "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn has_no_thread() {
+    let elections = Elections::new(MemoryStore::new());
+    let unchecked = elections.election("unchecked").start().unwrap();
+    let term = unchecked.elected().await.unwrap();
+    // There is no room for the stack of another thread.
+    let before = getrlimit(Resource::As);
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let room = pages * rustix::param::page_size() as u64 + (1 << 20);
+    setrlimit(Resource::As, Rlimit { current: Some(room), ..before }).unwrap();
+    let checked =
+        elections.election("checked").lease(Duration::from_millis(300)).health(async || true).start().unwrap();
+    // It is listed once its first check has settled.
+    let standing = loop {
+        if let Some(candidate) = checked.candidates().await.unwrap().pop() {
+            break candidate;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert!(!standing.healthy, "{standing:?}");
+    assert!(term.is_current(), "another election has suffered");
+    setrlimit(Resource::As, before).unwrap();
+    checked.elected().await.unwrap();
+    assert!(term.is_current(), "another election has suffered");
+}

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::{Contender, acted_above, stand, stand_with, until, within};
+use support::{Contender, acted_above, stand, stand_with, told, until, within};
 use tenure_core::{Change, Event, Fault, NoteKind, SeatName, Seen, Store, Swap, TakeoverOption, Token, Why, record};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
@@ -370,8 +370,12 @@ async fn a_login_that_runs_out_is_renewed_and_rights_revoked_in_mid_term_are_tol
     assert_eq!(desk.sittings(), 1, "a log-in that ran out has cost the term");
 
     ctl(&etcd, &[root, "user", "revoke-role", "jobs", "jobs"]).await;
-    let (fault, told) = one.fails().await;
-    assert_eq!(fault, Fault::Denied, "{told}");
+    // On a busy machine, etcd may not have answered in time before, which was another error.
+    let denied = |event: &Event| match event {
+        Event::Error { error } if error.fault() == Fault::Denied => Some(told(error)),
+        _ => None,
+    };
+    let told = one.event("it is denied", denied).await;
     assert!(told.contains("does not permit this") && !told.contains("secret"), "{told}");
     assert_eq!(one.loses().await.0, first);
     acted_above(&desk, first).await;

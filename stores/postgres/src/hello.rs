@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure_core::StoreError;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dial::Target;
@@ -19,6 +20,8 @@ pub(crate) struct Server {
     pub(crate) version: i32,
     /// Whether statements may be served by one session now and another the next time.
     pub(crate) pooled: bool,
+    /// Whether the role may ask for the timeline, so that a promotion is noticed.
+    pub(crate) tells_timeline: bool,
     pub(crate) seats: Statements,
     pub(crate) board: board::Statements,
 }
@@ -92,13 +95,19 @@ pub(crate) async fn greet(
     if !row.get::<_, bool>(7) {
         create_tables(client, schema).await?;
     }
+    let life = life(client).await?;
     Ok(Server {
         version: row.get(3),
         pooled,
-        seats: Statements::new(schema, life(client).await?),
+        tells_timeline: life.floor == TIMELINE_FLOOR,
+        seats: Statements::new(schema, life),
         board: board::Statements::new(schema),
     })
 }
+
+/// What a server answers that will never tell: it forbids the question, or does not know it.
+const NEVER: [SqlState; 3] =
+    [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::UNDEFINED_FUNCTION, SqlState::FEATURE_NOT_SUPPORTED];
 
 /// The fullest answer that we are let have.
 async fn life(client: &Client) -> Result<Life, StoreError> {
@@ -106,8 +115,10 @@ async fn life(client: &Client) -> Result<Life, StoreError> {
     for life in LIVES {
         match client.query_typed(&format!("SELECT {}, {}", life.identity, life.floor), &[]).await {
             Ok(_) => return Ok(life),
-            Err(error) if error.code().is_none() => return Err(faults::of_statement(error)),
-            Err(error) => last = Some(error),
+            // Only for these: were a timeline left out that could be read the next time, a token that was given out
+            // on it could be given out again.
+            Err(error) if error.code().is_some_and(|code| NEVER.contains(code)) => last = Some(error),
+            Err(error) => return Err(faults::of_statement(error)),
         }
     }
     Err(last.map_or_else(|| StoreError::refused("the database does not say which it is"), faults::of_statement))

@@ -30,6 +30,8 @@ pub(crate) struct Dialer {
     pub(crate) schema: String,
     ssl: SslMode,
     options: PostgresOptions,
+    /// It was logged that the timeline cannot be read.
+    has_warned: AtomicBool,
 }
 
 impl Dialer {
@@ -37,7 +39,8 @@ impl Dialer {
         if config.get_application_name().is_none() {
             config.application_name("tenure");
         }
-        Self { config, schema: options.schema().to_owned(), ssl: options.sslmode.unwrap_or_default(), options }
+        let (schema, ssl) = (options.schema().to_owned(), options.sslmode.unwrap_or_default());
+        Self { config, schema, ssl, options, has_warned: AtomicBool::new(false) }
     }
 
     /// A connection to the first host that can be written to. `bells` are rung by what it hears.
@@ -92,6 +95,14 @@ impl Dialer {
         // Ended with what was opened, if the greeting fails or is dropped.
         let guard = Ending(Some(driver));
         let server = hello::greet(&client, target, &process, &self.schema).await?;
+        if !server.tells_timeline && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server = %target,
+                role = self.config.get_user().unwrap_or_default(),
+                "the timeline cannot be read, so a standby that is promoted is not noticed, and tokens may be given out \
+                 twice after that; let the role execute pg_current_wal_lsn() and pg_walfile_name(pg_lsn)"
+            );
+        }
         if bells.is_some() && !server.pooled {
             let channel = schema::quoted(&schema::channel(&self.schema));
             // A row that somebody else has locked holds up one call, not all that come behind it; and what

@@ -52,8 +52,9 @@
 //! rests on. It is written only on that reading's timeline: an update tests the life of the data in its
 //! version; an insert, which has no version, tests that its token is above the floor of the timeline that
 //! it is written on. A database that was never promoted is on timeline 1, and its tokens are 1, 2, 3.
-//! Two standbys of one primary that are promoted at once may both get the same number: two primaries at
-//! once are excluded by the store's promise. `pg_upgrade` begins at timeline 1 again: see the README.
+//! Two standbys of one primary that are promoted, at once or one after the other, get the same number if the second
+//! has never followed the first: the store's promise excludes that. `pg_upgrade` begins at timeline 1 again, and a
+//! role that may not ask for the timeline has a floor of 0 (`hello.rs`): see the README.
 
 use tenure_core::Version;
 

@@ -188,6 +188,10 @@ const DURABILITY: &str =
 
 const REPLICATION: &str = "A standby is promoted that had not received the last writes (asynchronous replication), and the old primary, or a leader that still talks to it, works on.";
 const FSYNC: &str = "fsync=off, or a disk that lies about it, and the machine of the server crashes.";
+const SIBLINGS: &str = "Of two standbys of one primary, the second is promoted without ever having followed the first one, which was promoted before: both are on the same timeline, so tokens of the first can be given out again.";
+const UPGRADE: &str = "pg_upgrade of a database that had been promoted before: timelines begin at 1 again, so tokens that a standby had not received when it was promoted can be given out again, until the new timeline has passed the old one.";
+const NO_TIMELINE: &str = "The role may not call pg_current_wal_lsn() or pg_walfile_name(), which is logged as a warning: a standby that is promoted is not noticed, and tokens that it had not received can be given out again.";
+const LATE_BID: &str = "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.";
 const TABLES: &str = "The tables are removed, restored from a backup or edited by hand while candidates run.";
 
 impl Store for PostgresStore {
@@ -205,6 +209,9 @@ impl Store for PostgresStore {
                 judge: Judge::Vouched,
                 broken_by: &[
                     REPLICATION,
+                    SIBLINGS,
+                    UPGRADE,
+                    NO_TIMELINE,
                     FSYNC,
                     TABLES,
                     "The server's clock is set back and then forward again within two leases, each time by more than a part of a lease (judge=observe does not rely on that clock).",
@@ -218,9 +225,13 @@ impl Store for PostgresStore {
                 broken_by: &[
                     "A session is ended while its leader lives (pg_terminate_backend, a restart, a broken connection): another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
                     REPLICATION,
+                    SIBLINGS,
+                    UPGRADE,
+                    NO_TIMELINE,
                     FSYNC,
                     TABLES,
                     "A pooler that hands on the process ids of its servers, so that it is not noticed.",
+                    LATE_BID,
                 ],
                 ..common
             },

@@ -81,15 +81,21 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
         }
     }
     if roots.is_empty() {
-        return Err(StoreError::denied("there is no certificate to trust: name a file with sslrootcert"));
+        return Err(StoreError::denied(
+            "this system has no certificates to trust: name a file with some (sslrootcert=FILE)",
+        ));
     }
     Ok(roots)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
-    CertificateDer::pem_file_iter(file)
+    let found = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(file, error))
+        .map_err(|error| unreadable(file, error))?;
+    if found.is_empty() {
+        return Err(StoreError::denied(format!("{} has no certificate in it", file.display())));
+    }
+    Ok(found)
 }
 
 fn unreadable(file: &Path, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {

@@ -10,6 +10,7 @@ use tenure_core::{
     record,
 };
 use tenure_postgres::{PostgresOptions, PostgresStore, grants_sql, schema_sql};
+use tenure_testkit::Lines;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Folder, PgBouncer, Postgres, PostgresSetup, free_port};
 
@@ -118,6 +119,14 @@ fn encryption_is_as_sslmode_says() {
     assert!(error.contains("as sslmode=verify-full wants it") && error.contains("certificate"), "{error}");
     let error = fails(&format!("{}&sslrootcert=/no/such/file", at("127.0.0.1", "verify-ca")), Fault::Denied);
     assert!(error.contains("/no/such/file cannot be read as PEM"), "{error}");
+    // A key in place of a certificate.
+    let key = server.folder().join("data/server.key");
+    for (sslmode, parameter) in [("verify-full", "sslrootcert"), ("verify-ca", "sslrootcert"), ("require", "sslcert")] {
+        let also = if parameter == "sslcert" { format!("&sslkey={}", key.display()) } else { String::new() };
+        let url = format!("{}&{parameter}={}{also}", at("127.0.0.1", sslmode), key.display());
+        let error = fails(&url, Fault::Denied);
+        assert!(error.contains(&format!("{} has no certificate in it", key.display())), "{parameter}: {error}");
+    }
 
     let plain = Postgres::start();
     let error = fails(&format!("{}?sslmode=require", plain.url()), Fault::Denied);
@@ -214,11 +223,31 @@ fn a_role_that_may_not_ask_for_the_timeline_or_the_cluster_can_lead() {
     let server = Postgres::start();
     server.sql("CREATE ROLE humble LOGIN; GRANT CREATE ON DATABASE postgres TO humble");
     let url = format!("postgres://humble@{}/postgres", server.address());
-    for function in ["pg_control_system()", "pg_walfile_name(pg_lsn)"] {
+    for (function, warnings) in [("pg_control_system()", 0), ("pg_walfile_name(pg_lsn)", 1)] {
         server.sql(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC"));
-        works(&url);
-        works(&format!("{url}?mode=session"));
+        for mode in ["lease", "session"] {
+            let lines = Lines::default();
+            // Once for a store, however many connections it opens.
+            tracing::subscriber::with_default(lines.clone(), || works(&format!("{url}?mode={mode}")));
+            let told = lines.with("WARN");
+            assert_eq!(told.len(), warnings, "{function}: {told:?}");
+            assert!(told.iter().all(|line| line.contains("pg_walfile_name") && line.contains("humble")), "{told:?}");
+        }
     }
+}
+
+/// Without the timeline, tokens could be given out twice after a promotion: only a role that is not allowed to ask
+/// for it does without.
+#[test]
+fn a_timeline_that_cannot_be_read_for_another_reason_is_an_error() {
+    let server = Postgres::start();
+    server.sql(
+        "CREATE SCHEMA before; CREATE FUNCTION before.pg_walfile_name(pg_lsn) RETURNS text LANGUAGE plpgsql
+         AS $$ BEGIN RAISE EXCEPTION 'out of patience' USING ERRCODE = 'query_canceled'; END $$;
+         CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET search_path = before, pg_catalog",
+    );
+    let error = fails(&format!("postgres://hasty@{}/postgres", server.address()), Fault::Refused);
+    assert!(error.contains("out of patience"), "{error}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tenure_core::{
     Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, Why, record,
 };
 use tenure_sqlite::SqliteStore;
+use tenure_testkit::Lines;
 
 #[test]
 fn a_missing_parent_folder_is_named_with_the_command_that_makes_it() {
@@ -424,43 +425,15 @@ fn has_no_thread(path: &Path) {
 
 /// Holds a seat, and asks for its lifeline while no further file can be opened.
 fn has_no_descriptor(path: &Path) {
-    tracing::subscriber::set_global_default(Printed).unwrap();
-    let store = SqliteStore::at(path);
+    let (lines, store) = (Lines::default(), SqliteStore::at(path));
     runtime().block_on(store.swap(&seat(), None, &blank())).unwrap();
     let before = getrlimit(Resource::Nofile);
     assert!(store.lifeline(&seat()).is_some());
     setrlimit(Resource::Nofile, Rlimit { current: Some(4), ..before }).unwrap();
-    assert!(store.lifeline(&seat()).is_none());
+    let lifeline = tracing::subscriber::with_default(lines.clone(), || store.lifeline(&seat()));
     setrlimit(Resource::Nofile, before).unwrap();
-}
-
-/// Prints what is logged, a line each.
-struct Printed;
-
-impl tracing::Subscriber for Printed {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("tenure")
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut fields = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            fields.push_str(&format!(" {field}={value:?}"));
-        });
-        println!("\n{}{fields}", event.metadata().level());
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
+    assert!(lifeline.is_none());
+    println!("\n{}", lines.with("WARN").join("\n"));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Where the servers are, and how to log in to them.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::options::RedisOptions;
 
@@ -48,11 +50,22 @@ fn with_certificates(info: ConnectionInfo, options: &RedisOptions) -> Result<Con
         return Ok(info);
     }
     let read = |path: &std::path::PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let read_certificates = |path: &std::path::PathBuf| {
+        let pem = read(path)?;
+        match CertificateDer::pem_slice_iter(&pem).next() {
+            Some(Ok(_)) => Ok(pem),
+            Some(Err(error)) => Err(format!("{} cannot be read as PEM: {error}", path.display())),
+            None => Err(format!("{} has no certificate in it", path.display())),
+        }
+    };
     let client_tls = match (&options.cert, &options.key) {
-        (Some(cert), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        (Some(cert), Some(key)) => {
+            Some(redis::ClientTlsConfig { client_cert: read_certificates(cert)?, client_key: read(key)? })
+        }
         _ => None,
     };
-    let certificates = TlsCertificates { client_tls, root_cert: options.ca.as_ref().map(read).transpose()? };
+    let root_cert = options.ca.as_ref().map(read_certificates).transpose()?;
+    let certificates = TlsCertificates { client_tls, root_cert };
     let client = Client::build_with_tls(info, certificates).map_err(|error| format!("the certificates: {error}"))?;
     Ok(client.get_connection_info().clone())
 }

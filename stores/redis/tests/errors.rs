@@ -79,6 +79,12 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     assert!(error.contains("wants TLS (rediss://)"), "{error}");
     let missing = RedisStore::from_url(&format!("rediss://localhost:{port}?ca=/no/such/file")).unwrap_err();
     assert!(missing.contains("/no/such/file"), "{missing}");
+    // A key in place of a certificate.
+    let key = certificates.key.display();
+    for parameters in [format!("ca={key}"), format!("ca={ca}&cert={key}&key={key}")] {
+        let empty = RedisStore::from_url(&format!("rediss://localhost:{port}?{parameters}")).unwrap_err();
+        assert!(empty.contains(&format!("{key} has no certificate in it")), "{parameters}: {empty}");
+    }
 }
 
 #[tokio::test]

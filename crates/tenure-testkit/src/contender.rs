@@ -112,6 +112,16 @@ impl Contender {
         .await
     }
 
+    /// Waits until a call is denied, and returns how it was told. On a busy machine, calls may have failed before for
+    /// other reasons.
+    pub async fn is_denied(&mut self) -> String {
+        self.event("a call is denied", |event| match event {
+            Event::Error { error } if error.fault() == Fault::Denied => Some(told(error)),
+            _ => None,
+        })
+        .await
+    }
+
     /// Waits until the store works again.
     pub async fn recovers(&mut self) {
         self.event("it works again", |event| matches!(event, Event::Recovered).then_some(())).await;

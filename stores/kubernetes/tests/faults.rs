@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::gate::Gate;
 use support::{acted_above, stand, until, url, within};
-use tenure_core::{Fault, Token, Why};
+use tenure_core::{Token, Why};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Kubernetes, connections};
@@ -198,8 +198,7 @@ async fn a_token_revoked_in_mid_term_is_told_and_another_takes_over() {
     let mut other = stand(&url(server.kubeconfig(&namespace)), "other", LEASE, &desk);
     other.knows(first).await;
     server.revoke(&namespace, "jobs");
-    let (fault, told) = one.fails().await;
-    assert_eq!(fault, Fault::Denied, "{told}");
+    let told = one.is_denied().await;
     assert!(told.contains("does not know who we are (401)") && !told.contains(&token), "{told}");
     assert_eq!(one.loses().await.0, first);
     let second = acted_above(&desk, first).await;

@@ -202,6 +202,7 @@ impl Store for ConsulStore {
                 "Keys of ours are written by hand, or by a program that does not mind locks.",
                 "The candidates of one election use different datacenters or prefixes: each has its own seats.",
                 "raft_multiplier and the like are set so high that a server which was deposed does not know for a lease.",
+                "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.",
             ],
             ..Promises::of("consul")
         }

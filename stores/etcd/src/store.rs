@@ -193,6 +193,7 @@ impl Store for EtcdStore {
                 "The cluster is restored from a snapshot, or made anew, from a part of its members (--force-new-cluster) or with an empty data directory. Candidates that were there notice and wait a lease; one that is started afterwards knows nothing of what was lost. Tokens go on from the restored revision, or begin again at 2: if a resource checks tokens, have it forget those it has seen.",
                 "Keys under the prefix are edited by hand while candidates run. Those that were there when a seat was deleted wait a lease; one that is started just after that cannot know, and can bid at once.",
                 "Disks that lie about what they have written (--unsafe-no-fsync), and a majority of the members crashes.",
+                "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.",
             ],
             ..Promises::of("etcd")
         }

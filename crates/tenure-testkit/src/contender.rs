@@ -112,12 +112,17 @@ impl Contender {
         .await
     }
 
-    /// Waits until a call is denied, and returns how it was told. On a busy machine, calls may have failed before for
-    /// other reasons.
-    pub async fn is_denied(&mut self) -> String {
-        self.event("a call is denied", |event| match event {
-            Event::Error { error } if error.fault() == Fault::Denied => Some(told(error)),
-            _ => None,
+    /// Waits until a call was denied and the term is over, and returns how the first was told and which term it was.
+    /// In whichever order: on a busy machine, calls may have failed before for other reasons.
+    pub async fn is_denied_and_loses(&mut self) -> (String, Token) {
+        let (mut denied, mut lost) = (None, None);
+        self.event("a call is denied, and it loses its term", |event| {
+            match event {
+                Event::Error { error } if error.fault() == Fault::Denied => denied = Some(told(error)),
+                Event::LostLeadership { token, .. } => lost = Some(*token),
+                _ => {}
+            }
+            denied.clone().zip(lost)
         })
         .await
     }

@@ -374,9 +374,9 @@ async fn a_login_that_runs_out_is_renewed_and_rights_revoked_in_mid_term_are_tol
     assert_eq!(desk.sittings(), 1, "a log-in that ran out has cost the term");
 
     ctl(&etcd, &[root, "user", "revoke-role", "jobs", "jobs"]).await;
-    let told = one.is_denied().await;
+    let (told, lost) = one.is_denied_and_loses().await;
     assert!(told.contains("does not permit this") && !told.contains("secret"), "{told}");
-    assert_eq!(one.loses().await.0, first);
+    assert_eq!(lost, first);
     acted_above(&desk, first).await;
     ctl(&etcd, &[root, "user", "grant-role", "jobs", "jobs"]).await;
     // A write was denied, so it takes a write to know that it works again.

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Contender, LEASE, acted_above, leading, runtime, stand};
-use tenure_core::Token;
-use tenure_postgres::{grants_sql, schema_sql};
+use common::{Contender, LEASE, acted_above, leading, runtime, stand, within};
+use tenure_core::{Board, NoteKind, SeatName, Store, Token};
+use tenure_postgres::{PostgresStore, grants_sql, schema_sql};
 use tenure_testkit::Desk;
 use tenure_testkit::contender::until;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -122,6 +123,37 @@ fn a_network_that_fails_leaves_no_connections_behind() {
             }
         });
     }
+}
+
+#[test]
+fn a_connection_that_was_given_up_is_closed_though_it_answers_after_all() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        let proxy = Proxy::start(server.address());
+        let store = Arc::new(PostgresStore::at(&format!("postgres://postgres@{}/postgres", proxy.address())).unwrap());
+        let seat = SeatName::new("jobs").unwrap();
+        store.read(&seat).await.unwrap();
+        proxy.delay(Way::Down, Duration::from_secs(2));
+        let (slow, name) = (store.clone(), seat.clone());
+        let answered = tokio::spawn(async move { slow.read(&name).await });
+        // The second of these makes the connection doubtful, the next one begins to open another: all are given up
+        // before anything comes back.
+        for _ in 0..4 {
+            let candidates = store.list(&seat, NoteKind::Announcement);
+            assert!(tokio::time::timeout(Duration::from_millis(200), candidates).await.is_err(), "it was not slow");
+        }
+        answered.await.unwrap().expect("the first connection is alive after all");
+        proxy.pass();
+        within("only the connection that is used is left", async {
+            let mut alone = 0;
+            while alone < 20 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                store.read(&seat).await.unwrap();
+                alone = if connections(server.port()) == 1 { alone + 1 } else { 0 };
+            }
+        })
+        .await;
+    });
 }
 
 // -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Identity, Incarnation, Input, Machine, Moment, Score, Token};
+use tenure_protocol::{Action, Identity, Incarnation, Input, Machine, Moment, Score};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Level, error};
 
@@ -61,10 +61,6 @@ struct Entry {
     call: Option<Underway>,
     /// The outcome of the last write is unknown, and the seat was not read since.
     unsettled: bool,
-    /// The call under way gives up the seat.
-    vacates: bool,
-    /// The seat may name this incarnation.
-    named: bool,
     watch: Option<Underway>,
     /// What is not always there is kept apart: there may be very many elections.
     board: Option<Box<Underway>>,
@@ -110,14 +106,6 @@ struct Driver {
     checks: Option<CheckThread>,
     roster: Roster,
     attending: Option<Underway>,
-    /// The highest token that this incarnation has led each seat with, also in elections that have ended here while
-    /// the seat may name it: a name may be used again, a token may not.
-    ///
-    /// Forgotten once an election has ended that saw the seat given up, or naming another. Each write of a term is
-    /// conditional on a version, or a holder and term, of which the seat names us; so no write that is late brings a
-    /// past one back. Only a store that goes backwards does, and then an election that begins later knows nothing of
-    /// that seat in any process.
-    led: BTreeMap<SeatName, Token>,
     /// Elections that have ended for their users, and still have a seat to give up.
     leaving: BTreeMap<SeatName, ElectionId>,
     /// The store's, as it was last told.
@@ -141,7 +129,6 @@ impl Driver {
             checks: None,
             roster: Roster::new(process),
             attending: None,
-            led: BTreeMap::new(),
             leaving: BTreeMap::new(),
             identity: None,
             numbers: 0,
@@ -272,16 +259,13 @@ impl Driver {
     }
 
     fn on_start(&mut self, start: Start) {
-        let Start { shared, mut rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
+        let Start { shared, rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
         let election = shared.id;
         // From now on the new one sees to what the old one has left in the seat. An observer does not: it writes nothing.
         let candidacy = shared.candidate.incarnation == self.roster.process;
         if let Some(former) = self.leaving.get(&shared.name).copied().filter(|_| candidacy) {
             self.remove(former);
         }
-        let led = self.led.get(&shared.name).copied().filter(|_| candidacy);
-        let named = led.is_some();
-        rules.led = led.unwrap_or(rules.led);
         let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules, seed);
         let stop_on = stop_on.map(|token| {
@@ -297,8 +281,6 @@ impl Driver {
             on_overrun,
             call: None,
             unsettled: false,
-            vacates: false,
-            named,
             watch: None,
             board: None,
             roster: None,
@@ -362,9 +344,6 @@ impl Driver {
         // An observer has an incarnation of its own, and led nothing.
         if entry.shared.candidate.incarnation == self.roster.process {
             self.leaving.remove(&entry.shared.name);
-            if !entry.named {
-                self.led.remove(&entry.shared.name);
-            }
         }
         for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten() {
             self.due.remove(&timer);
@@ -405,9 +384,6 @@ impl Driver {
                 {
                     let seat = self.entries[&election].shared.name.clone();
                     self.change_notice(&seat, |standing| standing.fit = fit);
-                }
-                if let Action::Began { token, .. } = told {
-                    self.led.insert(self.entries[&election].shared.name.clone(), token);
                 }
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
                 entry.publish(told, &self.line, inputs);

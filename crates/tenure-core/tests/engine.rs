@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, Why};
+use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, SeatName, Store, Swap, Why};
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
 const LEASE: Duration = Duration::from_secs(15);
@@ -130,6 +130,30 @@ fn a_name_used_again_never_uses_a_token_again() {
         assert_eq!(block_on(a.stopped()), Ended::Stopped);
         let again = elections.election("a").start().unwrap();
         clock.advance(LEASE);
+        assert!(again.term().unwrap().token() > token);
+    });
+}
+
+#[test]
+fn a_seat_restored_to_an_ended_term_of_the_same_process_is_not_led_again() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let seat = SeatName::new("a").unwrap();
+        let first = elections.election("a").start().unwrap();
+        clock.settle();
+        let token = first.term().unwrap().token();
+        let operator = memory.store();
+        let backup = block_on(operator.read(&seat)).unwrap().seat.unwrap();
+        first.stop();
+        clock.settle();
+        assert_eq!(block_on(first.stopped()), Ended::Stopped);
+
+        let now = block_on(operator.read(&seat)).unwrap().seat.unwrap();
+        let restored = block_on(operator.swap(&seat, Some(&now.version), &backup.record)).unwrap();
+        assert!(matches!(restored, Swap::Done { .. }));
+        drop(operator);
+        let again = elections.election("a").start().unwrap();
+        clock.advance(LEASE * 3);
         assert!(again.term().unwrap().token() > token);
     });
 }

@@ -55,6 +55,24 @@ fn where_renewals_are_matched_by_version_an_unknown_one_is_read_back_first() {
 }
 
 #[test]
+fn a_record_written_anew_tells_nothing_of_how_renewals_are_matched() {
+    let mut script = Script::leading(|_| {});
+    let token = Token::new(1);
+    // A rewrite lands and its answer is lost, so the next one is lost to it.
+    let asked = script.at(103.0).tell(Input::Requests(vec![Request::Rank { token }]));
+    assert!(asked.iter().any(|action| matches!(action, Action::Swap { .. })), "{asked:?}");
+    assert!(script.at(104.0).tell(UNKNOWN).iter().any(|action| matches!(action, Action::Swap { .. })));
+    assert!(script.tell(LOST).contains(&Action::Read));
+    let mut now = seat(Some(me()), 1, "v2");
+    now.record.ranked = true;
+    assert!(script.tell(read(Some(now))).iter().any(|action| matches!(action, Action::Swap { .. })));
+    script.tell(done("v3"));
+    // A renewal of unknown outcome is sent again without a look.
+    assert!(renews(&script.sleep_until(112.0)));
+    assert!(script.at(112.1).tell(UNKNOWN).iter().any(|action| matches!(action, Action::Renew { .. })));
+}
+
+#[test]
 fn a_reading_never_extends_the_hold() {
     let mut script = Script::leading(|_| {});
     script.at(104.0).tell(Input::Changed(Change::Look));

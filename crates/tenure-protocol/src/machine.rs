@@ -58,13 +58,17 @@ pub struct Machine {
     ours: Option<Ours>,
     /// The outcome of a write of ours is not known before the seat was read.
     doubt: bool,
+    /// The last write was a renewal, and was lost. Not one that writes the record anew: every store matches that by
+    /// version.
+    lost_renewal: bool,
     /// When a write that may name us was last sent.
     wrote_at: Moment,
     /// Since when nothing has kept us from leaving the seat: a stop tries for a lease from then on.
     leaving_since: Moment,
     /// The highest token that a term of ours has begun with.
     led: Token,
-    /// Tokens up to this one begin no term any more: led before, or doubtful since something was lost.
+    /// Tokens up to this one begin no term any more: led before, in the seat before this election first read it, or
+    /// doubtful since something was lost.
     used: Token,
 
     /// Work of a term that is over has not returned: until it has, we neither stand nor give up
@@ -189,9 +193,9 @@ impl Machine {
     /// share one, as it tells their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
-            sight: Sight::new(me.incarnation, rules.led),
-            led: rules.led,
-            used: rules.led,
+            sight: Sight::new(me.incarnation),
+            led: Token::ZERO,
+            used: Token::ZERO,
             me,
             rules,
             dice: Dice::new(seed),
@@ -201,6 +205,7 @@ impl Machine {
             call: None,
             ours: None,
             doubt: false,
+            lost_renewal: false,
             wrote_at: Moment::ORIGIN,
             leaving_since: Moment::ORIGIN,
             undrained: None,

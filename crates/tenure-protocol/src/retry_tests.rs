@@ -288,7 +288,7 @@ fn after_the_highest_token_a_seat_that_was_removed_is_bid_for_anew() {
 }
 
 #[test]
-fn an_election_that_starts_again_bids_above_what_its_process_has_led_with() {
-    let mut script = Script::with(|rules| rules.led = Token::new(7));
-    assert_eq!(bid(&script.tell(read(None))), Some(8));
+fn a_seat_that_names_us_before_we_have_bid_is_bid_above_and_not_renewed() {
+    let mut script = Script::new();
+    assert_eq!(bid(&script.tell(read(Some(seat(Some(me()), 7, "v1"))))), Some(8));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Score, Timing, Token};
+use crate::{Score, Timing};
 
 /// How one candidate behaves in one election.
 #[derive(Clone, Debug)]
@@ -28,8 +28,6 @@ pub struct Rules {
     pub release_on_stop: bool,
     /// After how many store errors in a row it gives up; `None`: never.
     pub give_up_after: Option<u32>,
-    /// The highest token that this incarnation has led with before, if it took part before.
-    pub led: Token,
     /// The higher, the sooner its turn when the seat is free.
     pub priority: i32,
     /// Whether it asks a leader of lower priority to hand over.
@@ -58,7 +56,6 @@ impl Rules {
             stands: true,
             release_on_stop: true,
             give_up_after: None,
-            led: Token::ZERO,
             priority: 0,
             preempt: false,
             min_health: Self::MIN_HEALTH,

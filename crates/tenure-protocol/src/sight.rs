@@ -57,8 +57,8 @@ pub(crate) enum Free {
 }
 
 impl Sight {
-    /// Nothing is seen yet. This incarnation has led with tokens up to `led` before.
-    pub(crate) fn new(me: Incarnation, led: Token) -> Self {
+    /// Nothing is seen yet.
+    pub(crate) fn new(me: Incarnation) -> Self {
         Self {
             me,
             seat: None,
@@ -70,7 +70,7 @@ impl Sight {
             earlier: None,
             bid_over: None,
             last_holder: None,
-            highest: led,
+            highest: Token::ZERO,
             floor: Token::ZERO,
             identity: None,
             wait_out: Moment::ORIGIN,

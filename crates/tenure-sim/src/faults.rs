@@ -20,6 +20,7 @@ pub(crate) mod store_restart;
 pub(crate) mod transfers;
 pub(crate) mod watches_cut;
 pub(crate) mod whims;
+pub(crate) mod writes_fail;
 
 use tenure_protocol::{Dice, Score};
 
@@ -73,11 +74,13 @@ pub enum FaultKind {
     SlowLooks,
     /// A leader is cut off right after a write of its own was answered.
     Severed,
+    /// Readings work, and no write does.
+    WritesFail,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Loss,
         Self::Delay,
         Self::LateEffects,
@@ -100,6 +103,7 @@ impl FaultKind {
         Self::WatchesCut,
         Self::SlowLooks,
         Self::Severed,
+        Self::WritesFail,
     ];
 
     /// In words.
@@ -127,6 +131,7 @@ impl FaultKind {
             Self::WatchesCut => "watches cut",
             Self::SlowLooks => "readings slow on their way",
             Self::Severed => "leaders cut off right after a renewal",
+            Self::WritesFail => "no write worked for a while",
         }
     }
 
@@ -148,6 +153,7 @@ impl FaultKind {
             Self::Illness => illness::strike(world),
             Self::Flapping => flapping::strike(world),
             Self::WatchesCut => watches_cut::strike(world),
+            Self::WritesFail => writes_fail::strike(world),
             Self::Loss
             | Self::Delay
             | Self::LateEffects
@@ -171,14 +177,14 @@ impl FaultKind {
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
             Self::ClockSteps => Some(4),
             Self::Whims | Self::WatchesCut => Some(1),
-            Self::Flapping => Some(4),
+            Self::Flapping | Self::WritesFail => Some(4),
             _ => Some(2),
         }
     }
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 25] = [
+const THEMES: [&[FaultKind]; 26] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -200,10 +206,11 @@ const THEMES: [&[FaultKind]; 25] = [
     &[FaultKind::WatchesCut, FaultKind::Pauses, FaultKind::Kills],
     &[FaultKind::SlowLooks, FaultKind::Severed],
     &[FaultKind::LateEffects, FaultKind::RollBack],
-    &[FaultKind::Loss, FaultKind::RollBack],
+    &[FaultKind::Loss, FaultKind::RollBack, FaultKind::Severed],
     &[FaultKind::Loss, FaultKind::LateEffects, FaultKind::RollBack],
     &[FaultKind::Severed, FaultKind::GiveUp],
     &[FaultKind::Severed, FaultKind::Stops],
+    &[FaultKind::WritesFail, FaultKind::Partition],
 ];
 
 /// What may happen in good order.

@@ -3,6 +3,7 @@
 mod asks_with_pauses;
 mod begin_and_end;
 mod begins_with_room;
+mod failing_store_spared;
 mod free_seat_taken;
 mod hand_overs;
 mod heir_first;
@@ -14,6 +15,7 @@ mod no_ping_pong;
 mod one_leader;
 mod progress;
 mod released_after_drained;
+mod renewals_not_wasted;
 mod steps_aside;
 mod stop_ends;
 mod tokens_rise;
@@ -76,6 +78,8 @@ pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
         Box::new(stop_ends::StopEnds::new(nodes)),
         Box::new(no_livelock::NoLivelock::new(nodes)),
         Box::new(looks_are_few::LooksAreFew::new(nodes)),
+        Box::new(failing_store_spared::FailingStoreSpared::new(nodes)),
+        Box::new(renewals_not_wasted::RenewalsNotWasted::new(nodes)),
         Box::new(progress::Progress),
     ]
 }

@@ -24,8 +24,6 @@ pub(crate) struct Node {
     pub(crate) machine: Option<Box<dyn Driven>>,
     /// Its election has ended, and the process lives on, with its session: it may start another one.
     pub(crate) resting: bool,
-    /// The highest token that this incarnation has led with.
-    pub(crate) led: Token,
     pub(crate) paused: bool,
     /// What came in during a pause.
     pub(crate) inbox: VecDeque<Arrival>,

@@ -85,6 +85,8 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// When the store last forgot something.
     lost_at: Option<Time>,
+    /// Until when no write works, and how each is answered.
+    pub(crate) writes_fail: Option<(Time, Input)>,
     /// When the store's clock was last set back and forward.
     pub(crate) last_step: [Option<Time>; 2],
     /// When somebody led first after everything had fallen quiet.
@@ -124,6 +126,7 @@ impl World {
             roster: Vec::new(),
             lost: None,
             lost_at: None,
+            writes_fail: None,
             last_step: [None; 2],
             led_after_quiet: None,
             last_leader: None,
@@ -253,6 +256,7 @@ impl World {
 
     fn fall_quiet(&mut self) {
         self.say(None, || "nothing goes wrong any more".into());
+        self.writes_fail = None;
         for node in 0..self.nodes.len() {
             self.nodes[node].cut_off_until = 0;
             if self.nodes[node].paused {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::Aborted;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Fault, Input, Reading, Swap};
+use tenure_protocol::{Fault, Input, Reading};
 
 use super::calls::{Answer, Underway};
 use super::{Driver, ElectionId, Entry};
@@ -37,18 +37,13 @@ impl Driver {
         let input = match answer {
             Answer::Read(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
-                if let Ok(reading) = &answer {
-                    let me = entry.shared.candidate.incarnation;
-                    entry.unsettled = false;
-                    entry.named = reading.seat.as_ref().is_some_and(|seat| seat.record.is_held_by(me));
-                }
+                entry.unsettled &= answer.is_err();
                 self.end_call(election);
                 Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
             }
             Answer::Written(answer) if is(entry.call.as_ref()) => {
                 let answer = answer.map_err(|error| entry.complain(error));
                 entry.unsettled = answer == Err(Fault::Unknown);
-                entry.named &= !(entry.vacates && matches!(answer, Ok(Swap::Done { .. })));
                 self.end_call(election);
                 Input::Written(answer)
             }

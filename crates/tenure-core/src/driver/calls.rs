@@ -76,8 +76,6 @@ impl Driver {
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
-        entry.vacates = record.holder.is_none();
-        entry.named |= record.holder.is_some();
         if record.holder.is_some() {
             entry.since_ms = wall_ms();
             record.since_ms = entry.since_ms;
@@ -92,9 +90,7 @@ impl Driver {
 
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
         let (store, seat) = (self.store.clone(), self.seat(election));
-        let entry = self.entries.get_mut(&election).expect("it is being stepped");
-        (entry.vacates, entry.named) = (false, true);
-        record.since_ms = entry.since_ms;
+        record.since_ms = self.entries[&election].since_ms;
         self.call_store(election, false, Rank::Keeps, async move {
             Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
         });

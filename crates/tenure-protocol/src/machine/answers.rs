@@ -21,10 +21,14 @@ impl Machine {
                 return false;
             }
         };
-        let doubted = std::mem::take(&mut self.doubt);
+        self.doubt = false;
+        let lost_renewal = std::mem::take(&mut self.lost_renewal);
         self.look_at = None;
-        if self.sight.read(sent, now, reading, &self.rules.timing) {
-            // Terms may have come and gone unseen: no number that we tried before is good any more.
+        let is_first = !self.sight.has_looked();
+        if self.sight.read(sent, now, reading, &self.rules.timing) || is_first {
+            // Terms may have come and gone unseen: no number that we tried before is good any more. Nor is a number
+            // that the first reading shows: if the seat names us, an earlier election of this process wrote that, and
+            // may have led with it.
             self.used = self.used.max(self.sight.highest_token());
         }
         // That reads work says nothing about writes, unless another's have.
@@ -61,7 +65,7 @@ impl Machine {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {
                 Some(seat) if seat.record.is_held_by(self.me.incarnation) && seat.record.token == hold.token => {
                     // A renewal was lost to an earlier one of ours that had landed.
-                    self.by_version |= doubted && seat.version != hold.version;
+                    self.by_version |= lost_renewal && seat.version != hold.version;
                     // A reading never extends the hold: it only tells which version to renew.
                     hold.version = seat.version.clone();
                     if seat.life == Life::Over {
@@ -116,6 +120,7 @@ impl Machine {
             Ok(Swap::Lost) => {
                 self.on_write_answered(out);
                 self.on_setback(now);
+                self.lost_renewal = matches!(kind, Kind::Renew(_, false));
                 if matches!(kind, Kind::Bid(_)) {
                     self.settle_bid(Bid::Taken, out);
                 }

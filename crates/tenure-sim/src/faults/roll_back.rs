@@ -18,7 +18,7 @@ pub(super) fn roll_back(world: &mut World) -> bool {
     // The worst is what a bid that was lost on its way was to replace.
     let worst = (1..=past.len().min(12)).find(|depth| world.a_stray_fits(&past[past.len() - depth].version));
     let depth = 1 + world.dice.below(6) as usize;
-    let depth = worst.filter(|_| world.dice.chance(500)).unwrap_or(depth);
+    let depth = worst.filter(|_| world.dice.chance(900)).unwrap_or(depth);
     let shelf = world.store.shelf_mut();
     let depth = depth.min(shelf.past.len());
     if depth == 0 {

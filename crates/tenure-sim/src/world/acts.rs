@@ -33,7 +33,6 @@ impl World {
             }
             Action::Began { token, until } => {
                 self.stats().terms += 1;
-                self.nodes[nr].led = *token;
                 self.nodes[nr].term =
                     Some(Published { token: *token, until: *until, ending: None, session: won_on, told_lost: false });
                 self.begin_work(nr, *token);

@@ -100,7 +100,8 @@ impl World {
     /// the bid was to replace, so that is when it does.
     pub(super) fn let_strays_land(&mut self) {
         let version = self.store.shelf().seat.as_ref().map(|kept| kept.version.clone());
-        let soon = nanos(self.plan.longest_lease()) / 5;
+        // Before its sender looks, more often than not.
+        let soon = nanos(self.plan.longest_lease()) / if self.dice.chance(700) { 50 } else { 5 };
         for id in std::mem::take(&mut self.strays) {
             let fits = self.calls.get(&id).is_some_and(|call| match &call.op {
                 Op::Swap(write) => write.expected == version,
@@ -138,12 +139,16 @@ impl World {
         }
         let (nr, life, fate) = (call.node, call.life, call.fate);
         let (before, writes) = (self.store.shelf().names(), self.store.shelf().writes);
-        let input = match (&call.op, fate.refused) {
-            (Op::Read, Some(fault)) => Input::Read(Err(fault)),
-            (_, Some(fault)) => Input::Written(Err(fault)),
-            (Op::Read, None) => Input::Read(Ok(self.store.read(now))),
-            (Op::Swap(write), None) => written(self.store.swap(now, write)),
-            (Op::Renew(write), None) => {
+        let fails = self.writes_fail.as_ref().filter(|(until, _)| now < *until && !call.is_read());
+        let fails = fails.map(|(_, answer)| answer.clone());
+        let in_vain = fails.is_some();
+        let input = match (fails, &call.op, fate.refused) {
+            (Some(answer), ..) => answer,
+            (_, Op::Read, Some(fault)) => Input::Read(Err(fault)),
+            (_, _, Some(fault)) => Input::Written(Err(fault)),
+            (_, Op::Read, None) => Input::Read(Ok(self.store.read(now))),
+            (_, Op::Swap(write), None) => written(self.store.swap(now, write)),
+            (_, Op::Renew(write), None) => {
                 let answer = self.store.renew(now, write);
                 if self.plan.renewal_beats
                     && matches!(answer, Written::Answer(Swap::Done { .. }))
@@ -155,6 +160,9 @@ impl World {
                 written(answer)
             }
         };
+        if in_vain {
+            self.trouble(nr);
+        }
         let shelf = self.store.shelf();
         let (written, set_back) = (shelf.writes != writes, shelf.set_back);
         if let Some(call) = self.calls.get_mut(&id) {

@@ -23,7 +23,6 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         rules: plan.rules(nr),
         machine: None,
         resting: false,
-        led: Token::ZERO,
         paused: false,
         inbox: VecDeque::new(),
         term: None,
@@ -72,8 +71,7 @@ impl World {
             // The same process: what was meant for its former election is told apart by the numbers of calls.
             fresh.me = former.me.clone();
             (fresh.life, fresh.clock, fresh.session) = (former.life, former.clock, former.session.clone());
-            (fresh.led, fresh.cut_off_until) = (former.led, former.cut_off_until);
-            fresh.rules.led = former.led;
+            fresh.cut_off_until = former.cut_off_until;
         } else {
             // The same id, another incarnation.
             let bits = u128::from(self.dice.roll()) << 64 | u128::from(self.dice.roll());

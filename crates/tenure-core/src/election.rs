@@ -161,7 +161,7 @@ impl Election {
             .ok_or_else(|| Error::BadHealth(format!("a score of {score} makes no sense: it is from 0 to 1")))?;
         let metadata = metadata.into();
         Metadata::check(&metadata.0)?;
-        self.engine.line().send(Command::Report { election: self.shared.id, score, metadata });
+        self.engine.line_here()?.send(Command::Report { election: self.shared.id, score, metadata });
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl Election {
         command: impl FnOnce(ElectionId, oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.engine.line().send(command(self.shared.id, reply));
+        self.engine.line_here()?.send(command(self.shared.id, reply));
         match answer.await {
             Ok(answer) => answer,
             Err(_) => Err(self.shared.state().ended.clone().unwrap_or(Ended::EngineGone).into()),

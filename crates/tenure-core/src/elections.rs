@@ -16,7 +16,9 @@ use crate::{
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
-/// Start elections after a fork, not before it: a forked process has no thread, and [`Builder::start`] refuses there.
+/// Start elections after a fork, not before it: a forked process has no thread. There, [`Builder::start`] and every
+/// other call that can fail return [`Error::Forked`]; a call that only waits, such as [`stopped`](Self::stopped), waits
+/// for ever.
 ///
 /// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
 /// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
@@ -212,6 +214,12 @@ impl Engine {
         self.line.get().expect("there is no election before the engine has started")
     }
 
+    /// The same, in the process that the engine runs in: in a fork of it, nobody would answer.
+    pub(crate) fn line_here(&self) -> Result<&Line, Error> {
+        let is_here = self.process.load(Ordering::Relaxed) == std::process::id();
+        if is_here { Ok(self.line()) } else { Err(Error::Forked) }
+    }
+
     fn start_thread(&self) -> Result<&Line, Error> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         log::prepare();
@@ -219,10 +227,8 @@ impl Engine {
             let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
             self.process.store(std::process::id(), Ordering::Relaxed);
             let _ = self.line.set(line);
-        } else if self.process.load(Ordering::Relaxed) != std::process::id() {
-            return Err(Error::Forked);
         }
-        Ok(self.line())
+        self.line_here()
     }
 
     pub(crate) fn candidate(&self, id: Option<&str>) -> Result<Candidate, Error> {
@@ -303,6 +309,8 @@ impl From<oneshot::error::RecvError> for Error {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::memory::Memory;
     use crate::{LifeKind, ManualClock};
@@ -318,11 +326,19 @@ mod tests {
     fn a_forked_process_is_told_to_make_elections_of_its_own() {
         let clock = ManualClock::new();
         let elections = Elections::with_clock(Memory::of_kind(LifeKind::Clock, clock.clone()).store(), clock.clone());
-        let _before = elections.election("before").start().unwrap();
+        let before = elections.election("before").start().unwrap();
         let parent = elections.engine.process.swap(1, Ordering::Relaxed);
         let refused = elections.election("after").start().unwrap_err();
         assert!(matches!(refused, Error::Forked), "{refused}");
         assert!(refused.to_string().contains("after the fork"), "{refused}");
+        assert!(matches!(before.report_health(1.0, ()), Err(Error::Forked)));
+        // At once: nobody polls these again.
+        fn refuses<T>(call: impl Future<Output = Result<T, Error>>) -> bool {
+            matches!(call.now_or_never(), Some(Err(Error::Forked)))
+        }
+        assert!(refuses(before.try_acquire()) && refuses(before.request_step_down()));
+        assert!(refuses(before.transfer_to("me")) && refuses(before.candidates()));
+        assert!(refuses(elections.look("before")) && refuses(elections.candidates("before")));
         elections.engine.process.store(parent, Ordering::Relaxed);
         elections.election("after").start().unwrap();
     }

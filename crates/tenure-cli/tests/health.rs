@@ -271,13 +271,13 @@ fn a_guard_that_is_killed_or_stopped_does_not_hurt_the_other_one() {
     checks_go_on();
     assert!(is_alive(of_command) && is_alive(first.pid) && world.starts().len() == 1);
 
-    // The other way round. The candidate stands anew, and is checked by another guard from then on.
-    let (_, of_command) = guards(&world, &tenure, command);
+    // The other way round.
+    let (of_health, of_command) = guards(&world, &tenure, command);
     send(of_command, Signal::KILL);
     let second = world.start_number(2);
-    assert!(is_alive(second.pid) && !is_alive(first.pid));
+    assert!(is_alive(of_health) && is_alive(second.pid) && !is_alive(first.pid));
     checks_go_on();
-    let (of_health, of_command) = guards(&world, &tenure, command);
+    let (_, of_command) = guards(&world, &tenure, command);
 
     // One that is stopped is woken up when it is needed.
     send(of_health, Signal::STOP);

@@ -223,6 +223,7 @@ impl Driver {
                     self.step(election, Input::Release);
                 }
             }
+            Command::LetGo { election } => self.step(election, Input::Release),
             Command::StepDown { election } => self.step(election, Input::StepDown),
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Transfer { election, to, reply } => self.transfer(election, to, reply),

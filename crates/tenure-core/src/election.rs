@@ -198,6 +198,12 @@ impl Election {
         self.engine.line().send(Command::StepDown { election: self.shared.id });
     }
 
+    /// Gives up the seat, if this candidate leads, once its work has wrapped up. Unlike after
+    /// [`step_down`](Self::step_down), it stands again at once, and may well lead again. A request, as that is.
+    pub fn release(&self) {
+        self.engine.line().send(Command::LetGo { election: self.shared.id });
+    }
+
     /// Ends this candidate's part in the election: its work wraps up, and the seat is given up
     /// (unless `release_on_stop` is off). A request: it may be made from anywhere, from work and
     /// handlers too, and does not wait; see [`stopped`](Self::stopped).

@@ -135,6 +135,19 @@ fn a_name_used_again_never_uses_a_token_again() {
 }
 
 #[test]
+fn a_leader_that_releases_its_seat_stands_again_at_once() {
+    each_kind(|clock, memory| {
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let a = elections.election("a").start().unwrap();
+        clock.settle();
+        let token = a.term().unwrap().token();
+        a.release();
+        clock.advance(LEASE / 2);
+        assert!(a.term().unwrap().token() > token);
+    });
+}
+
+#[test]
 fn a_seat_restored_to_an_ended_term_of_the_same_process_is_not_led_again() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());

@@ -52,7 +52,6 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         asked: None,
         elections,
         election,
-        options,
         signals,
         passed_on,
         args,
@@ -106,7 +105,6 @@ pub(crate) fn margin(options: &ElectionOptions) -> Result<Duration, Failure> {
 
 struct Runner {
     args: Run,
-    options: ElectionOptions,
     elections: Elections,
     election: Election,
     events: Events,
@@ -230,35 +228,14 @@ impl Runner {
         if !reliable {
             self.replace_guard().await?;
         }
-        // The command is gone, but the engine would go on leading.
-        let is_idle = !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current();
-        if is_idle {
-            self.election.stop();
+        // The command is gone, but the engine would go on leading. Stepping down would leave the seat to others for two
+        // leases, and there may be none.
+        if !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current() {
+            self.election.release();
         }
         // Only now may the seat be released.
         drop(work);
-        if is_idle && self.args.on_loss == OnLoss::Stand {
-            self.stand_again().await?;
-        }
         Ok(course.outcome())
-    }
-
-    /// Waits until the seat is released, and stands anew. Stepping down would leave the seat to others for two
-    /// leases, and there may be none.
-    async fn stand_again(&mut self) -> Result<(), Failure> {
-        loop {
-            tokio::select! {
-                biased;
-                signal = self.signals.next() => self.on_signal(signal),
-                event = next(&mut self.events) => self.on_event(&event)?,
-                () = self.elections.stopped() => break,
-            }
-        }
-        if self.asked.is_none() {
-            (self.election, self.verdict) = stand(&self.elections, &self.args, &self.options)?;
-            self.events = self.election.events();
-        }
-        Ok(())
     }
 
     /// Has the command run, with the streams of this process. Returns whether the guard can be counted on.

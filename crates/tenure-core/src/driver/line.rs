@@ -27,6 +27,9 @@ pub(crate) enum Command {
         election: ElectionId,
         token: Token,
     },
+    LetGo {
+        election: ElectionId,
+    },
     StepDown {
         election: ElectionId,
     },

@@ -111,7 +111,7 @@ impl Machine {
                     }
                     Kind::Vacate(record) => {
                         self.ours = None;
-                        self.look_at = self.bidding.then_some(now);
+                        self.look_at = (self.bidding || self.wants_to_stand()).then_some(now);
                         self.sight.wrote(now, Seat { record: *record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),

@@ -29,8 +29,8 @@ impl Teller {
         let (name, paint) = (&self.election, self.paint);
         match event {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
-            // Why it was stopped is told by who has stopped it.
-            Event::Ending { token, why } if *why != Why::Stopped => {
+            // Why it was stopped or released is told by who has done that.
+            Event::Ending { token, why } if !matches!(why, Why::Stopped | Why::Released) => {
                 let does = if why.is_voluntary() { "hands over" } else { "loses" };
                 self.say(paint.yellow(format!("{does} {name} (term {token}): {}", why.as_str())));
             }

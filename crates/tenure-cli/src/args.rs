@@ -60,7 +60,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Whether people are told what happens in plain words, and not by the log or not at all.
+    /// Whether to say in plain words what happens: not with `--quiet`, nor where the log says it.
     pub(crate) fn talks(&self) -> bool {
         !self.quiet && self.verbose == 0 && self.log_format == LogFormat::Text
     }

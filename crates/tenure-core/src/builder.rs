@@ -269,12 +269,13 @@ impl Builder {
             ));
         }
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
+        let handlers = self.engine.handler_line(&name, self.handlers)?;
         let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
         let start = Start {
             shared: Arc::new(shared),
             rules,
             seed: rand::random(),
-            handlers: self.handlers,
+            handlers,
             stop_on: self.stop_on,
             check: self.check.map(|check| (check, health_every, health_timeout)),
             announces: named && !self.manual,

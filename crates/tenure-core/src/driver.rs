@@ -40,7 +40,7 @@ pub(crate) use self::line::{Command, Line, Start, start};
 use self::roster::Roster;
 use crate::clock::Alarm;
 use crate::election::Shared;
-use crate::handlers::{HandlerLine, HandlerThread, Handlers};
+use crate::handlers::HandlerLine;
 use crate::options::OnOverrun;
 use crate::term::TermState;
 use crate::{Clock, DynStore, Ended, Error, Metadata, SeatName, StoreError, Term, log};
@@ -102,7 +102,6 @@ struct Driver {
     lanes: Lanes,
     /// Calls whose time is up.
     late: Vec<(ElectionId, u64)>,
-    handlers: Option<HandlerThread>,
     checks: Option<CheckThread>,
     roster: Roster,
     attending: Option<Underway>,
@@ -125,7 +124,6 @@ impl Driver {
             pending: FuturesUnordered::new(),
             lanes: Lanes::default(),
             late: Vec::new(),
-            handlers: None,
             checks: None,
             roster: Roster::new(process),
             attending: None,
@@ -215,7 +213,7 @@ impl Driver {
                     }
                 }
             }
-            Command::Release { election, token } => {
+            Command::Dropped { election, token } => {
                 // Another may have been handed the term since the last one let go of it.
                 let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
                 let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
@@ -223,7 +221,7 @@ impl Driver {
                     self.step(election, Input::Release);
                 }
             }
-            Command::LetGo { election } => self.step(election, Input::Release),
+            Command::Release { election } => self.step(election, Input::Release),
             Command::StepDown { election } => self.step(election, Input::StepDown),
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Transfer { election, to, reply } => self.transfer(election, to, reply),
@@ -267,7 +265,6 @@ impl Driver {
         if let Some(former) = self.leaving.get(&shared.name).copied().filter(|_| candidacy) {
             self.remove(former);
         }
-        let handlers = if handlers.is_empty() { None } else { self.handler_line(&shared, handlers) };
         let machine = Machine::new(shared.candidate.clone(), rules, seed);
         let stop_on = stop_on.map(|token| {
             self.call(election, async move {
@@ -302,18 +299,6 @@ impl Driver {
                 self.step(election, Input::Start);
             }
         }
-    }
-
-    fn handler_line(&mut self, shared: &Shared, handlers: Handlers) -> Option<HandlerLine> {
-        if self.handlers.is_none() {
-            match HandlerThread::start() {
-                Ok(thread) => self.handlers = Some(thread),
-                Err(error) => {
-                    log::emit(Level::ERROR, move || error!(%error, "no thread for handlers: they will not be called"));
-                }
-            }
-        }
-        self.handlers.as_ref().map(|thread| thread.line(shared.name.clone(), handlers, self.clock.clone()))
     }
 
     /// Steps the machine and does what it says, until there is nothing left to do at once.

@@ -199,9 +199,10 @@ impl Election {
     }
 
     /// Gives up the seat, if this candidate leads, once its work has wrapped up. Unlike after
-    /// [`step_down`](Self::step_down), it stands again at once, and may well lead again. A request, as that is.
+    /// [`step_down`](Self::step_down), it stands again at once, and may well lead again; an election that bids only when asked
+    /// waits to be asked. A request, as that is.
     pub fn release(&self) {
-        self.engine.line().send(Command::LetGo { election: self.shared.id });
+        self.engine.line().send(Command::Release { election: self.shared.id });
     }
 
     /// Ends this candidate's part in the election: its work wraps up, and the seat is given up

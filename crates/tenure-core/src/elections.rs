@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, Line, Start};
 use crate::election::Shared;
+use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::{
     CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, log, os,
 };
@@ -17,8 +18,8 @@ use crate::{
 /// All elections of a process over one store: one thread, one connection, one incarnation.
 ///
 /// Start elections after a fork, not before it: a forked process has no thread. There, [`Builder::start`] and every
-/// other call that can fail return [`Error::Forked`]; a call that only waits, such as [`stopped`](Self::stopped), waits
-/// for ever.
+/// other call that returns an [`Error`] fail with [`Error::Forked`]; calls that wait for something to happen, such as
+/// [`Election::elected`] and [`stopped`](Self::stopped), wait for ever.
 ///
 /// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
 /// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
@@ -49,6 +50,7 @@ impl Elections {
             default_id: format!("{}-{}", os::host_name(), std::process::id()).into(),
             line: OnceLock::new(),
             process: AtomicU32::new(0),
+            handlers: Mutex::default(),
             starting: Mutex::default(),
             running: Mutex::default(),
             prune_at: AtomicUsize::new(16),
@@ -200,6 +202,8 @@ pub(crate) struct Engine {
     line: OnceLock<Line>,
     /// The process that the thread runs in: a fork does not copy it.
     process: AtomicU32,
+    /// Started with the first election that has handlers.
+    handlers: Mutex<Option<HandlerThread>>,
     starting: Mutex<()>,
     /// All that run, and some that have ended.
     running: Mutex<BTreeMap<SeatName, Arc<Shared>>>,
@@ -214,7 +218,7 @@ impl Engine {
         self.line.get().expect("there is no election before the engine has started")
     }
 
-    /// The same, in the process that the engine runs in: in a fork of it, nobody would answer.
+    /// The same, in the process that the engine runs in: in a fork of it there is no engine to answer.
     pub(crate) fn line_here(&self) -> Result<&Line, Error> {
         let is_here = self.process.load(Ordering::Relaxed) == std::process::id();
         if is_here { Ok(self.line()) } else { Err(Error::Forked) }
@@ -243,6 +247,21 @@ impl Engine {
             return Ok(Candidate { id, incarnation: self.incarnation });
         };
         Err(Error::BadCandidate { id: id.chars().take(40).collect(), problem })
+    }
+
+    /// The line to the handlers of an election, if it has any.
+    pub(crate) fn handler_line(&self, election: &SeatName, handlers: Handlers) -> Result<Option<HandlerLine>, Error> {
+        if handlers.is_empty() {
+            return Ok(None);
+        }
+        let mut thread = self.handlers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let started = match thread.take() {
+            Some(started) => started,
+            None => HandlerThread::start()?,
+        };
+        let line = started.line(election.clone(), handlers, self.clock.clone());
+        *thread = Some(started);
+        Ok(Some(line))
     }
 
     pub(crate) fn next_id(&self) -> ElectionId {

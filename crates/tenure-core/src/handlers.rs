@@ -119,11 +119,12 @@ impl Drop for HandlerLine {
     }
 }
 
-/// The thread that handlers run on.
+/// The thread that handlers run on. It ends when the engine and all lines to it are gone.
+#[derive(Clone)]
 pub(crate) struct HandlerThread(mpsc::Sender<Listed>);
 
 impl HandlerThread {
-    /// Starts the thread. It ends when the engine and all lines to it are gone.
+    /// Starts the thread.
     pub(crate) fn start() -> Result<Self, Error> {
         let (thread, desks) = mpsc::channel::<Listed>();
         std::thread::Builder::new()

@@ -66,12 +66,12 @@ pub struct ElectionOptions {
     /// What this candidate says about itself while it leads.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Whether the seat is given up at `stop()` (true), or left to lapse. On a store with sessions it
-    /// lapses with the session: not before the last election of this process on it has ended.
+    /// Whether the seat is given up at `stop()` (true), or left to lapse. Where the session of this process would
+    /// keep it from lapsing, it is given up a lease after the stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_stop: Option<bool>,
     /// After how many store errors in a row to give up (never). Lost races do not count. Should the
-    /// seat name this candidate all the same, it is left to lapse, as above.
+    /// seat name this candidate all the same, it lapses, or is given up as soon as the store answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub give_up_after: Option<u32>,
     /// The higher, the sooner this candidate's turn when the seat is free (0).

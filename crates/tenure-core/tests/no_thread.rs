@@ -6,14 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tenure_core::Elections;
 use tenure_core::memory::MemoryStore;
+use tenure_core::{Elections, Error};
 
 const ROLE: &str = "TENURE_TEST_NO_THREAD";
 
 /// In a process of its own, which this test starts from its own program: the limit is that of a whole process.
 #[test]
-fn a_thread_for_health_checks_that_could_not_be_started_is_started_by_a_later_check() {
+fn what_needs_a_thread_that_cannot_be_started_is_refused_or_waits_and_costs_no_other_election_anything() {
     if std::env::var_os(ROLE).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         return runtime.block_on(async {
@@ -21,7 +21,10 @@ fn a_thread_for_health_checks_that_could_not_be_started_is_started_by_a_later_ch
         });
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_thread_for_health_checks_that_could_not_be_started_is_started_by_a_later_check"])
+        .args([
+            "--exact",
+            "what_needs_a_thread_that_cannot_be_started_is_refused_or_waits_and_costs_no_other_election_anything",
+        ])
         .arg("--nocapture")
         .env(ROLE, "1")
         .output()
@@ -38,6 +41,8 @@ async fn has_no_thread() {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
     let room = pages * rustix::param::page_size() as u64 + (1 << 20);
     setrlimit(Resource::As, Rlimit { current: Some(room), ..before }).unwrap();
+    let handled = || elections.election("handled").on_new_leader(|_| {}).start();
+    assert!(matches!(handled(), Err(Error::Engine(_))));
     let checked =
         elections.election("checked").lease(Duration::from_millis(300)).health(async || true).start().unwrap();
     // It is listed once its first check has settled.
@@ -50,6 +55,7 @@ async fn has_no_thread() {
     assert!(!standing.healthy, "{standing:?}");
     assert!(term.is_current(), "another election has suffered");
     setrlimit(Resource::As, before).unwrap();
+    handled().unwrap();
     checked.elected().await.unwrap();
     assert!(term.is_current(), "another election has suffered");
 }

@@ -112,8 +112,8 @@ impl Contender {
         .await
     }
 
-    /// Waits until a call was denied and the term is over, and returns how the first was told and which term it was.
-    /// In whichever order: on a busy machine, calls may have failed before for other reasons.
+    /// Waits until a call was denied and the term is over, and returns how the denial was told and which term it was.
+    /// In either order: on a busy machine, calls may have failed for other reasons first, and cost the term.
     pub async fn is_denied_and_loses(&mut self) -> (String, Token) {
         let (mut denied, mut lost) = (None, None);
         self.event("a call is denied, and it loses its term", |event| {

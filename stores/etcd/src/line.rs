@@ -47,7 +47,7 @@ impl Line {
             if let Some(link) = &state.link {
                 if link.is_good() {
                     let link = link.clone();
-                    // Of a call that was given up while this one was doubted: it would stay open for nobody.
+                    // Begun for a call that was given up while this connection was in doubt. Nobody needs it any more.
                     state.dialing = None;
                     return Ok(link);
                 }

@@ -270,7 +270,8 @@ impl Store for RedisStore {
             min_lease: Duration::from_millis(150),
             broken_by: &[
                 "A candidate that is started just after the server has lost what it was told (restarted without \
-                 appendfsync always, failed over to a replica that lagged behind, flushed, evicted) can bid at once: \
+                 appendfsync always, failed over to a replica that lagged behind, flushed, evicted, or a seat \
+                 deleted by hand) can bid at once: \
                  it cannot know what was lost. Those that were there wait a lease.",
                 "Another server is made the master while the old one lives on, cut off together with the leader: each \
                  side then has one, until they meet again. ?min_replicas= of more than half of the replicas prevents it.",

@@ -32,8 +32,8 @@
 //! A process that is killed instead takes the commits with it that were in a removed `-wal` alone. The next one
 //! to open finds itself alone, but not on the files in `FILE.d/open`, and raises the floor for all tokens to
 //! the time in milliseconds: tokens count terms, and a term takes longer than that. When the last connection is
-//! closed with all files in place, `FILE.d/open` says so instead ([`CLOSED`]), so that this never happens without a
-//! cause. A database that is then missing or empty was removed while no process ran, and the floor is raised as
+//! closed with all files in place, `FILE.d/open` says so instead ([`CLOSED`]), so that this does not happen after an
+//! orderly end. It does no harm if nothing was lost, as after a kill when another program has opened the database. A database that is then missing or empty was removed while no process ran, and the floor is raised as
 //! well. This rests on the machine's wall clock: it must not be set back across such a loss.
 
 use std::fs::{File, TryLockError};

@@ -156,7 +156,8 @@ impl Store for SqliteStore {
             broken_by: &[
                 "The folder beside the database is removed together with the database, its -wal or its -shm file while \
                  candidates run. Removing one of these files alone is noticed, and ends their terms in time.",
-                "The database is overwritten in place, as by a restore from a backup.",
+                "The database is overwritten in place, as by a restore from a backup, or a seat is deleted or edited by \
+                 hand.",
                 "The -wal file is removed and the leader is killed, or the database is removed while no process has it \
                  open, and a child of the leader works on: the next process does not know whose lock to wait for.",
                 "The machine's wall clock is set back across a loss: when the database was removed while no process had \

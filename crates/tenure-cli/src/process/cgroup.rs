@@ -67,7 +67,8 @@ fn prefix() -> String {
 }
 
 /// Removes the empty groups that dead guards of this PID namespace have left behind. A group with a living process
-/// cannot be removed. A living guard's group is empty until its first process has joined, so it is not touched.
+/// cannot be removed. A living guard's group is empty until its first process has joined, so it is not touched. Groups
+/// of a PID namespace that is gone stay.
 fn remove_orphans(own: &Path) {
     let prefix = prefix();
     for group in fs::read_dir(own).into_iter().flatten().flatten() {

@@ -83,7 +83,8 @@ pub(crate) fn kill(children: impl IntoIterator<Item = Pid>) {
 ///
 /// Processes that fork and exit leave thousands behind to be reaped. A list of all children takes longer than each
 /// of the living needs to fork again, so whatever it names is dead. This one takes as long as [`BATCH`] looks, and
-/// of such processes the living are always the newest. A look succeeds for children only, so no other process is
+/// of such processes the living are always the newest. Stopping processes first (SIGSTOP) would gain nothing: whoever
+/// is found can as well be killed, and neither forks any more. A look succeeds for children only, so no other process is
 /// named, and a child keeps its number until it is reaped.
 pub(crate) fn newest() -> impl Iterator<Item = Pid> {
     let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Check, Driver, ElectionId, log_panic};
 use crate::clock::Alarm;
 use crate::election::Shared;
-use crate::handlers::Handlers;
+use crate::handlers::HandlerLine;
 use crate::options::OnOverrun;
 use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Metadata, Report, SeatName, Term};
 
@@ -23,11 +23,12 @@ pub(crate) enum Command {
         election: ElectionId,
         reply: oneshot::Sender<Result<Option<Term>, Error>>,
     },
-    Release {
+    /// The last handle of a term that is released with it was dropped.
+    Dropped {
         election: ElectionId,
         token: Token,
     },
-    LetGo {
+    Release {
         election: ElectionId,
     },
     StepDown {
@@ -94,7 +95,7 @@ pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
     pub(crate) seed: u64,
-    pub(crate) handlers: Handlers,
+    pub(crate) handlers: Option<HandlerLine>,
     pub(crate) stop_on: Option<CancellationToken>,
     pub(crate) on_overrun: OnOverrun,
     /// A health check, how often it is asked, and how long it may take.
@@ -130,7 +131,7 @@ impl Line {
     }
 
     pub(crate) fn release(&self, election: ElectionId, token: Token) {
-        self.send(Command::Release { election, token });
+        self.send(Command::Dropped { election, token });
     }
 
     #[cfg(test)]

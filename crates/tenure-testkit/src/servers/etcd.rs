@@ -116,7 +116,7 @@ impl EtcdSetup {
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
                 .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
-                // The least: etcd answers nobody while it hashes a password, which takes seconds on a busy machine.
+                // The cheapest hash: etcd answers no call while it hashes a password, which takes seconds on a busy machine.
                 .args(["--bcrypt-cost", "4"])
                 .args(["--initial-cluster", &all, "--initial-cluster-token"])
                 // Another one for every cluster, so that no two are taken for the same.

@@ -62,6 +62,7 @@ pub(crate) fn exec_failure(errno: i32, program: &OsStr) -> Leave {
         Errno::NOENT => (127, "not found: check its name and PATH".to_owned()),
         Errno::ACCESS => (126, "not executable: check its permissions".to_owned()),
         Errno::NOEXEC => (126, "not a program: does the script begin with #!/bin/sh?".to_owned()),
+        Errno::MFILE | Errno::NFILE => (126, format!("{errno}: raise the limit, for the guard that executes it, too")),
         errno => (126, format!("{errno}: it could not be executed")),
     };
     Leave::NotExecuted(Failure::new(format!("{program}: {problem}")).with_code(code))

@@ -107,7 +107,9 @@ fn the_command_dies_with_tenure_and_its_guard() {
     let mut tenure = world.run(&[], FOREVER);
     let command = pid(&world.log_of(1)[0], 2);
     let guard = tenure.guard(&world);
-    // The guard first, so that it cannot do anything about it.
+    // Both are stopped first: tenure wakes up a guard that is stopped, and the guard acts when tenure is killed.
+    tenure.signal(Signal::STOP);
+    world.eventually("tenure to be stopped", || is_stopped(tenure.pid()));
     send(guard, Signal::STOP);
     world.eventually("the guard to be stopped", || is_stopped(guard));
     tenure.signal(Signal::KILL);

@@ -1,13 +1,13 @@
-//! Makes a copy of the machine's sources for each file in `src/mutants`, with one replacement in it.
+//! Makes a copy of the machines' sources for each file in `src/mutants`, with one replacement in it.
 //!
-//! The machine itself stays as it is: what is broken on purpose exists only in the build's output.
+//! The machines themselves stay as they are: what is broken on purpose exists only in the build's output.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The files that a mutant has its own copy of; everything else it shares with the real machine.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "machine.rs",
     "machine/answers.rs",
     "machine/fitness.rs",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 8] = [
     "machine/tell.rs",
     "machine/term.rs",
     "machine/turn.rs",
+    "presence.rs",
     "sight.rs",
 ];
 
@@ -58,21 +59,26 @@ fn main() {
 mod {name} {{
     #[path = {machine:?}]
     pub(super) mod machine;
+    #[path = {presence:?}]
+    pub(super) mod presence;
     #[path = {sight:?}]
     mod sight;
 }}
 const _: () = {{
-    use tenure_protocol::{{Action, Input, Moment, Token}};
+    use tenure_protocol::{{Action, Input, Moment, PresenceAction, PresenceInput, Standing, Token}};
     crate::driven::drive!({name}::machine::Machine);
+    crate::driven::drive_presence!({name}::presence::Presence<(), Standing>);
 }};
 "#,
             machine = folder.join("machine/mod.rs"),
+            presence = folder.join("presence.rs"),
             sight = folder.join("sight.rs"),
         );
         let _ = writeln!(
             list,
             "    Mutant {{ name: {name:?}, about: {about:?}, caught_by: {caught_by:?}, \
-             make: |me, rules, seed| Box::new({name}::machine::Machine::new(me, rules, seed)) }},"
+             make: Parts {{ machine: |me, rules, seed| Box::new({name}::machine::Machine::new(me, rules, seed)), \
+             presence: || Box::new({name}::presence::Presence::new(false)) }} }},"
         );
     }
     let text = format!("{modules}\nconst ALL: &[Mutant] = &[\n{list}];\n");

@@ -5,24 +5,35 @@
 //! in the simulator.
 //!
 //! - [`Machine`] is the election of one candidate: [`Input`]s go in, [`Action`]s come out.
+//! - [`Admission`] decides which calls to the store go together, and when, for all candidates of a process.
+//! - [`Presence`] decides when a process tells of itself, and of its candidates.
+//! - [`Subscriptions`] decides which of them is told of what the store pushes.
 //! - [`Seat`], [`Record`] and [`Life`] are what a store keeps and can say.
 //! - [`Durations`] are scaled from the lease and checked once into a [`Timing`].
 
+mod admission;
 mod dice;
 mod machine;
 mod messages;
 mod moment;
+mod presence;
 mod rules;
 mod score;
 mod seat;
 mod sight;
+mod subscriptions;
 mod timing;
 
+pub use admission::{Admission, Batch, Group, Lane, Most};
 pub use dice::Dice;
 pub use machine::Machine;
-pub use messages::{Action, Bid, Change, Fault, Input, Request, Standing, Stopped, Swap, Why};
+pub use messages::{
+    Action, Attended, Bid, Change, Fault, Input, PresenceAction, PresenceInput, Request, Standing, Stopped, Swap, Why,
+};
 pub use moment::{Moment, StoreTime};
+pub use presence::Presence;
 pub use rules::{Judge, Push, Rules, Takeover};
 pub use score::Score;
 pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
+pub use subscriptions::{Said, Session, Subscriptions, Told, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};

@@ -98,6 +98,8 @@ pub struct Machine {
     /// The store was seen to match renewals by version, not by holder and term.
     by_version: bool,
 
+    /// Nothing is heard from the store for now, so changes are looked for.
+    deaf: bool,
     watched: Option<Watched>,
     /// The watch has told news and is spent.
     news: bool,
@@ -186,6 +188,8 @@ enum Board {
     Unread,
     Wanted,
     Reading,
+    /// It is being read, and something came up that this may miss.
+    ReadingAndWanted,
 }
 
 impl Machine {
@@ -222,6 +226,7 @@ impl Machine {
             failing: None,
             writes_fail: false,
             by_version: false,
+            deaf: false,
             watched: None,
             news: false,
             watch_at: Moment::ORIGIN,
@@ -314,16 +319,26 @@ impl Machine {
             Input::Written(answer) => self.on_written(now, answer, out),
             Input::Changed(change) => {
                 self.news = true;
-                self.look_at = Some(now);
+                if change != Change::Request {
+                    self.look_at = Some(now);
+                }
                 if change == Change::SessionOver {
                     self.end_at_once(now, Why::SessionOver, out);
                 } else if matches!(self.stage, Stage::Leading(_)) {
                     self.want_board();
                 }
             }
+            Input::Hears(hears) => {
+                if std::mem::replace(&mut self.deaf, !hears) == hears && !self.holds() && self.call.is_none() {
+                    // When to look next depends on it.
+                    self.look_at = self.look_at.filter(|at| now >= *at);
+                }
+            }
             Input::Requests(requests) => {
-                if self.board == Board::Reading {
-                    self.board = Board::Unread;
+                match self.board {
+                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => self.board = Board::Wanted,
+                    Board::Reading | Board::ReadingAndWanted => self.board = Board::Unread,
+                    Board::Unread | Board::Wanted => {}
                 }
                 requests.into_iter().for_each(|request| self.on_request(now, request, out));
             }

@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! What goes into the machines and what comes out of them.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub enum Input {
     Written(Result<Swap, Fault>),
     /// The store has news about the seat that [`Action::Watch`] asked for.
     Changed(Change),
+    /// Whether the store's push can be counted on now, as far as the rules say that it can.
+    Hears(bool),
     /// The answer to [`Action::ReadBoard`]: the requests that lay there, none if it failed.
     Requests(Vec<Request>),
     /// The answer to [`Action::ReadRoster`]: who stands, nobody if it failed.
@@ -40,7 +42,8 @@ pub enum Input {
 /// What is to be done.
 ///
 /// At most one of `Read`, `Swap` and `Renew` is under way at a time, and each is answered exactly
-/// once; a call that took longer than [`Timing::attempt`](crate::Timing::attempt) is answered with
+/// once. A lease counts from when it was asked for. A call that took longer than
+/// [`Timing::attempt`](crate::Timing::attempt) since it was sent, which may be later, is answered with
 /// [`Fault::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -158,6 +161,8 @@ pub enum Fault {
 pub enum Change {
     /// The holder may have changed, or a request lies on the board.
     Look,
+    /// A request may lie on the board.
+    Request,
     /// Our own session is over.
     SessionOver,
 }
@@ -274,4 +279,78 @@ pub enum Stopped {
         /// How many times.
         errors: u32,
     },
+}
+
+/// What happened that a [`Presence`](crate::Presence) should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PresenceInput<S, N> {
+    /// A candidate begins to stand for this seat.
+    Announce {
+        /// The seat.
+        seat: S,
+        /// Its lease.
+        lease: Duration,
+        /// Whether it is well enough to lead.
+        fit: bool,
+        /// What it says.
+        notice: N,
+    },
+    /// What a candidate says has changed. Whether it is well enough to lead is told at once, as others go by it; the
+    /// rest waits for the next time that this process says it is there, so that it costs no more however often it
+    /// changes.
+    Change {
+        /// The seat.
+        seat: S,
+        /// Whether it is well enough to lead.
+        fit: bool,
+        /// What it says.
+        notice: N,
+    },
+    /// A candidate stands no more.
+    Withdraw(S),
+    /// The answer to [`PresenceAction::Attend`].
+    Attended(Result<Attended, Fault>),
+    /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`].
+    Told(S, Result<(), Fault>),
+    /// The moment asked for with [`PresenceAction::WakeAt`] has come.
+    Wake,
+}
+
+/// What a [`Presence`](crate::Presence) wants to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PresenceAction<S, N> {
+    /// Say that this process is there. In place of an earlier one, whose answer is of no interest any more.
+    Attend {
+        /// For so long.
+        lifetime: Duration,
+        /// How long an answer is waited for.
+        within: Duration,
+    },
+    /// Put this on the board of a seat.
+    Put {
+        /// The seat.
+        seat: S,
+        /// What to put there.
+        notice: N,
+        /// How long an answer is waited for.
+        within: Duration,
+    },
+    /// Take what was put there off the board of a seat.
+    Remove {
+        /// The seat.
+        seat: S,
+        /// How long an answer is waited for.
+        within: Duration,
+    },
+    /// Step with [`PresenceInput::Wake`] at this moment. Replaces an earlier one.
+    WakeAt(Moment),
+}
+
+/// What came of saying that a process is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// It was there already: what it has put is listed.
+    Still,
+    /// It was not, or no longer: what it has put before may be gone, and is to be put again.
+    Anew,
 }

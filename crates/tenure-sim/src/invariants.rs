@@ -16,6 +16,7 @@ mod one_leader;
 mod progress;
 mod released_after_drained;
 mod renewals_not_wasted;
+mod roster_is_true;
 mod steps_aside;
 mod stop_ends;
 mod tokens_rise;
@@ -80,6 +81,7 @@ pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
         Box::new(looks_are_few::LooksAreFew::new(nodes)),
         Box::new(failing_store_spared::FailingStoreSpared::new(nodes)),
         Box::new(renewals_not_wasted::RenewalsNotWasted::new(nodes)),
+        Box::new(roster_is_true::RosterIsTrue),
         Box::new(progress::Progress),
     ]
 }

@@ -23,7 +23,7 @@ pub use plan::Kind;
 
 /// Runs the world of this seed to its end, or to the first broken promise.
 pub fn run(seed: u64, traced: bool) -> Outcome {
-    world::World::new(plan::Plan::of(seed), driven::real, traced).run()
+    world::World::new(plan::Plan::of(seed), driven::REAL, traced).run()
 }
 
 /// Runs the world of this seed with machines that are broken on purpose.

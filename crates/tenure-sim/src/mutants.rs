@@ -2,7 +2,7 @@
 //!
 //! A mutant that nothing catches would mean that the world is too kind, or that the rule is not needed.
 
-use crate::driven::Make;
+use crate::driven::Parts;
 
 /// A machine that is broken on purpose.
 pub struct Mutant {
@@ -12,7 +12,7 @@ pub struct Mutant {
     pub about: &'static str,
     /// The invariant that must notice.
     pub caught_by: &'static str,
-    pub(crate) make: Make,
+    pub(crate) make: Parts,
 }
 
 /// All of them, by name.

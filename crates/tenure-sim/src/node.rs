@@ -1,11 +1,13 @@
 //! A node: one candidate's process, with its clock, its machine and its work.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use tenure_protocol::{Candidate, Incarnation, Input, Moment, Rules, Seat, Token, Version, Why};
+use tenure_protocol::{
+    Candidate, Incarnation, Input, Moment, PresenceInput, Rules, Seat, Standing, Token, Version, Why,
+};
 
 use crate::clock::{LocalClock, Time};
-use crate::driven::Driven;
+use crate::driven::{Driven, Tells};
 use crate::health::Health;
 use crate::store::SessionId;
 use crate::world::{Ears, News};
@@ -22,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) rules: Rules,
     /// `None`: the process does not run.
     pub(crate) machine: Option<Box<dyn Driven>>,
+    /// What its process tells of itself.
+    pub(crate) told: Telling,
     /// Its election has ended, and the process lives on, with its session: it may start another one.
     pub(crate) resting: bool,
     pub(crate) paused: bool,
@@ -53,6 +57,39 @@ pub(crate) struct Node {
     pub(crate) health: Health,
     /// By when the last thing that troubled it is past, as far as can be said beforehand.
     pub(crate) untroubled_at: Time,
+}
+
+/// What a process tells of itself, and what it waits for.
+pub(crate) struct Telling {
+    pub(crate) presence: Box<dyn Tells>,
+    /// What is under way, by the numbers of the calls: whether it says that the process is there.
+    pub(crate) calls: BTreeMap<u64, bool>,
+    pub(crate) wake: Option<Moment>,
+    /// Whether its candidate is said to be well enough, if it stands, and since when that is said.
+    pub(crate) says: (Option<bool>, Time),
+    /// How often it has put a notice, and how often it had a reason to.
+    pub(crate) puts: u32,
+    pub(crate) reasons: u32,
+    /// How often it has said that it is there, how often that failed, and when it first did.
+    pub(crate) attends: u32,
+    pub(crate) failures: u32,
+    pub(crate) began: Option<Time>,
+}
+
+impl Telling {
+    pub(crate) fn new(presence: Box<dyn Tells>) -> Self {
+        Self {
+            presence,
+            calls: BTreeMap::new(),
+            wake: None,
+            says: (None, 0),
+            puts: 0,
+            reasons: 0,
+            attends: 0,
+            failures: 0,
+            began: None,
+        }
+    }
 }
 
 /// A term as the node's users see it.
@@ -102,6 +139,13 @@ pub(crate) enum Arrival {
         call: u64,
     },
     Told(Input),
+    /// The process is to tell again of itself.
+    TellAgain(Moment),
+    /// What came of that.
+    HasTold {
+        call: u64,
+        input: PresenceInput<(), Standing>,
+    },
     /// News of a write.
     Heard(News),
     /// The work returned.

@@ -7,7 +7,8 @@
 //! - `world/sessions.rs`: heartbeats, and news of a session's end
 //! - `world/watches.rs`: the store's push
 //! - `world/ears.rs`: what nodes hear of writes, where the store tells of each
-//! - `world/board.rs`: the board: requests to the leader, and who stands
+//! - `world/board.rs`: the board: requests to the leader, and who stands is read
+//! - `world/roster.rs`: who stands: what processes tell of themselves
 //! - `world/able.rs`: whom nothing keeps from the seat
 
 mod able;
@@ -16,6 +17,7 @@ mod board;
 mod calls;
 mod ears;
 mod processes;
+mod roster;
 mod sessions;
 mod watches;
 
@@ -25,16 +27,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use tenure_protocol::{Dice, Input, Score, Token};
 
 use crate::clock::{Time, nanos};
-use crate::driven::Make;
+use crate::driven::Parts;
 use crate::faults::{self, FaultKind};
 use crate::invariants::{self, Invariant, What};
 use crate::node::{Arrival, Node, NodeNr};
 use crate::outcome::{Outcome, Stats, Violation};
 use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
-pub(crate) use board::Listing;
 use calls::Call;
 pub(crate) use ears::{Ears, News};
+pub(crate) use roster::Roster;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -59,8 +61,8 @@ pub(crate) enum Event {
     Listen(NodeNr, u32),
     /// Something on the board is read or written.
     Board(board::BoardCall),
-    /// An announcement reaches the board.
-    Announced(NodeNr, u32, bool),
+    /// What a process tells of itself reaches the board.
+    Tell(roster::TellCall),
     /// A process reports how well it is.
     Report(NodeNr, u32, Score),
     /// The term of a node may end by the clock, and cut its work.
@@ -79,7 +81,7 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) nodes: Vec<Node>,
     pub(crate) store: Box<dyn Model>,
-    pub(crate) roster: Vec<Listing>,
+    pub(crate) roster: Roster,
     /// A term that the store has forgotten and that may still be valid, or whose number might be
     /// used again.
     pub(crate) lost: Option<Lost>,
@@ -92,7 +94,7 @@ pub(crate) struct World {
     /// When somebody led first after everything had fallen quiet.
     pub(crate) led_after_quiet: Option<Time>,
     last_leader: Option<(NodeNr, u32)>,
-    make: Make,
+    make: Parts,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     events: BTreeMap<u64, Event>,
     next: u64,
@@ -113,9 +115,9 @@ pub(crate) struct Lost {
 }
 
 impl World {
-    pub(crate) fn new(plan: Plan, make: Make, traced: bool) -> Self {
+    pub(crate) fn new(plan: Plan, make: Parts, traced: bool) -> Self {
         let mut dice = Dice::new(plan.seed);
-        let nodes = (0..plan.parts.len()).map(|nr| processes::node(&plan, nr, &mut dice)).collect();
+        let nodes = (0..plan.parts.len()).map(|nr| processes::node(&plan, nr, &mut dice, make)).collect();
         let mut world = Self {
             store: store::build(&plan),
             invariants: invariants::all(&plan),
@@ -123,7 +125,7 @@ impl World {
             now: 0,
             dice,
             nodes,
-            roster: Vec::new(),
+            roster: Roster::default(),
             lost: None,
             lost_at: None,
             writes_fail: None,
@@ -208,7 +210,7 @@ impl World {
             Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
             Event::Listen(node, life) => self.open_ears(node, life),
             Event::Board(call) => self.board_called(call),
-            Event::Announced(node, life, fit) => self.announced(node, life, fit),
+            Event::Tell(call) => self.told(call),
             Event::Report(node, life, score) => {
                 if self.now < self.plan.quiet_at {
                     self.arrive(node, life, Arrival::Told(Input::Health(score)));

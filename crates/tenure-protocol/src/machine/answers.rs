@@ -178,7 +178,7 @@ impl Machine {
             Stage::Leading(hold) if hold.token == token => {
                 *hold = Hold { token, version, deadline, renew_at, kept_at: now };
                 out.push(Action::Extended { token, until: deadline });
-                if self.rules.push != Push::Proven {
+                if self.push() != Push::Proven {
                     self.want_board();
                 }
             }

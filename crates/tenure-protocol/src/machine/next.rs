@@ -75,7 +75,7 @@ impl Machine {
     /// pushes can be lost.
     pub(super) fn next_look(&mut self, now: Moment) -> Moment {
         let timing = &self.rules.timing;
-        let every = if self.rules.push == Push::Proven { timing.lease() } else { timing.lease() / 3 };
+        let every = if self.push() == Push::Proven { timing.lease() } else { timing.lease() / 3 };
         // A little sooner each time, so that a fleet does not look in step.
         let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
         if let Free::At(free) = self.sight.free(&self.rules) {
@@ -89,6 +89,11 @@ impl Machine {
             }
         }
         at
+    }
+
+    /// How much the store's push can be counted on now.
+    pub(super) fn push(&self) -> Push {
+        if self.deaf { Push::None } else { self.rules.push }
     }
 
     /// Whether it would take the seat if it could.

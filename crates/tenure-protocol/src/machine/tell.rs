@@ -20,8 +20,10 @@ impl Machine {
     }
 
     pub(super) fn want_board(&mut self) {
-        if self.board == Board::Unread {
-            self.board = Board::Wanted;
+        match self.board {
+            Board::Unread => self.board = Board::Wanted,
+            Board::Reading => self.board = Board::ReadingAndWanted,
+            Board::Wanted | Board::ReadingAndWanted => {}
         }
     }
 

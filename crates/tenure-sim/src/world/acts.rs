@@ -24,7 +24,7 @@ impl World {
             Action::ReadBoard => self.call_board(nr, Errand::Requests),
             Action::ReadRoster => self.call_board(nr, Errand::Roster),
             Action::Ask(request) => self.call_board(nr, Errand::Ask(request.clone())),
-            Action::Fit(fit) => self.announce(nr, *fit),
+            Action::Fit(fit) => self.announce_fitness(nr, *fit),
             Action::WakeAt(moment) => {
                 self.nodes[nr].wake = Some(*moment);
                 let lag = self.dice.below(nanos(self.plan.latency) / 4);

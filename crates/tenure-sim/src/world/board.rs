@@ -1,25 +1,13 @@
-//! The store's board: requests to the leader, and the roster of who stands.
+//! The store's board: requests to the leader, and who stands (`roster.rs`).
 //!
-//! A listing is put when a candidate starts and whenever its fitness changes, and stays while its process
-//! attends: one that dies or stands still is listed for up to a lease longer. A reading takes its time like
-//! any call, and comes to nothing if it fails or if the store has no board.
+//! A reading takes its time like any call, and comes to nothing if it fails or if the store has no board.
 
-use tenure_protocol::{Input, Request, Standing};
+use tenure_protocol::{Input, Request};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
 use crate::faults::fate::{self, Fate, Sort};
 use crate::node::{Arrival, NodeNr};
-
-/// A candidate on the roster.
-#[derive(Clone, Debug)]
-pub(crate) struct Listing {
-    pub(crate) standing: Standing,
-    /// Since when it says this.
-    pub(crate) since: Time,
-    /// Until when it is listed, unless its process attends again.
-    pub(crate) until: Time,
-}
 
 /// What is wanted of the board.
 #[derive(Clone, Debug)]
@@ -86,62 +74,5 @@ impl World {
     pub(crate) fn put_request(&mut self, request: Request) {
         self.store.shelf_mut().board.push(request);
         self.holder_changed();
-    }
-
-    /// Who is on the roster now.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = &Listing> {
-        self.roster.iter().filter(|listing| self.now < listing.until)
-    }
-
-    /// A candidate announces itself, or what has changed about it. Those who stand only when asked do not.
-    pub(super) fn announce(&mut self, nr: NodeNr, fit: bool) {
-        if !self.plan.has_board || !self.nodes[nr].rules.stands {
-            return;
-        }
-        let mut delay = 1 + self.dice.below(nanos(self.plan.latency));
-        if self.plan.weather.is_rough() && self.dice.chance(200) {
-            // It failed at first, and is put again when its process next attends.
-            delay += self.dice.below(nanos(self.plan.parts[nr].lease) / 3);
-        }
-        self.after(delay, Event::Announced(nr, self.nodes[nr].life, fit));
-    }
-
-    /// After a pause its listing is there again.
-    pub(super) fn announce_again(&mut self, nr: NodeNr) {
-        let fit = self.nodes[nr].health.is_fit(self.nodes[nr].clock.read(self.now), &self.nodes[nr].rules);
-        self.announce(nr, fit);
-    }
-
-    pub(super) fn announced(&mut self, nr: NodeNr, life: u32, fit: bool) {
-        if self.nodes[nr].life != life || self.nodes[nr].paused {
-            return;
-        }
-        let candidate = self.nodes[nr].me.clone();
-        let priority = self.plan.parts[nr].priority;
-        self.roster.retain(|listing| listing.standing.candidate != candidate && self.now < listing.until);
-        let standing = Standing { candidate, priority, fit };
-        self.roster.push(Listing { standing, since: self.now, until: Time::MAX });
-    }
-
-    /// A process that dies or stands still attended at some time in the last third of a lease, and is
-    /// listed for a lease from then on.
-    pub(super) fn fade_from_roster(&mut self, nr: NodeNr) {
-        let lease = nanos(self.plan.parts[nr].lease);
-        let until = self.now + lease - self.dice.below(lease / 3);
-        self.shorten_listing(nr, until);
-    }
-
-    /// A process that ends in good order strikes itself off.
-    pub(super) fn leave_roster(&mut self, nr: NodeNr) {
-        if !self.plan.weather.is_rough() || self.dice.chance(800) {
-            self.shorten_listing(nr, self.now);
-        }
-    }
-
-    fn shorten_listing(&mut self, nr: NodeNr, until: Time) {
-        let me = &self.nodes[nr].me;
-        if let Some(listing) = self.roster.iter_mut().find(|listing| listing.standing.candidate == *me) {
-            listing.until = listing.until.min(until);
-        }
     }
 }

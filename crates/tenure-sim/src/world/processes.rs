@@ -2,19 +2,20 @@
 
 use std::collections::VecDeque;
 
-use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, Reading, Swap, Token};
+use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, PresenceInput, Reading, Swap, Token};
 
 use super::{Call, Ears, Event, World};
 use crate::clock::{LocalClock, Time, nanos};
+use crate::driven::Parts;
 use crate::faults;
 use crate::health::Health;
 use crate::invariants::What;
-use crate::node::{Arrival, Node, NodeNr};
+use crate::node::{Arrival, Node, NodeNr, Telling};
 use crate::plan::{Kind, Plan};
 use crate::store::session_in;
 
 /// A process that has not started yet.
-pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
+pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Node {
     let clock = LocalClock::new(dice.below(1 << 50), plan.parts[nr].ppm);
     Node {
         life: 0,
@@ -22,6 +23,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice) -> Node {
         clock,
         rules: plan.rules(nr),
         machine: None,
+        told: Telling::new((make.presence)()),
         resting: false,
         paused: false,
         inbox: VecDeque::new(),
@@ -61,13 +63,14 @@ impl World {
         if !self.may_start() {
             return self.start_in(nr, nanos(self.plan.longest_lease()) / 4);
         }
-        let mut fresh = node(&self.plan, nr, &mut self.dice);
+        let mut fresh = node(&self.plan, nr, &mut self.dice, self.make);
         if self.nodes[nr].machine.is_some() {
             // The next election sees to what the former one has left in the seat.
             self.check(&What::Gone(nr));
         }
-        let former = &self.nodes[nr];
+        let former = &mut self.nodes[nr];
         if former.resting {
+            std::mem::swap(&mut fresh.told, &mut former.told);
             // The same process: what was meant for its former election is told apart by the numbers of calls.
             fresh.me = former.me.clone();
             (fresh.life, fresh.clock, fresh.session) = (former.life, former.clock, former.session.clone());
@@ -78,11 +81,11 @@ impl World {
             (fresh.me.incarnation, fresh.life) = (Incarnation::from_bits(bits), former.life + 1);
         }
         let (life, has_session) = (fresh.life, former.resting);
-        fresh.machine = Some((self.make)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
+        fresh.machine = Some((self.make.machine)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
         self.nodes[nr] = fresh;
         self.say(Some(nr), || format!("starts (life {life})"));
         self.trouble(nr);
-        self.announce(nr, true);
+        self.announce(nr);
         if self.plan.kind.has_sessions() && !has_session {
             self.send_beat(nr, life);
         }
@@ -97,7 +100,6 @@ impl World {
     /// The process is gone, with its work, without a word.
     pub(crate) fn kill(&mut self, nr: NodeNr) {
         self.check(&What::Gone(nr));
-        self.fade_from_roster(nr);
         let node = &mut self.nodes[nr];
         node.machine = None;
         node.resting = false;
@@ -117,7 +119,6 @@ impl World {
 
     pub(crate) fn pause(&mut self, nr: NodeNr, lasts: Time) {
         self.nodes[nr].paused = true;
-        self.fade_from_roster(nr);
         self.say(Some(nr), || format!("stands still for {:.1} s", lasts as f64 / 1e9));
         self.after(lasts, Event::Resume(nr, self.nodes[nr].life));
     }
@@ -129,7 +130,6 @@ impl World {
         self.nodes[nr].paused = false;
         self.say(Some(nr), || "goes on".into());
         self.trouble(nr);
-        self.announce_again(nr);
         // What it believes before it has taken anything in.
         self.check(&What::Resumed);
         let mut waiting: Vec<Arrival> = self.nodes[nr].inbox.drain(..).collect();
@@ -179,6 +179,17 @@ impl World {
                     let fault = Err(Fault::Unknown);
                     self.say(Some(nr), || "its call has timed out".into());
                     self.step(nr, if was_read { Input::Read(fault) } else { Input::Written(Err(Fault::Unknown)) });
+                }
+            }
+            Arrival::TellAgain(moment) => {
+                if node.told.wake == Some(moment) {
+                    node.told.wake = None;
+                    self.tell_of(nr, PresenceInput::Wake);
+                }
+            }
+            Arrival::HasTold { call, input } => {
+                if node.told.calls.remove(&call).is_some() {
+                    self.tell_of(nr, input);
                 }
             }
             Arrival::Told(input) => {

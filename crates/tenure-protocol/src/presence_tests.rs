@@ -1,0 +1,198 @@
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+type Action = PresenceAction<&'static str, u32>;
+
+/// A process, its clock, and what it has asked for.
+struct Process {
+    presence: Presence<&'static str, u32>,
+    now: Moment,
+    asked: Vec<Action>,
+    wake: Option<Moment>,
+}
+
+impl Process {
+    fn new() -> Self {
+        Self { presence: Presence::new(false), now: Moment::from_nanos(1), asked: Vec::new(), wake: None }
+    }
+
+    /// One that is there, with what this candidate says on the board.
+    fn standing(seat: &'static str, notice: u32) -> Self {
+        let mut process = Self::new();
+        process.announces(seat, LEASE, notice);
+        assert_eq!(process.asked(), [attend(LEASE)]);
+        process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+        assert_eq!(process.asked(), [put(seat, notice)]);
+        process.step(PresenceInput::Told(seat, Ok(())));
+        assert!(process.presence.is_settled());
+        process
+    }
+
+    fn step(&mut self, input: PresenceInput<&'static str, u32>) {
+        self.presence.step(self.now, input, &mut self.asked);
+    }
+
+    fn announces(&mut self, seat: &'static str, lease: Duration, notice: u32) {
+        self.step(PresenceInput::Announce { seat, lease, fit: true, notice });
+    }
+
+    /// What it has asked for, but for wakes.
+    fn asked(&mut self) -> Vec<Action> {
+        self.asked_to_wake();
+        std::mem::take(&mut self.asked)
+    }
+
+    fn asked_to_wake(&mut self) {
+        self.asked.retain(|action| match action {
+            PresenceAction::WakeAt(moment) => {
+                self.wake = Some(*moment);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Waits for what it has asked to be woken for, and returns how long that took.
+    fn wakes(&mut self) -> Duration {
+        let before = self.now;
+        self.asked_to_wake();
+        self.now = self.now.max(self.wake.take().expect("it asked to be woken"));
+        self.step(PresenceInput::Wake);
+        self.now.since(before)
+    }
+}
+
+fn attend(lease: Duration) -> Action {
+    PresenceAction::Attend { lifetime: lease * 2, within: lease / 3 }
+}
+
+fn put(seat: &'static str, notice: u32) -> Action {
+    PresenceAction::Put { seat, notice, within: LEASE / 3 }
+}
+
+fn remove(seat: &'static str) -> Action {
+    PresenceAction::Remove { seat, within: LEASE / 3 }
+}
+
+#[test]
+fn a_process_says_once_a_lease_that_it_is_there_and_puts_nothing_again() {
+    let mut process = Process::standing("jobs", 1);
+    for _ in 0..5 {
+        assert_eq!(process.wakes(), LEASE);
+        assert_eq!(process.asked(), [attend(LEASE)]);
+        process.step(PresenceInput::Attended(Ok(Attended::Still)));
+        assert_eq!(process.asked(), []);
+    }
+}
+
+#[test]
+fn what_was_cleared_away_is_put_again() {
+    let mut process = Process::standing("jobs", 1);
+    process.wakes();
+    process.asked();
+    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    assert_eq!(process.asked(), [put("jobs", 1)]);
+}
+
+#[test]
+fn a_call_that_fails_is_made_again_after_a_third_of_a_lease() {
+    let mut process = Process::standing("jobs", 1);
+    process.wakes();
+    process.asked();
+    process.step(PresenceInput::Attended(Err(Fault::Refused)));
+    assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
+    assert_eq!(process.asked(), [attend(LEASE)]);
+    // The same if it is not answered at all.
+    assert_eq!(process.wakes(), LEASE / 3);
+    assert_eq!(process.asked(), [attend(LEASE)]);
+}
+
+#[test]
+fn a_notice_that_could_not_be_put_is_put_later() {
+    let mut process = Process::standing("jobs", 1);
+    process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 2 });
+    assert_eq!(process.asked(), [put("jobs", 2)]);
+    process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
+    assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
+    assert_eq!(process.asked(), [attend(LEASE)]);
+    process.step(PresenceInput::Attended(Ok(Attended::Still)));
+    assert_eq!(process.asked(), [put("jobs", 2)]);
+}
+
+#[test]
+fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
+    let mut process = Process::standing("jobs", 1);
+    process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 2 });
+    process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 3 });
+    assert_eq!((process.asked(), process.presence.says(&"jobs")), (vec![], Some(&3)));
+    process.wakes();
+    process.step(PresenceInput::Attended(Ok(Attended::Still)));
+    assert_eq!(process.asked(), [attend(LEASE), put("jobs", 3)]);
+    // What changes while it is being put is put after that.
+    process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 4 });
+    assert_eq!(process.asked(), []);
+    process.step(PresenceInput::Told("jobs", Ok(())));
+    assert_eq!(process.asked(), [put("jobs", 4)]);
+}
+
+#[test]
+fn the_shortest_lease_counts() {
+    let mut process = Process::standing("jobs", 1);
+    process.announces("mail", LEASE * 2, 2);
+    assert_eq!(process.asked(), [PresenceAction::Put { seat: "mail", notice: 2, within: LEASE * 2 / 3 }]);
+    process.announces("news", LEASE / 3, 3);
+    assert_eq!(process.asked()[0], attend(LEASE / 3));
+}
+
+#[test]
+fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing() {
+    let mut process = Process::standing("jobs", 1);
+    process.step(PresenceInput::Withdraw("jobs"));
+    assert_eq!(process.asked(), [remove("jobs")]);
+    assert!(!process.presence.is_settled());
+    process.step(PresenceInput::Told("jobs", Ok(())));
+    assert!(process.presence.is_settled() && process.presence.notices.is_empty());
+    process.wakes();
+    assert_eq!((process.asked(), process.wake), (vec![], None));
+    // Nor is anything asked of the store for one that was never there.
+    process.announces("jobs", LEASE, 2);
+    process.step(PresenceInput::Withdraw("jobs"));
+    assert_eq!(process.asked(), [attend(LEASE)]);
+    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    assert_eq!(process.asked(), []);
+}
+
+/// Found by the simulator: the process was taken to be asking already, and never said again that it is there.
+#[test]
+fn a_removal_that_fails_when_nobody_stands_any_more_keeps_no_later_candidate_off_the_board() {
+    let mut process = Process::standing("jobs", 1);
+    process.step(PresenceInput::Withdraw("jobs"));
+    assert_eq!(process.asked(), [remove("jobs")]);
+    process.wakes();
+    process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
+    assert_eq!((process.asked(), process.wake), (vec![], None));
+    process.announces("jobs", LEASE, 2);
+    assert_eq!(process.asked(), [attend(LEASE)]);
+    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    assert_eq!(process.asked(), [put("jobs", 2)]);
+}
+
+/// Found by the simulator: the store had cleared everything away, and its answer that said so was lost.
+#[test]
+fn a_process_that_may_have_missed_that_it_was_not_there_puts_everything_again() {
+    let mut process = Process::standing("jobs", 1);
+    // One answer that is lost costs nothing: the process was there all along.
+    process.wakes();
+    process.step(PresenceInput::Attended(Err(Fault::Unknown)));
+    process.wakes();
+    process.step(PresenceInput::Attended(Ok(Attended::Still)));
+    assert_eq!(process.asked(), [attend(LEASE), attend(LEASE)]);
+    // After two leases it may not have been.
+    process.now = process.now + LEASE * 2;
+    process.wakes();
+    process.step(PresenceInput::Attended(Err(Fault::Unknown)));
+    process.wakes();
+    process.step(PresenceInput::Attended(Ok(Attended::Still)));
+    assert_eq!(process.asked(), [attend(LEASE), attend(LEASE), put("jobs", 1)]);
+}

@@ -1,0 +1,189 @@
+//! Who stands: what processes tell of themselves, as the real [`Presence`](tenure_protocol::Presence) has them do.
+//!
+//! A notice is listed while its process is there, by its own word and for as long as it said. What processes have
+//! announced that are not there any more is cleared away when another says that it is.
+
+use std::collections::BTreeMap;
+
+use tenure_protocol::{Attended, Fault, Incarnation, PresenceAction, PresenceInput, Standing};
+
+use super::{Event, World};
+use crate::clock::{Time, nanos};
+use crate::faults::fate::{self, Fate, Sort};
+use crate::node::{Arrival, NodeNr};
+
+/// What the store has of it.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    notices: Vec<Listing>,
+    /// Until when each process is there.
+    there: BTreeMap<Incarnation, Time>,
+}
+
+/// A candidate on the roster.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    pub(crate) standing: Standing,
+    /// Since when it says this.
+    pub(crate) since: Time,
+}
+
+/// Something that a process tells of itself, on its way to the store.
+#[derive(Debug)]
+pub(crate) struct TellCall {
+    node: NodeNr,
+    life: u32,
+    number: u64,
+    who: Incarnation,
+    what: What,
+    fate: Fate,
+}
+
+#[derive(Debug)]
+enum What {
+    Attend { lasts: Time },
+    Put(Standing),
+    Remove,
+}
+
+impl World {
+    /// Who is on the roster now.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Listing> {
+        let is_there = |who: &Incarnation| self.roster.there.get(who).is_some_and(|until| self.now < *until);
+        self.roster.notices.iter().filter(move |listing| is_there(&listing.standing.candidate.incarnation))
+    }
+
+    /// A candidate announces itself. Those who stand only when asked do not.
+    pub(super) fn announce(&mut self, nr: NodeNr) {
+        let lease = self.plan.parts[nr].lease;
+        let notice = self.standing(nr, true);
+        self.tell_of(nr, PresenceInput::Announce { seat: (), lease, fit: true, notice });
+    }
+
+    /// What is to be told of a candidate has changed.
+    pub(super) fn announce_fitness(&mut self, nr: NodeNr, fit: bool) {
+        let notice = self.standing(nr, fit);
+        self.tell_of(nr, PresenceInput::Change { seat: (), fit, notice });
+    }
+
+    /// A candidate stands no more.
+    pub(super) fn leave_roster(&mut self, nr: NodeNr) {
+        self.tell_of(nr, PresenceInput::Withdraw(()));
+    }
+
+    /// Until when somebody is said to be there at the latest.
+    pub(crate) fn latest_presence(&self) -> Option<Time> {
+        self.roster.there.values().max().copied()
+    }
+
+    fn standing(&self, nr: NodeNr, fit: bool) -> Standing {
+        Standing { candidate: self.nodes[nr].me.clone(), priority: self.plan.parts[nr].priority, fit }
+    }
+
+    /// Whether a candidate tells of itself at all.
+    pub(crate) fn announces(&self, nr: NodeNr) -> bool {
+        self.plan.has_board && self.nodes[nr].rules.stands
+    }
+
+    pub(super) fn tell_of(&mut self, nr: NodeNr, input: PresenceInput<(), Standing>) {
+        if !self.announces(nr) {
+            return;
+        }
+        self.say(Some(nr), || format!("<- of what it tells of itself: {input:?}"));
+        let node = &mut self.nodes[nr];
+        let told = &mut node.told;
+        match &input {
+            PresenceInput::Announce { fit, .. } | PresenceInput::Change { fit, .. } => {
+                (told.says, told.reasons) = ((Some(*fit), self.now), told.reasons + 1);
+            }
+            PresenceInput::Withdraw(()) => told.says = (None, self.now),
+            PresenceInput::Attended(Ok(Attended::Anew)) | PresenceInput::Told((), Err(_)) => told.reasons += 1,
+            PresenceInput::Attended(Err(_)) => told.failures += 1,
+            PresenceInput::Attended(Ok(Attended::Still)) | PresenceInput::Told((), Ok(())) | PresenceInput::Wake => {}
+        }
+        let mut actions = Vec::new();
+        node.told.presence.step(node.clock.read(self.now), input, &mut actions);
+        for action in actions {
+            self.say(Some(nr), || format!("-> of what it tells of itself: {action:?}"));
+            match action {
+                PresenceAction::Attend { lifetime, within } => {
+                    let told = &mut self.nodes[nr].told;
+                    // One that was not answered has failed.
+                    told.failures += u32::from(told.calls.values().any(|attends| *attends));
+                    told.calls.retain(|_, attends| !*attends);
+                    told.attends += 1;
+                    told.began.get_or_insert(self.now);
+                    self.send_word(nr, What::Attend { lasts: nanos(lifetime) }, within);
+                }
+                PresenceAction::Put { notice, within, .. } => {
+                    self.nodes[nr].told.puts += 1;
+                    self.send_word(nr, What::Put(notice), within);
+                }
+                PresenceAction::Remove { within, .. } => self.send_word(nr, What::Remove, within),
+                PresenceAction::WakeAt(moment) => {
+                    let node = &mut self.nodes[nr];
+                    node.told.wake = Some(moment);
+                    let (at, life) = (node.clock.when(moment).max(self.now), node.life);
+                    self.at(at, Event::Arrive(nr, life, Arrival::TellAgain(moment)));
+                }
+            }
+        }
+    }
+
+    fn send_word(&mut self, nr: NodeNr, what: What, within: std::time::Duration) {
+        let fate = fate::of_call(self, nr, Sort::Side);
+        self.next += 1;
+        let number = self.next;
+        let node = &mut self.nodes[nr];
+        node.told.calls.insert(number, matches!(what, What::Attend { .. }));
+        let (life, who, gives_up) =
+            (node.life, node.me.incarnation, node.clock.when(node.clock.read(self.now) + within));
+        let unanswered = Arrival::HasTold { call: number, input: answer(&what, Err(Fault::Unknown)) };
+        self.at(gives_up, Event::Arrive(nr, life, unanswered));
+        if !fate.request_lost {
+            self.after(fate.there, Event::Tell(TellCall { node: nr, life, number, who, what, fate }));
+        }
+    }
+
+    pub(super) fn told(&mut self, call: TellCall) {
+        let TellCall { node, life, number, who, what, fate } = call;
+        let done = match fate.refused {
+            Some(fault) => Err(fault),
+            None => Ok(self.write_roster(who, &what)),
+        };
+        if !fate.reply_lost {
+            let input = answer(&what, done);
+            self.after(fate.back, Event::Arrive(node, life, Arrival::HasTold { call: number, input }));
+        }
+    }
+
+    fn write_roster(&mut self, who: Incarnation, what: &What) -> Attended {
+        let (now, roster) = (self.now, &mut self.roster);
+        match what {
+            What::Attend { lasts } => {
+                roster.there.retain(|_, until| now < *until);
+                let Roster { notices, there } = roster;
+                notices.retain(|listing| there.contains_key(&listing.standing.candidate.incarnation));
+                return match there.insert(who, now + lasts) {
+                    Some(_) => Attended::Still,
+                    None => Attended::Anew,
+                };
+            }
+            What::Put(standing) => {
+                let before = roster.notices.iter().find(|listing| listing.standing == *standing);
+                let since = before.map_or(now, |listing| listing.since);
+                roster.notices.retain(|listing| listing.standing.candidate.incarnation != who);
+                roster.notices.push(Listing { standing: standing.clone(), since });
+            }
+            What::Remove => roster.notices.retain(|listing| listing.standing.candidate.incarnation != who),
+        }
+        Attended::Still
+    }
+}
+
+fn answer(what: &What, done: Result<Attended, Fault>) -> PresenceInput<(), Standing> {
+    match what {
+        What::Attend { .. } => PresenceInput::Attended(done),
+        What::Put(_) | What::Remove => PresenceInput::Told((), done.map(drop)),
+    }
+}

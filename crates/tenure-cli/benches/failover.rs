@@ -26,7 +26,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
-    use tenure::{Life, SeatName, Seen};
+    use tenure::{Life, SeatName, SeatStore, Seen};
     use tenure_testkit::figures::{
         ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, PostgresGround, RedisGround,
     };
@@ -90,7 +90,7 @@ mod linux {
 
     /// Looks at the seat itself, on a connection of its own.
     struct Witness {
-        store: Box<dyn tenure::DynStore>,
+        store: tenure::OneByOne,
         seat: SeatName,
         runtime: tokio::runtime::Runtime,
     }
@@ -98,17 +98,18 @@ mod linux {
     impl Witness {
         fn new(url: &str) -> Self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            Self { store: tenure::connect(url).unwrap(), seat: SeatName::new("bench").unwrap(), runtime }
+            let store = tenure::OneByOne::new(tenure::connect(url).unwrap());
+            Self { store, seat: SeatName::new("bench").unwrap(), runtime }
         }
 
         fn life(&self) -> Option<Life> {
-            self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.map(|seat| seat.life)
+            self.runtime.block_on(SeatStore::read(&self.store, &self.seat)).unwrap().seat.map(|seat| seat.life)
         }
 
         /// When the lease of a candidate lapses, if it is the one that holds the seat.
         fn lapses(&self, candidate: &str) -> Option<Instant> {
             let asked = Instant::now();
-            let seat = self.runtime.block_on(self.store.read(&self.seat)).unwrap().seat.expect("a seat");
+            let seat = self.runtime.block_on(SeatStore::read(&self.store, &self.seat)).unwrap().seat.expect("a seat");
             let Life::Clock { now, renewed } = seat.life else { panic!("no clock") };
             let is_its = seat.record.holder.is_some_and(|holder| *holder.id == *candidate);
             is_its.then(|| asked + seat.record.lease.saturating_sub(now.checked_since(renewed).unwrap_or_default()))
@@ -120,9 +121,9 @@ mod linux {
             let ((tell, told), (ready, is_ready)) = (channel(), channel());
             std::thread::spawn(move || {
                 let at = witness.runtime.block_on(async {
-                    let seat = witness.store.read(&witness.seat).await.unwrap().seat;
+                    let seat = SeatStore::read(&witness.store, &witness.seat).await.unwrap().seat;
                     let seen = Seen { seat, requests: false };
-                    let changed = witness.store.changed(&witness.seat, &seen);
+                    let changed = SeatStore::changed(&witness.store, &witness.seat, &seen);
                     let listens = tokio::time::sleep(Duration::from_millis(100));
                     let mut changed = std::pin::pin!(changed);
                     tokio::select! {

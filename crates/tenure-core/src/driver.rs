@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - `line.rs`: what can be asked of it
-//! - `calls.rs`: calls to the store; `answers.rs`: what comes of them; `board.rs`: requests, and who stands
+//! - `calls.rs`: calls to the store, as `Admission` lets them leave; `answers.rs`: what comes of them; `board.rs`: requests, and who stands
+//! - `watch.rs`: the one watch of the store
 //! - `roster.rs`: what this process tells of itself; `checks.rs`: how well its candidates are
 //!
 //! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
@@ -17,25 +18,25 @@ mod answers;
 mod board;
 mod calls;
 mod checks;
-mod lanes;
 mod line;
 mod publish;
 mod roster;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Action, Identity, Incarnation, Input, Machine, Moment, Score};
+use tenure_protocol::{Action, Admission, Identity, Incarnation, Input, Machine, Moment, Score, Subscriptions};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Level, error};
 
-use self::calls::{Answer, Pending, Underway};
+use self::calls::{Answer, Answered, Ask, Asked, Calling, Pending, Underway};
 pub(crate) use self::checks::Check;
 use self::checks::{CheckThread, Checking};
-use self::lanes::Lanes;
 pub(crate) use self::line::{Command, Line, Start, start};
 use self::roster::Roster;
 use crate::clock::Alarm;
@@ -43,7 +44,7 @@ use crate::election::Shared;
 use crate::handlers::HandlerLine;
 use crate::options::OnOverrun;
 use crate::term::TermState;
-use crate::{Clock, DynStore, Ended, Error, Metadata, SeatName, StoreError, Term, log};
+use crate::{Clock, DynStore, Ended, Error, Interest, Metadata, SeatName, StoreError, Term, log};
 
 /// Tells one election of an engine from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,10 +59,9 @@ struct Entry {
     shared: Arc<Shared>,
     handlers: Option<Box<HandlerLine>>,
     on_overrun: OnOverrun,
-    call: Option<Underway>,
+    call: Option<Asked>,
     /// The outcome of the last write is unknown, and the seat was not read since.
     unsettled: bool,
-    watch: Option<Underway>,
     /// What is not always there is kept apart: there may be very many elections.
     board: Option<Box<Underway>>,
     roster: Option<Box<Underway>>,
@@ -88,6 +88,7 @@ enum Due {
     Check(ElectionId),
     CheckLate(ElectionId),
     Attend,
+    WatchAgain,
     Sleeper(oneshot::Sender<()>),
 }
 
@@ -99,8 +100,19 @@ struct Driver {
     entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
-    lanes: Lanes,
-    /// Calls whose time is up.
+    /// What waits for a call to the store.
+    admission: Admission<Ask>,
+    /// The calls to the store that are under way.
+    calling: BTreeMap<u64, Calling>,
+    /// What they have answered for single seats.
+    inbox: mpsc::UnboundedReceiver<Answered>,
+    answered: mpsc::UnboundedSender<Answered>,
+    /// What the store is watched for, and who is told of what it says.
+    interest: Interest,
+    subscriptions: Subscriptions<SeatName, ElectionId>,
+    watching: Option<Underway>,
+    watch_pause: Duration,
+    /// Asks whose time is up.
     late: Vec<(ElectionId, u64)>,
     checks: Option<CheckThread>,
     roster: Roster,
@@ -114,7 +126,9 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(store: Arc<dyn DynStore>, clock: Clock, line: Line, process: Incarnation) -> Self {
+    fn new(store: Arc<dyn DynStore>, interest: Interest, clock: Clock, line: Line, process: Incarnation) -> Self {
+        let promises = store.promises();
+        let (answered, inbox) = mpsc::unbounded_channel();
         Self {
             store,
             clock,
@@ -122,10 +136,17 @@ impl Driver {
             entries: BTreeMap::new(),
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
-            lanes: Lanes::default(),
+            admission: Admission::new(promises.reads, promises.writes),
+            calling: BTreeMap::new(),
+            inbox,
+            answered,
+            interest,
+            subscriptions: Subscriptions::new(),
+            watching: None,
+            watch_pause: Duration::ZERO,
             late: Vec::new(),
             checks: None,
-            roster: Roster::new(process),
+            roster: Roster::new(process, promises.attends_by_session),
             attending: None,
             leaving: BTreeMap::new(),
             identity: None,
@@ -134,30 +155,36 @@ impl Driver {
         }
     }
 
-    async fn run(mut self, inbox: &mut mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
-        let mut forwarding = None;
+    async fn run(mut self, commands: &mut mpsc::UnboundedReceiver<Command>, mut alarm: Alarm) {
+        let (mut forwarding, interest) = (None, self.interest.clone());
         while !(self.shutting_down && self.entries.is_empty() && self.roster.is_settled()) {
             log::forward(&mut forwarding);
             let generation = alarm.generation();
             // Time first: nothing that comes in may hold up a deadline.
             self.on_time();
+            self.on_news();
             self.on_late().await;
             self.call_waiting();
             self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
-                Some(command) = inbox.recv() => {
+                Some(command) = commands.recv() => {
                     self.guarded(|driver| driver.on_command(command));
                     // In turns, so that no flood of commands keeps answers out.
-                    if let Some(Some(answer)) = self.pending.next().now_or_never() {
-                        self.guarded(|driver| driver.on_answer(answer));
-                    }
+                    self.on_answers(1);
                 }
                 Some(answer) = self.pending.next() => {
+                    self.on_answered();
                     self.guarded(|driver| driver.on_answer(answer));
                     self.on_answers(64);
                 }
+                // Both come from pending futures, so they are looked at after those.
+                Some(answered) = self.inbox.recv() => {
+                    self.guarded(|driver| driver.on_answer_for(answered));
+                    self.on_answers(64);
+                }
+                () = interest.heard() => {}
                 () = alarm.wait(next, generation) => {}
             }
         }
@@ -197,6 +224,7 @@ impl Driver {
                 Due::Check(election) => self.guarded(|driver| driver.check(election)),
                 Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
                 Due::Attend => self.guarded(Self::attend),
+                Due::WatchAgain => self.guarded(Self::watch_again),
                 Due::Sleeper(reply) => drop(reply.send(())),
             }
         }
@@ -279,7 +307,6 @@ impl Driver {
             on_overrun,
             call: None,
             unsettled: false,
-            watch: None,
             board: None,
             roster: None,
             heirs: Vec::new(),
@@ -292,6 +319,7 @@ impl Driver {
             since_ms: None,
         };
         self.entries.insert(election, Box::new(entry));
+        self.subscribe(election);
         match check {
             Some(check) => self.start_checks(election, check),
             None => {
@@ -331,8 +359,12 @@ impl Driver {
         if entry.shared.candidate.incarnation == self.roster.process {
             self.leaving.remove(&entry.shared.name);
         }
-        for timer in [entry.wake, entry.call.as_ref().and_then(|call| call.time_out)].into_iter().flatten() {
+        self.unsubscribe(election);
+        if let Some(timer) = entry.wake {
             self.due.remove(&timer);
+        }
+        if let Some(asked) = &entry.call {
+            self.let_go_of(asked);
         }
     }
 
@@ -341,7 +373,7 @@ impl Driver {
             Action::Read => self.read(election),
             Action::Swap { expected, record } => self.swap(election, expected, record),
             Action::Renew { held, record } => self.renew(election, held, record),
-            Action::Watch { seat, requests } => self.watch(election, seat, requests),
+            Action::Watch { seat, requests } => self.watch(election, seat, requests, inputs),
             Action::ReadBoard => self.read_board(election, inputs),
             Action::ReadRoster => self.read_roster(election, inputs),
             Action::Ask(request) => self.ask(election, &request),

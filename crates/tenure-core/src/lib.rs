@@ -1,6 +1,6 @@
 //! The engine of Tenure: leader election over a store you already have.
 //!
-//! Most users want the crate `tenure`, which re-exports this one. Store authors want [`Store`],
+//! Most users want the crate `tenure`, which re-exports this one. Store authors want [`SeatStore`] or [`Store`],
 //! [`Board`] and [`Promises`], and the crate `tenure-testkit`.
 
 mod builder;
@@ -39,10 +39,14 @@ pub use name::SeatName;
 pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
 pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
-pub use store::{Attended, Board, BoxFuture, DynBoard, DynStore, LifeKind, Note, NoteKind, Promises, Seen, Store};
+pub use store::{
+    Answers, Board, BoxFuture, Call, Delta, DynBoard, DynSeatStore, DynStore, Expect, Interest, LifeKind, News, Note,
+    NoteKind, OneByOne, Promises, Scope, SeatStore, Seen, Store, Wanted, Write,
+};
 pub use tenure_protocol::{
-    Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment, Push, Reading,
-    Record, Score, Seat, StoreTime, Swap, Takeover, Timing, TimingError, Token, Version, Why,
+    Attended, Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment,
+    Most, Push, Reading, Record, Said, Score, Seat, Session, StoreTime, Swap, Takeover, Timing, TimingError, Token,
+    Version, Why,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

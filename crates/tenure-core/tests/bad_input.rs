@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure_core::memory::MemoryStore;
 use tenure_core::{
-    Builder, Change, Clock, DynBoard, ElectionOptions, Elections, Error, Promises, Reading, Record, SeatName, Seen,
-    Store, StoreError, Swap, Version,
+    Builder, Change, Clock, DynBoard, ElectionOptions, Elections, Error, Promises, Reading, Record, SeatName,
+    SeatStore, Seen, StoreError, Swap, Version,
 };
 
 fn refused(configure: impl FnOnce(Builder) -> Builder) -> String {
@@ -66,7 +66,7 @@ fn an_election_that_runs_here_already() {
 struct Coarse(MemoryStore);
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Coarse {
+impl SeatStore for Coarse {
     fn promises(&self) -> Promises {
         let (min_lease, lease_step) = (Duration::from_secs(10), Duration::from_secs(1));
         Promises { store: "coarse", min_lease, lease_step, ..self.0.promises() }

@@ -9,7 +9,7 @@ use futures_util::Stream;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
     Attended, Board, Change, Clock, DynBoard, Election, Elections, Event, Incarnation, LifeKind, ManualClock, Note,
-    NoteKind, Promises, Reading, Record, SeatName, Seen, Store, StoreError, Swap, Version,
+    NoteKind, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -35,7 +35,7 @@ async fn unless_slow<T>(seat: &SeatName, answer: impl Future<Output = T>) -> T {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Nasty {
+impl SeatStore for Nasty {
     fn promises(&self) -> Promises {
         self.store.promises()
     }

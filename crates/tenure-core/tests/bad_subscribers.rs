@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use tenure_core::layers::Traced;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Clock, DynBoard, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, Seen, Store, StoreError,
-    Swap, Version,
+    Clock, DynBoard, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, SeatStore, Seen,
+    StoreError, Swap, Version,
 };
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
@@ -244,7 +244,7 @@ fn what_a_store_and_its_drivers_log_arrives_in_order_from_another_thread() {
 struct Noisy(MemoryStore);
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Noisy {
+impl SeatStore for Noisy {
     fn promises(&self) -> Promises {
         self.0.promises()
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, SeatName, Store, Swap, Why};
+use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, SeatName, SeatStore, Swap, Why};
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
 const LEASE: Duration = Duration::from_secs(15);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Observer, Promises, Reading, Record, SeatName, Seen,
-    Store, StoreError, Swap, Version,
+    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Observer, Promises, Reading, Record, SeatName,
+    SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -29,7 +29,7 @@ impl Failing {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Failing {
+impl SeatStore for Failing {
     fn promises(&self) -> Promises {
         self.store.promises()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Candidate, Clock, DynStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token, Version,
+    Candidate, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token, Version,
 };
 
 use crate::failure::ensure;
@@ -22,7 +22,7 @@ pub struct Bench {
 }
 
 /// A connection that was opened for a law.
-pub(crate) type Connection = Arc<dyn DynStore>;
+pub(crate) type Connection = Arc<dyn DynSeatStore>;
 
 impl Bench {
     /// A bench for this subject.
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        let store: Connection = Arc::from(self.subject.open());
+        let store: Connection = Arc::from(self.subject.open_seats());
         store.attach(&Clock::system());
         store
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{BoxFuture, Builder, Clock, DynStore, LifeKind, SeatName, TakeoverOption};
+use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, LifeKind, SeatName, TakeoverOption};
 
 use crate::Subject;
 use crate::wrap::{Cuttable, Traffic};
@@ -64,6 +64,10 @@ impl Subject for MemorySubject {
 
     fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         Some(Box::pin(async { self.memory.end_session(seat.as_str()) }))
+    }
+
+    fn open_seats(&self) -> Box<dyn DynSeatStore> {
+        Box::new(self.memory.store())
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {

@@ -36,7 +36,7 @@
 //! - [`Election`]: `is_leader()`, `elected()`, `run_while_leader()`, `events()`, `step_down()`, …
 //! - [`ElectionOptions`]: the lease, and what scales with it; [`Settings`]: from files and variables
 //! - [`testing`]: a clock moved by hand and a store that fails on demand, for your own tests
-//! - [`Store`]: to bring a store of your own
+//! - [`SeatStore`] or [`Store`]: to bring a store of your own
 
 mod connect;
 pub mod testing;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Attended, Board, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push, Reading,
-    Record, Seat, SeatName, Seen, Store, StoreError, Swap, Version,
+    Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 use crate::board::Notes;
@@ -185,7 +185,7 @@ impl Drop for ConsulStore {
     }
 }
 
-impl Store for ConsulStore {
+impl SeatStore for ConsulStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Session,

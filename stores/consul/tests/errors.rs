@@ -9,8 +9,8 @@ use std::time::Duration;
 use support::{LEASE, SEAT, stand, told, within};
 use tenure_consul::{ConsulOptions, ConsulStore};
 use tenure_core::{
-    Attended, Board, Candidate, Clock, Elections, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store,
-    Swap, Token, Why,
+    Attended, Board, Candidate, Clock, Elections, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName,
+    SeatStore, Swap, Token, Why,
 };
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};

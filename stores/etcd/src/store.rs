@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Attended, Board, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push, Reading,
-    Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
@@ -176,7 +176,7 @@ impl std::fmt::Debug for EtcdStore {
     }
 }
 
-impl Store for EtcdStore {
+impl SeatStore for EtcdStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Session,

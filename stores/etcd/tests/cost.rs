@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use support::{stand, within};
-use tenure_core::{Candidate, Elections, Incarnation, Record, SeatName, Store, Swap, Token, Version};
+use tenure_core::{Candidate, Elections, Incarnation, Record, SeatName, SeatStore, Swap, Token, Version};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::servers::Etcd;
@@ -88,7 +88,7 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     let mut one = stand(&etcd.url(), "one", lease, &desk);
     one.leads().await;
     let mut other = stand(&etcd.url(), "other", lease, &desk);
-    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     tokio::time::sleep(lease).await;
     let (reads, renewals, before) = (other.counter.counts().reads, one.counter.counts().renewals, asked(&etcd));
     let leases = 4;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::{stand, told, within};
-use tenure_core::{Elections, Fault, Record, SeatName, Store, StoreError, Swap, Token, Version, record};
+use tenure_core::{Elections, Fault, Record, SeatName, SeatStore, StoreError, Swap, Token, Version, record};
 use tenure_etcd::{EtcdOptions, EtcdStore};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};

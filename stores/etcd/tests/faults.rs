@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Contender, acted_above, stand, stand_with, until, within};
-use tenure_core::{Change, Event, NoteKind, Record, SeatName, Seen, Store, Swap, TakeoverOption, Token, Why, record};
+use tenure_core::{
+    Change, Event, NoteKind, Record, SeatName, SeatStore, Seen, Swap, TakeoverOption, Token, Why, record,
+};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -29,7 +31,7 @@ fn stand_safely(url: &str, id: &str, desk: &Desk) -> Contender {
 }
 
 async fn follows(candidate: &Contender) {
-    within("it watches", candidate.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("it watches", candidate.counter.wait_for(|counts| counts.looks > 0)).await;
 }
 
 async fn renews_on(candidate: &Contender) {

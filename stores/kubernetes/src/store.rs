@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Config;
 use tenure_core::{
-    Change, Clock, DynBoard, Identity, Life, LifeKind, Promises, Push, Reading, Record, Seat, SeatName, Seen, Store,
-    StoreError, Swap, Token, Version,
+    Change, Clock, DynBoard, Identity, Life, LifeKind, Promises, Push, Reading, Record, Seat, SeatName, SeatStore,
+    Seen, StoreError, Swap, Token, Version,
 };
 
 use crate::api::{Api, Which};
@@ -230,7 +230,7 @@ impl std::fmt::Debug for KubernetesStore {
     }
 }
 
-impl Store for KubernetesStore {
+impl SeatStore for KubernetesStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Observe,

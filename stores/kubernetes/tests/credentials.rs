@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use support::{told, until, url, within};
-use tenure_core::{Elections, Fault, SeatName, Store, StoreError};
+use tenure_core::{Elections, Fault, SeatName, SeatStore, StoreError};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::{Folder, Kubernetes};
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use support::{stand, told, url, within};
 use tenure_core::{
-    Attended, Board, Candidate, Elections, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, Swap, Token,
-    Version,
+    Attended, Board, Candidate, Elections, Fault, Incarnation, Note, NoteKind, Record, SeatName, SeatStore, Swap,
+    Token, Version,
 };
 use tenure_kubernetes::{KubernetesOptions, KubernetesStore};
 use tenure_testkit::Desk;

@@ -261,7 +261,7 @@ async fn a_leader_whose_seat_is_deleted_or_given_to_another_by_hand_ends_at_once
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_does_not_make_a_deleted_seat_anew() {
-    use tenure_core::{Record, SeatName, Store, Swap};
+    use tenure_core::{Record, SeatName, SeatStore, Swap};
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let store = tenure_kubernetes::KubernetesStore::from_url(&url(server.kubeconfig(&namespace))).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use support::{acted_above, stand, until, url};
-use tenure_core::{SeatName, Store, Token};
+use tenure_core::{SeatName, SeatStore, Token};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::Desk;
 use tenure_testkit::servers::Kubernetes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
-    Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Reading, Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
@@ -194,7 +194,7 @@ const NO_TIMELINE: &str = "The role may not call pg_current_wal_lsn() or pg_walf
 const LATE_BID: &str = "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.";
 const TABLES: &str = "The tables are removed, restored from a backup or edited by hand while candidates run.";
 
-impl Store for PostgresStore {
+impl SeatStore for PostgresStore {
     fn promises(&self) -> Promises {
         let common = Promises {
             push: Push::Proven,

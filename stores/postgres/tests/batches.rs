@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, runtime, within};
 use futures_util::future::join_all;
 use tenure_core::{
-    Board, Candidate, Fault, Incarnation, Note, NoteKind, Record, SeatName, Store, StoreError, Swap, Token, Version,
+    Board, Candidate, Fault, Incarnation, Note, NoteKind, Record, SeatName, SeatStore, StoreError, Swap, Token, Version,
 };
 use tenure_postgres::PostgresStore;
 use tenure_testkit::contender::told;

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{PATIENCE, runtime};
-use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName, Store};
+use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName, SeatStore};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::servers::{Postgres, PostgresSetup};
 

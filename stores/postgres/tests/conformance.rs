@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::servers::{PgBouncer, Postgres};
 use tenure_testkit::{Kit, Subject};
@@ -50,6 +50,10 @@ fn literal(seat: &SeatName) -> String {
 
 impl Subject for Database {
     fn open(&self) -> Box<dyn DynStore> {
+        Box::new(self.open_seats())
+    }
+
+    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(PostgresStore::at(&self.url).expect("a URL that can be read"))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Contender, LEASE, acted_above, leading, runtime, stand, within};
-use tenure_core::{Board, NoteKind, SeatName, Store, Token};
+use tenure_core::{Board, NoteKind, SeatName, SeatStore, Token};
 use tenure_postgres::{PostgresStore, grants_sql, schema_sql};
 use tenure_testkit::Desk;
 use tenure_testkit::contender::until;

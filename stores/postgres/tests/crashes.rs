@@ -6,7 +6,7 @@ mod common;
 use common::{
     Contender, LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within,
 };
-use tenure_core::{SeatName, Store, Swap, Token};
+use tenure_core::{SeatName, SeatStore, Swap, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::Desk;
 use tenure_testkit::contender::until;
@@ -263,5 +263,5 @@ async fn stops_receiving(standby: &Postgres, seat: &str, token: Token) {
 /// Waits until whoever follows has read the seat, and watches it.
 async fn has_seen_who_leads(candidates: &[Contender]) {
     let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
-    within("it watches", follower.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("it watches", follower.counter.wait_for(|counts| counts.looks > 0)).await;
 }

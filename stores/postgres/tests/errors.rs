@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Board, Candidate, Elections, Event, Fault, Incarnation, NoteKind, Record, SeatName, Store, StoreError, Swap, Token,
-    record,
+    Board, Candidate, Elections, Event, Fault, Incarnation, NoteKind, Record, SeatName, SeatStore, StoreError, Swap,
+    Token, record,
 };
 use tenure_postgres::{PostgresOptions, PostgresStore, grants_sql, schema_sql};
 use tenure_testkit::Lines;

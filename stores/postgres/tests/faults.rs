@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use common::{LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within};
-use tenure_core::{Event, Fault, Record, SeatName, Store, Swap, Token, Why};
+use tenure_core::{Event, Fault, Record, SeatName, SeatStore, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};

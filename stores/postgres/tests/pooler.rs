@@ -16,7 +16,7 @@ fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
         let leader = stand_for(LEASE, &pooler.url(), "jobs", &desk);
         let first = leader.elected().await;
         let other = stand_for(LEASE, &pooler.url(), "jobs", &desk);
-        within("that it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        within("that it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         leader.election.stop();
         let second = acted_above(&desk, first).await;
         assert_eq!(other.elected().await, second);

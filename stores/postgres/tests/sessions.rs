@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{LEASE, PATIENCE, acted_above, held, runtime, stand_for, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tenure_core::{Elections, Lifeline, Record, SeatName, Store, Swap, Token, Why};
+use tenure_core::{Elections, Lifeline, Record, SeatName, SeatStore, Swap, Token, Why};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::Desk;
 use tenure_testkit::contender::until;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Client, Value};
 use tenure_core::{
     Board, Change, DynBoard, Identity, Judge, Life, LifeKind, NoteKind, Promises, Push, Reading, Record, Seat,
-    SeatName, Seen, Store, StoreError, StoreTime, Swap, Token, Version, record,
+    SeatName, SeatStore, Seen, StoreError, StoreTime, Swap, Token, Version, record,
 };
 use tokio::sync::Semaphore;
 
@@ -259,7 +259,7 @@ impl std::fmt::Debug for RedisStore {
     }
 }
 
-impl Store for RedisStore {
+impl SeatStore for RedisStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Clock,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use support::{record, told, within};
-use tenure_core::{Fault, SeatName, Store, Swap, Token};
+use tenure_core::{Fault, SeatName, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::Redis;

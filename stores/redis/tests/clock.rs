@@ -36,7 +36,7 @@ async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_
         let mut one = stand(&redis.url(), "one", LEASE, &desk);
         one.leads().await;
         let other = stand(&redis.url(), "other", LEASE, &desk);
-        within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         let reads = other.counter.counts().reads;
         let began = Instant::now();
         while began.elapsed() < LEASE * 3 || other.counter.counts().reads < reads + 2 {
@@ -59,7 +59,7 @@ async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_befor
         let first = one.leads().await;
         let other = stand(&redis.url(), "other", LEASE, &desk);
         acted_above(&desk, Token::ZERO).await;
-        within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+        within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         proxy.black_hole(Way::Up);
         step(&redis, seconds);
         assert_eq!(one.loses().await.0, first);

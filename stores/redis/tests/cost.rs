@@ -17,7 +17,7 @@ async fn a_renewal_is_one_command_and_nothing_else_is_asked() {
     let desk = Desk::new();
     let mut one = stand(&redis.url(), "one", lease, &desk);
     one.leads().await;
-    within("it watches", one.counter.wait_for(|counts| counts.watches > 0 && counts.renewals > 0)).await;
+    within("it watches", one.counter.wait_for(|counts| counts.looks > 0 && counts.renewals > 0)).await;
     let attended = redis.calls("set");
     let (before, asked_before) = (one.counter.counts(), asked(&redis));
     within("it renews", one.counter.wait_for(|counts| counts.renewals > before.renewals + 5)).await;
@@ -46,7 +46,7 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     one.leads().await;
     let mut other = stand(&redis.url(), "other", lease, &desk);
     other.event("it knows the leader", |e| matches!(e, Event::LeaderChanged { leader: Some(_) }).then_some(())).await;
-    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     let (attended, reads, scripts) = (redis.calls("set"), other.counter.counts().reads, redis.calls("evalsha"));
     let renewals = one.counter.counts().renewals;
     let leases = 5;

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use support::{record, seat, stand, told, within, works};
-use tenure_core::{Board, Clock, Event, Fault, Incarnation, Note, NoteKind, SeatName, Store, Swap, Token};
+use tenure_core::{Board, Clock, Event, Fault, Incarnation, Note, NoteKind, SeatName, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};

@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{acted_above, one_connection_each, record, seat, stand, until, within};
-use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, Store, Swap, Token, Why};
+use tenure_core::{Candidate, Event, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token, Why};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -164,7 +164,7 @@ async fn a_durable_server_that_is_killed_and_restarted_costs_no_term() {
     let mut one = stand(&redis.url(), "one", lease, &desk);
     one.leads().await;
     let other = stand(&redis.url(), "other", lease, &desk);
-    within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     redis.kill();
     redis.restart();
     let renewals = one.counter.counts().renewals;
@@ -182,7 +182,7 @@ async fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
     let mut one = stand(&redis.url(), "one", LEASE, &desk);
     let first = one.leads().await;
     let other = stand(&redis.url(), "other", LEASE, &desk);
-    within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     redis.kill();
     let down = Instant::now();
     redis.restart();
@@ -202,7 +202,7 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
     let mut one = stand(&redis.url(), "one", LEASE, &desk);
     let first = one.leads().await;
     let other = stand(&redis.url(), "other", LEASE, &desk);
-    within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     redis.ask(&["FLUSHALL"]);
     assert_eq!(one.loses().await, (first, Why::SeatVanished));
     assert!(acted_above(&desk, first).await > first);
@@ -242,7 +242,7 @@ async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
     let swap = RedisStore::from_url(&redis.url()).unwrap().swap(&seat, None, &held).await.unwrap();
     assert!(matches!(swap, Swap::Done { .. }));
     let mut other = stand(&redis.url(), "other", LEASE, &desk);
-    within("it watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     // It has settled down by then, and heard of what there was to hear.
     tokio::time::sleep(LEASE / 3).await;
     // As a release would, but without a word.
@@ -310,7 +310,7 @@ async fn a_seat_that_moves_within_a_cluster_costs_no_term() {
     let mut one = stand(&cluster.url(), "one", lease, &desk);
     one.leads().await;
     let other = stand(&cluster.url(), "other", lease, &desk);
-    within("the other watches", other.counter.wait_for(|counts| counts.watches > 0)).await;
+    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     cluster.move_key("tenure:{jobs}:seat");
     let renewals = one.counter.counts().renewals;
     within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use support::{record, seat, told, within, works};
-use tenure_core::{Fault, Store};
+use tenure_core::{Fault, SeatStore};
 use tenure_redis::{RedisOptions, RedisStore};
 use tenure_testkit::servers::{Certificates, Folder, Launch, Process, RedisSetup, free_port};
 

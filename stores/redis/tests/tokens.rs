@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{seat, stand, within};
-use tenure_core::{Candidate, Election, Incarnation, Record, Store, Swap, Token};
+use tenure_core::{Candidate, Election, Incarnation, Record, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 use tenure_testkit::proxy::{Proxy, Way};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_core::{
     Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Lifeline, Note, NoteKind, Promises,
-    Push, Reading, Record, Seat, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Push, Reading, Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 
 use crate::bells::Bells;
@@ -142,7 +142,7 @@ impl std::fmt::Debug for SqliteStore {
     }
 }
 
-impl Store for SqliteStore {
+impl SeatStore for SqliteStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Lock,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{
-    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, Store, StoreError, Swap, Token, Why, record,
+    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, SeatStore, StoreError, Swap, Token, Why, record,
 };
 use tenure_sqlite::SqliteStore;
 

@@ -5,23 +5,79 @@ use std::sync::Arc;
 use futures_util::future::Aborted;
 use futures_util::{FutureExt, StreamExt};
 use tenure_protocol::{Fault, Input, Reading};
+use tracing::{Level, debug};
 
-use super::calls::{Answer, Underway};
+use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
 use super::{Driver, ElectionId, Entry};
-use crate::StoreError;
+use crate::{StoreError, log};
 
 impl Driver {
     /// Takes in what has been answered already, so much at most.
     pub(super) fn on_answers(&mut self, most: usize) {
         for _ in 0..most {
-            let Some(Some(answer)) = self.pending.next().now_or_never() else { return };
+            let answer = self.pending.next().now_or_never();
+            // What a call has answered comes before its end.
+            self.on_answered();
+            let Some(Some(answer)) = answer else { return };
             self.guarded(|driver| driver.on_answer(answer));
+        }
+    }
+
+    /// Takes in what stores have answered for single seats.
+    pub(super) fn on_answered(&mut self) {
+        while let Ok(answered) = self.inbox.try_recv() {
+            self.guarded(|driver| driver.on_answer_for(answered));
+        }
+    }
+
+    pub(super) fn on_answer_for(&mut self, Answered { call, place, answer }: Answered) {
+        match self.who_asked(call, place) {
+            Some((election, _)) => self.on_seat_answered(election, answer),
+            None => log::emit(Level::DEBUG, move || debug!(place, "an answer that nobody waits for")),
+        }
+    }
+
+    /// What an election has asked is answered.
+    fn on_seat_answered(&mut self, election: ElectionId, answer: OfSeat) {
+        let Some(entry) = self.entries.get_mut(&election) else { return };
+        let input = match answer {
+            OfSeat::Read(answer) => {
+                let answer = answer.map_err(|error| entry.complain(error));
+                entry.unsettled &= answer.is_err();
+                if answer.is_ok() {
+                    self.subscriptions.read_answered(election);
+                }
+                Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
+            }
+            OfSeat::Written(answer) => {
+                let answer = answer.map_err(|error| entry.complain(error));
+                entry.unsettled = answer == Err(Fault::Unknown);
+                Input::Written(answer)
+            }
+        };
+        self.end_ask(election);
+        self.step(election, input);
+    }
+
+    /// What a call has left without an answer is told why.
+    fn on_call_ended(&mut self, call: u64, ended: Result<(), StoreError>) {
+        let (unanswered, error) = self.on_called(call, ended);
+        for (election, _) in unanswered {
+            let Some(reads) = self.entries.get(&election).and_then(|entry| entry.call.as_ref()).map(Asked::reads)
+            else {
+                continue;
+            };
+            let error = error.clone();
+            let answer = if reads { OfSeat::Read(Err(error)) } else { OfSeat::Written(Err(error)) };
+            self.guarded(|driver| driver.on_seat_answered(election, answer));
         }
     }
 
     pub(super) fn on_answer(&mut self, answer: Result<(ElectionId, u64, Answer), Aborted>) {
         let Ok((election, number, answer)) = answer else { return };
         let answer = match answer {
+            Answer::Called(call, ended) => return self.on_call_ended(call, ended),
+            Answer::WatchEnded(error) => return self.on_watch_ended(error),
             Answer::Attended(answer) => return self.on_attended(answer),
             Answer::Noticed(seat, answer) => return self.on_noticed(seat, answer),
             Answer::Heir(heir, reply) => {
@@ -35,22 +91,6 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let is = |underway: Option<&Underway>| underway.is_some_and(|underway| underway.number == number);
         let input = match answer {
-            Answer::Read(answer) if is(entry.call.as_ref()) => {
-                let answer = answer.map_err(|error| entry.complain(error));
-                entry.unsettled &= answer.is_err();
-                self.end_call(election);
-                Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
-            }
-            Answer::Written(answer) if is(entry.call.as_ref()) => {
-                let answer = answer.map_err(|error| entry.complain(error));
-                entry.unsettled = answer == Err(Fault::Unknown);
-                self.end_call(election);
-                Input::Written(answer)
-            }
-            Answer::Changed(change) if is(entry.watch.as_ref()) => {
-                entry.watch = None;
-                Input::Changed(change)
-            }
             Answer::Requests(requests) if is(entry.board.as_deref()) => {
                 entry.board = None;
                 Input::Requests(requests)
@@ -76,7 +116,7 @@ impl Driver {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
-        self.on_answers(self.pending.len());
+        self.on_answers(self.pending.len().max(1));
         for (election, number) in std::mem::take(&mut self.late) {
             self.guarded(|driver| driver.on_time_out(election, number));
         }
@@ -85,21 +125,17 @@ impl Driver {
     /// Answers a call that has taken too long.
     pub(super) fn on_time_out(&mut self, election: ElectionId, number: u64) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
-        let Some(call) = entry.call.take_if(|call| call.number == number) else { return };
-        let attempt = entry.machine.rules().timing.attempt();
-        entry.complain(StoreError::unknown(format!(
-            "no answer within {attempt:?}: see that it is up, and can be reached"
-        )));
-        entry.unsettled |= !call.reads;
-        let input = if call.reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) };
-        self.step(election, input);
-    }
-
-    pub(super) fn end_call(&mut self, election: ElectionId) {
-        let call = self.entries.get_mut(&election).and_then(|entry| entry.call.take());
-        if let Some(time_out) = call.and_then(|call| call.time_out) {
-            self.due.remove(&time_out);
+        if entry.call.as_ref().is_none_or(|asked| asked.number != number) {
+            return;
         }
+        let attempt = entry.machine.rules().timing.attempt();
+        let late = format!("no answer within {attempt:?}: see that it is up, and can be reached");
+        entry.complain(StoreError::unknown(late));
+        let reads = self.end_ask(election).unwrap_or_default();
+        if let Some(entry) = self.entries.get_mut(&election).filter(|_| !reads) {
+            entry.unsettled = true;
+        }
+        self.step(election, if reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) });
     }
 
     /// The store's identity is the same in every reading, or nearly: it is kept once for all elections.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tenure_protocol::{Candidate, Input, Leader, Request, Token};
 use tokio::sync::oneshot;
 
-use super::calls::{Answer, log_failed};
+use super::calls::{Answer, log_failed, read_one};
 use super::{Driver, ElectionId};
 use crate::record::HolderForm;
 use crate::roster::{self, Announcement};
@@ -21,6 +21,7 @@ impl Driver {
         if self.store.board().is_none() {
             return inputs.push_back(Input::Requests(Vec::new()));
         }
+        self.subscriptions.board_sent(election);
         let (store, seat) = (self.store.clone(), self.seat(election));
         let list = self.in_time(election, async move { board_of(&*store)?.list(&seat, NoteKind::Request).await });
         let (store, seat) = (self.store.clone(), self.seat(election));
@@ -196,7 +197,7 @@ async fn list(store: &dyn DynStore, seat: &SeatName) -> Result<Vec<CandidateStat
 
 /// Who leads, and who stands.
 async fn look(store: &dyn DynStore, seat: &SeatName) -> Result<(Option<Leader>, Vec<CandidateStatus>), StoreError> {
-    let (reading, roster) = join(store.read(seat), list(store, seat)).await;
+    let (reading, roster) = join(read_one(store, seat.clone()), list(store, seat)).await;
     let leader = Look::of(reading?, &store.promises()).leader;
     let mut roster = roster?;
     for status in &mut roster {

@@ -1,30 +1,34 @@
 //! Calls to the store, on behalf of one election each.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
-use tenure_protocol::{Candidate, Change, Moment, Reading, Record, Request, Seat, Standing, Swap, Token, Version};
+use tenure_protocol::{
+    Batch, Candidate, Group, Lane, Moment, Reading, Record, Request, Standing, Swap, Token, Version,
+};
 use tokio::sync::oneshot;
 use tracing::{Level, debug, error};
 
-use super::lanes::{Lane, Rank, Waiting};
-use super::{Driver, Due, ElectionId, Timer};
+use super::{Driver, Due, ElectionId, NOBODY, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
-use crate::{Attended, Error, SeatName, Seen, StoreError, log};
+use crate::store::answers::UNANSWERED;
+use crate::{Answers, Attended, Call, DynStore, Error, Expect, SeatName, StoreError, Write, log};
 
 /// How long somebody who asks once waits for the store.
 const ONE_OFF: Duration = Duration::from_secs(10);
 
 /// What a pending future comes to.
 pub(super) enum Answer {
-    Read(Result<Reading, StoreError>),
-    Written(Result<Swap, StoreError>),
-    Changed(Change),
+    /// A call to the store has come to its end.
+    Called(u64, Result<(), StoreError>),
+    /// The store is not watched any more.
+    WatchEnded(StoreError),
     Requests(Vec<Request>),
     Roster(Vec<Standing>),
     /// Whom to hand over to, and the term that is to end.
@@ -40,41 +44,95 @@ pub(super) type Pending = Abortable<BoxFuture<'static, (ElectionId, u64, Answer)
 /// A future among the pending ones. Dropped with this.
 pub(super) struct Underway {
     pub(super) number: u64,
-    pub(super) reads: bool,
-    pub(super) time_out: Option<Timer>,
-    /// How to end it, once it has begun, and its place among the calls to the store, if it is one.
-    running: Option<(AbortHandle, Option<Lane>)>,
+    abort: AbortHandle,
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        if let Some((abort, _)) = &self.running {
-            abort.abort();
+        self.abort.abort();
+    }
+}
+
+/// What an election has asked of the store.
+pub(super) struct Asked {
+    pub(super) number: u64,
+    what: What,
+    sent: Option<Sent>,
+}
+
+enum What {
+    Read,
+    Write(Box<(Expect, Record)>),
+}
+
+/// Where an ask is, once it was sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    call: u64,
+    place: usize,
+    time_out: Timer,
+}
+
+impl What {
+    /// About how long it is.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Read => 0,
+            Self::Write(write) => {
+                let Record { metadata, unknown, .. } = &write.1;
+                let of = |map: &BTreeMap<String, String>| {
+                    map.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+                };
+                512 + of(metadata) + of(unknown)
+            }
         }
     }
 }
 
+impl Asked {
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.what, What::Read)
+    }
+}
+
+/// A call to the store that is under way.
+pub(super) struct Calling {
+    /// Who is to be answered, by their places in the call; `None` once they were, or wait no longer.
+    asks: Vec<Option<Ask>>,
+    /// How many are to be answered yet.
+    left: usize,
+    _future: Underway,
+}
+
+/// An election, and the number that it knows its ask by.
+pub(super) type Ask = (ElectionId, u64);
+
+/// What a store has answered, to the seat at this place in a call.
+pub(super) struct Answered {
+    pub(super) call: u64,
+    pub(super) place: usize,
+    pub(super) answer: OfSeat,
+}
+
+pub(super) enum OfSeat {
+    Read(Result<Reading, StoreError>),
+    Written(Result<Swap, StoreError>),
+}
+
 impl Driver {
     pub(super) fn read(&mut self, election: ElectionId) {
-        let (store, seat) = (self.store.clone(), self.seat(election));
         let entry = &self.entries[&election];
-        let rank = if entry.shared.state().term.is_some() {
-            Rank::Keeps
+        let lane = if entry.shared.state().term.is_some() {
+            Lane::Keep
         } else if entry.unsettled {
-            Rank::Settles
+            Lane::Settle
         } else {
-            Rank::Follows
+            Lane::Follow
         };
-        self.call_store(
-            election,
-            true,
-            rank,
-            async move { Answer::Read(caught(async { store.read(&seat).await }).await) },
-        );
+        self.ask_store(election, lane, What::Read);
     }
 
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
-        let (store, seat) = (self.store.clone(), self.seat(election));
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
         if record.holder.is_some() {
             entry.since_ms = wall_ms();
@@ -82,33 +140,22 @@ impl Driver {
         }
         // A holder may rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
         let keeps = record.holder.is_none() || entry.shared.state().term.is_some();
-        let rank = if keeps { Rank::Keeps } else { Rank::Follows };
-        self.call_store(election, false, rank, async move {
-            Answer::Written(caught(async { store.swap(&seat, expected.as_ref(), &record).await }).await)
-        });
+        let expect = expected.map_or(Expect::Absent, Expect::Version);
+        self.ask_to_write(election, if keeps { Lane::Keep } else { Lane::Follow }, expect, record);
     }
 
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
-        let (store, seat) = (self.store.clone(), self.seat(election));
         record.since_ms = self.entries[&election].since_ms;
-        self.call_store(election, false, Rank::Keeps, async move {
-            Answer::Written(caught(async { store.renew(&seat, &held, &record).await }).await)
-        });
+        self.ask_to_write(election, Lane::Keep, Expect::Held(held), record);
     }
 
-    pub(super) fn watch(&mut self, election: ElectionId, seat: Option<Seat>, requests: bool) {
-        let (store, name) = (self.store.clone(), self.seat(election));
-        let seen = Seen { seat, requests };
-        let watch = self.call(election, async move {
-            let news = AssertUnwindSafe(async { store.changed(&name, &seen).await }).catch_unwind().await;
-            Answer::Changed(news.unwrap_or(Change::Look))
-        });
-        self.entries.get_mut(&election).expect("it is being stepped").watch = Some(watch);
+    fn ask_to_write(&mut self, election: ElectionId, lane: Lane, expect: Expect, record: Record) {
+        self.ask_store(election, lane, What::Write(Box::new((expect, record))));
     }
 
     pub(super) fn look(&self, seat: SeatName, reply: oneshot::Sender<Result<Reading, Error>>) {
         let store = self.store.clone();
-        self.one_off(reply, async move { store.read(&seat).await });
+        self.one_off(reply, async move { read_one(&*store, seat).await });
     }
 
     pub(super) fn forget(&self, seat: SeatName, reply: oneshot::Sender<Result<(), Error>>) {
@@ -140,7 +187,7 @@ impl Driver {
     ) -> Underway {
         let number = self.next_number();
         let abort = self.poll(Box::pin(answer.map(move |answer| (election, number, answer))));
-        Underway { number, reads: false, time_out: None, running: Some((abort, None)) }
+        Underway { number, abort }
     }
 
     fn poll(&mut self, answer: BoxFuture<'static, (ElectionId, u64, Answer)>) -> AbortHandle {
@@ -149,33 +196,114 @@ impl Driver {
         abort
     }
 
-    /// Calls the store, as soon as it is this call's turn.
-    fn call_store(
-        &mut self,
-        election: ElectionId,
-        reads: bool,
-        rank: Rank,
-        answer: impl Future<Output = Answer> + Send + 'static,
-    ) {
+    /// Asks something of the store, as soon as it is this election's turn.
+    fn ask_store(&mut self, election: ElectionId, lane: Lane, what: What) {
         let number = self.next_number();
-        let call = Underway { number, reads, time_out: None, running: None };
-        self.entries.get_mut(&election).expect("it is being stepped").call = Some(call);
-        let answer = Box::pin(answer.map(move |answer| (election, number, answer)));
-        self.lanes.wait(rank, Waiting { election, number, answer });
+        let entry = self.entries.get_mut(&election).expect("it is being stepped");
+        let timing = &entry.machine.rules().timing;
+        let reads = matches!(what, What::Read);
+        let (lease, within, shard) = (timing.lease(), timing.attempt(), self.store.shard(&entry.shared.name));
+        let bytes = entry.shared.name.as_str().len() + what.bytes();
+        entry.call = Some(Asked { number, what, sent: None });
+        self.admission.ask(Group { lane, reads, shard, lease, within }, (election, number), bytes);
     }
 
     /// Makes the calls whose turn it is. Their time runs from now on.
     pub(super) fn call_waiting(&mut self) {
-        while let Some((Waiting { election, number, answer }, lane)) = self.lanes.next() {
-            let Some(entry) = self.entries.get(&election) else { continue };
-            if entry.call.as_ref().is_none_or(|call| call.number != number) {
-                continue;
+        loop {
+            let entries = &self.entries;
+            let waits = |(election, number): &Ask| {
+                let asked = entries.get(election).and_then(|entry| entry.call.as_ref());
+                asked.is_some_and(|asked| asked.number == *number)
+            };
+            let Some(batch) = self.admission.next(waits) else { return };
+            self.call_store(batch);
+        }
+    }
+
+    fn call_store(&mut self, Batch { call: number, group, asks }: Batch<Ask>) {
+        let (mut seats, mut writes) = (Vec::new(), Vec::new());
+        for (place, (election, ask)) in asks.iter().enumerate() {
+            let sent = self.entries.get(election).and_then(|entry| entry.call.as_ref()).and_then(|asked| asked.sent);
+            // When a call was taken apart, its pieces have no more time than it had.
+            let time_out = match sent {
+                Some(sent) => sent.time_out,
+                None => self.at(self.clock.now() + group.within, Due::TimeOut((*election, *ask))),
+            };
+            let entry = self.entries.get_mut(election).expect("it waits for this");
+            let seat = entry.shared.name.clone();
+            let asked = entry.call.as_mut().expect("it waits for this");
+            asked.sent = Some(Sent { call: number, place, time_out });
+            match &asked.what {
+                What::Read => {
+                    self.subscriptions.read_sent(*election);
+                    seats.push(seat);
+                }
+                What::Write(write) => {
+                    let (expect, record) = (**write).clone();
+                    writes.push(Write { seat, expect, record });
+                }
             }
-            let attempt = entry.machine.rules().timing.attempt();
-            let time_out = self.at(self.clock.now() + attempt, Due::TimeOut((election, number)));
-            let abort = self.poll(answer);
-            let call = self.entries.get_mut(&election).and_then(|entry| entry.call.as_mut()).expect("looked up above");
-            (call.time_out, call.running) = (Some(time_out), Some((abort, Some(lane))));
+        }
+        let (store, call) = (self.store.clone(), Call { lease: group.lease, within: group.within });
+        let answered = self.answered.clone();
+        let put = move |place, answer| drop(answered.send(Answered { call: number, place, answer }));
+        let future = self.call(NOBODY, async move {
+            let ended = match group.reads {
+                true => {
+                    let to = Answers::new(move |place, answer| put(place, OfSeat::Read(answer)));
+                    caught(async { store.read(&call, &seats, &to).await }).await
+                }
+                false => {
+                    let to = Answers::new(move |place, answer| put(place, OfSeat::Written(answer)));
+                    caught(async { store.write(&call, &writes, &to).await }).await
+                }
+            };
+            Answer::Called(number, ended)
+        });
+        let left = asks.len();
+        let asks = asks.into_iter().map(Some).collect();
+        self.calling.insert(number, Calling { asks, left, _future: future });
+    }
+
+    /// Who is answered by this: nobody, if it was answered before, or has taken too long.
+    pub(super) fn who_asked(&self, call: u64, place: usize) -> Option<Ask> {
+        *self.calling.get(&call)?.asks.get(place)?
+    }
+
+    /// A call has come to its end. Returns whom it has not answered, and what to tell them.
+    pub(super) fn on_called(&mut self, call: u64, ended: Result<(), StoreError>) -> (Vec<Ask>, StoreError) {
+        let error = ended.err();
+        let is_of_one = error.as_ref().is_some_and(StoreError::is_of_one);
+        let error = error.unwrap_or_else(|| StoreError::unknown(UNANSWERED));
+        let Some(calling) = self.calling.remove(&call) else { return (Vec::new(), error) };
+        let asks = calling.asks.into_iter().flatten().collect();
+        if is_of_one {
+            (self.admission.take_apart(call, asks), error)
+        } else {
+            self.admission.ended(call);
+            (asks, error)
+        }
+    }
+
+    /// An election waits no longer for what it has asked. Returns whether that was a read.
+    pub(super) fn end_ask(&mut self, election: ElectionId) -> Option<bool> {
+        let asked = self.entries.get_mut(&election)?.call.take()?;
+        self.let_go_of(&asked);
+        Some(asked.reads())
+    }
+
+    /// Gives up a place in a call; the last one to do so ends it.
+    pub(super) fn let_go_of(&mut self, asked: &Asked) {
+        let Some(Sent { call, place, time_out }) = asked.sent else { return };
+        self.due.remove(&time_out);
+        let Some(calling) = self.calling.get_mut(&call) else { return };
+        if calling.asks[place].take_if(|(_, number)| *number == asked.number).is_some() {
+            calling.left -= 1;
+        }
+        if calling.left == 0 {
+            self.calling.remove(&call);
+            self.admission.ended(call);
         }
     }
 
@@ -224,8 +352,14 @@ async fn caught<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> StoreError {
     StoreError::unknown(format!("the store panicked, which is a bug in it: {}", panic_message(panic)))
+}
+
+/// Reads one seat, for somebody who asks once.
+pub(super) async fn read_one(store: &dyn DynStore, seat: SeatName) -> Result<Reading, StoreError> {
+    let call = Call { lease: ONE_OFF, within: ONE_OFF };
+    Answers::one(async |to| store.read(&call, &[seat], &to).await).await
 }
 
 /// Logs that a call to the board of a seat has failed.

@@ -14,7 +14,7 @@ use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::HandlerLine;
 use crate::options::OnOverrun;
-use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Metadata, Report, SeatName, Term};
+use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Interest, Metadata, Report, SeatName, Term};
 
 /// What users ask of the engine.
 pub(crate) enum Command {
@@ -158,9 +158,10 @@ pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock, process: Incarnation
                     Ok(alarm) => alarm,
                     Err(error) => return drop(ready.send(Err(error))),
                 };
-                store.attach(&clock);
+                let interest = Interest::new();
+                store.attach(&clock, &interest.news());
                 let _ = ready.send(Ok(()));
-                let driver = Driver::new(store, clock, own_line, process);
+                let driver = Driver::new(store, interest, clock, own_line, process);
                 if let Err(panic) = AssertUnwindSafe(driver.run(&mut inbox, alarm)).catch_unwind().await {
                     log_panic(&*panic);
                 }

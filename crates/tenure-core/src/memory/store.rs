@@ -10,7 +10,7 @@ use super::Memory;
 use super::world::{Failure, Session, SessionId, State, World};
 use crate::{
     Attended, Board, Change, DynBoard, Incarnation, Judge, LifeKind, Moment, Note, NoteKind, Promises, Push, Reading,
-    Record, SeatName, Seen, Store, StoreError, Swap, Takeover, Version,
+    Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 
 /// A connection to a [`Memory`].
@@ -165,7 +165,7 @@ impl Drop for MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl SeatStore for MemoryStore {
     fn promises(&self) -> Promises {
         let kind = self.world.kind;
         Promises {

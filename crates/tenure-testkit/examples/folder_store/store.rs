@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tenure_core::{
-    Attended, Board, DynBoard, Incarnation, Life, Note, NoteKind, Promises, Reading, Record, Seat, SeatName, Store,
+    Attended, Board, DynBoard, Incarnation, Life, Note, NoteKind, Promises, Reading, Record, Seat, SeatName, SeatStore,
     StoreError, Swap, Token, Version, record,
 };
 
@@ -43,7 +43,7 @@ async fn run<T: Send + 'static>(act: impl FnOnce() -> Result<T, StoreError> + Se
     ran.unwrap_or_else(|gone| Err(StoreError::unknown("the thread that did it is gone").because(gone)))
 }
 
-impl Store for FolderStore {
+impl SeatStore for FolderStore {
     fn promises(&self) -> Promises {
         Promises {
             durability: "what was written is on the disk before it counts",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::{Election, Elections, Life, SeatName};
+use tenure_core::{Election, Elections, Life, OneByOne, SeatName, SeatStore};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Ground, Open, show};
@@ -106,7 +106,7 @@ async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'sta
 pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
     let lease = Duration::from_secs(1);
     let mut spans = Vec::new();
-    let store = open(&ground.url());
+    let store = OneByOne::new(open(&ground.url()));
     let mut left_out = 0;
     for round in 0..20 {
         let name = format!("crash-{round}");
@@ -120,7 +120,7 @@ pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
         proxy.black_hole(Way::Up);
         tokio::time::sleep(Duration::from_millis(20)).await;
         let asked = Instant::now();
-        let seat = store.read(&seat).await.expect("a reading").seat.expect("a seat");
+        let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");
         if !seat.record.is_held_by(leader.1.candidate().incarnation) {
             // On a machine that is too busy to renew in time, it has been followed before it was cut off. What
             // is read is the seat of the next one, and when that lapses tells nothing.

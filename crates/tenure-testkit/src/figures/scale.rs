@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::SeatName;
+use tenure_core::{OneByOne, SeatName, SeatStore};
 
 use super::{Crowd, Ground, Open, Work};
 use crate::servers::PATIENCE;
@@ -134,10 +134,10 @@ pub fn check_with(ground: &dyn Ground, open: Open, count: u64, lease: Duration) 
     other.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let store = open(&ground.url());
+        let store = OneByOne::new(open(&ground.url()));
         for number in 0..count {
             let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
-            let seat = store.read(&seat).await.expect("a reading").seat.expect("a seat");
+            let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");
             assert!(seat.record.is_vacant(), "a seat was left taken: {seat:?}");
         }
     });

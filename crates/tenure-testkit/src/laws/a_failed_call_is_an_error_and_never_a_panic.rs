@@ -6,7 +6,8 @@
 
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
-use tenure_core::{Clock, Fault, NoteKind, Seen, StoreError, Version};
+use std::sync::Arc;
+use tenure_core::{Clock, Fault, NoteKind, OneByOne, Seen, StoreError, Version};
 
 use crate::bench::{Connection, candidate};
 use crate::failure::ensure;
@@ -16,8 +17,8 @@ use crate::{Bench, Failure, Verdict};
 pub(super) const NEEDS: &[Need] = &[Need::Broken];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
-    let Some(store) = bench.subject.broken() else { return Ok(()) };
-    let store: Connection = store.into();
+    let Some(store) = bench.subject.broken().map(OneByOne::new) else { return Ok(()) };
+    let store: Connection = Arc::new(store);
     store.attach(&Clock::system());
     let seat = bench.seat("broken");
     let held = bench.held(&candidate("me"), 1);

@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading, Record,
-    SeatName, Seen, Store, StoreError, Swap, Version,
+    Answers, Attended, Board, Call, Clock, DynBoard, DynStore, Incarnation, Interest, Lifeline, News, Note, NoteKind,
+    Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -80,28 +80,31 @@ impl<S: Store> Store for Blocking<S> {
         Store::promises(&self.store)
     }
 
-    fn attach(&self, clock: &Clock) {
-        Store::attach(&self.store, clock);
+    fn attach(&self, clock: &Clock, news: &News) {
+        Store::attach(&self.store, clock, news);
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.brake.pass();
-        Store::read(&self.store, seat).await
+    fn shard(&self, seat: &SeatName) -> u64 {
+        Store::shard(&self.store, seat)
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         self.brake.pass();
-        Store::swap(&self.store, seat, expected, next).await
+        Store::read(&self.store, call, seats, to).await
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         self.brake.pass();
-        Store::renew(&self.store, seat, held, record).await
+        Store::write(&self.store, call, writes, to).await
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        Store::session_of(&self.store, version)
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
         self.brake.pass();
-        Store::changed(&self.store, seat, seen).await
+        Store::watch(&self.store, interest, news).await
     }
 
     fn board(&self) -> Option<&dyn DynBoard> {
@@ -113,7 +116,7 @@ impl<S: Store> Store for Blocking<S> {
         Store::forget(&self.store, seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(&self.store, seat)
     }
 }

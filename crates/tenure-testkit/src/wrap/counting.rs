@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading, Record,
-    SeatName, Seen, Store, StoreError, Swap, Version,
+    Answers, Attended, Board, Call, Clock, DynBoard, DynStore, Expect, Incarnation, Interest, Lifeline, News, Note,
+    NoteKind, Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -26,8 +26,10 @@ pub struct Counts {
     pub swaps: u64,
     /// Renewals.
     pub renewals: u64,
-    /// Watches.
-    pub watches: u64,
+    /// Readings that were answered. A candidate that has had one is told of what happens from then on.
+    pub looks: u64,
+    /// Calls in which seats were read or written: several seats may share one.
+    pub calls: u64,
     /// Calls to the board.
     pub notes: u64,
     /// Those among them by which a process announces itself and its candidates.
@@ -60,8 +62,8 @@ impl<S: Store> Counting<S> {
         (Self { store, counts }, Counter(counter))
     }
 
-    fn count(&self, which: impl FnOnce(&mut Counts) -> &mut u64) {
-        self.counts.send_modify(|counts| *which(counts) += 1);
+    fn count(&self, count: impl FnOnce(&mut Counts)) {
+        self.counts.send_modify(count);
     }
 
     fn count_note(&self, announces: bool) {
@@ -78,28 +80,41 @@ impl<S: Store> Store for Counting<S> {
         Store::promises(&self.store)
     }
 
-    fn attach(&self, clock: &Clock) {
-        Store::attach(&self.store, clock);
+    fn attach(&self, clock: &Clock, news: &News) {
+        Store::attach(&self.store, clock, news);
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.count(|counts| &mut counts.reads);
-        Store::read(&self.store, seat).await
+    fn shard(&self, seat: &SeatName) -> u64 {
+        Store::shard(&self.store, seat)
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.count(|counts| &mut counts.swaps);
-        Store::swap(&self.store, seat, expected, next).await
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        self.count(|counts| (counts.calls, counts.reads) = (counts.calls + 1, counts.reads + seats.len() as u64));
+        let (counts, to) = (self.counts.clone(), to.clone());
+        let to = Answers::new(move |place, answer: Result<_, _>| {
+            let answered = u64::from(answer.is_ok());
+            to.set(place, answer);
+            counts.send_modify(|counts| counts.looks += answered);
+        });
+        Store::read(&self.store, call, seats, &to).await
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        self.count(|counts| &mut counts.renewals);
-        Store::renew(&self.store, seat, held, record).await
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let renewals = writes.iter().filter(|write| matches!(write.expect, Expect::Held(_))).count() as u64;
+        self.count(|counts| {
+            counts.calls += 1;
+            counts.renewals += renewals;
+            counts.swaps += writes.len() as u64 - renewals;
+        });
+        Store::write(&self.store, call, writes, to).await
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        self.count(|counts| &mut counts.watches);
-        Store::changed(&self.store, seat, seen).await
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        Store::session_of(&self.store, version)
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        Store::watch(&self.store, interest, news).await
     }
 
     fn board(&self) -> Option<&dyn DynBoard> {
@@ -110,7 +125,7 @@ impl<S: Store> Store for Counting<S> {
         Store::forget(&self.store, seat).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(&self.store, seat)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, Clock, DynBoard, DynStore, Incarnation, Note, NoteKind, Promises, Reading,
-    Record, SeatName, Seen, Store, StoreError, Swap, Version,
+    Answers, Attended, Board, BoxFuture, Call, Clock, DynBoard, DynStore, Incarnation, Interest, Lifeline, News, Note,
+    NoteKind, Promises, Reading, Scope, SeatName, Session, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -97,6 +97,18 @@ impl Wire {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
+        self.pass_or_lose(writes, |store, _| call(store)).await
+    }
+
+    /// The same for a call that is told whether what it answers is lost.
+    async fn pass_or_lose<T, F>(
+        &self,
+        writes: bool,
+        call: impl FnOnce(Arc<dyn DynStore>, bool) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
         let traffic = |state: &State| if writes { state.writes } else { state.reads };
         let mut state = self.0.state.subscribe();
         let traffic = state.wait_for(|state| traffic(state) != Traffic::Wait).await.map(|state| traffic(&state));
@@ -107,14 +119,15 @@ impl Wire {
             Traffic::Pass | Traffic::LoseAnswers => {}
             Traffic::Hang | Traffic::Wait => return std::future::pending().await,
         }
+        let lost = traffic == Traffic::LoseAnswers;
         let store = self.store().clone();
         let answer = match store {
-            Some(store) => self.unless_crashed(call(store)).await,
+            Some(store) => self.unless_crashed(call(store, lost)).await,
             None => None,
         };
         match answer {
             None => std::future::pending().await,
-            Some(_) if traffic == Traffic::LoseAnswers => Err(StoreError::unknown("the answer was lost")),
+            Some(_) if lost => Err(StoreError::unknown("the answer was lost")),
             Some(answer) => answer,
         }
     }
@@ -128,21 +141,24 @@ impl Wire {
         }
     }
 
-    /// Watches while the connection is good.
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+    /// Watches while the connection is good. Once it was cut, and is good again, whoever watches begins anew.
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        let is_good = |state: &State| matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers);
         let mut state = self.0.state.subscribe();
-        loop {
-            // Fails only if the switch is gone, which it is not.
-            let _ = state.wait_for(|state| matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers)).await;
-            let Some(store) = self.store().clone() else { return std::future::pending().await };
-            let cut = state.wait_for(|state| !matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers));
-            tokio::select! {
-                biased;
-                () = self.crashed() => {}
-                _ = cut => {}
-                change = store.changed(seat, seen) => return change,
-            }
+        // Fails only if the switch is gone, which it is not.
+        drop(state.wait_for(is_good).await);
+        let store = self.store().clone();
+        let Some(store) = store else { return std::future::pending().await };
+        tokio::select! {
+            biased;
+            () = self.crashed() => return std::future::pending().await,
+            () = async { drop(state.wait_for(|state| !is_good(state)).await) } => {}
+            ended = store.watch(interest, news) => return ended,
         }
+        drop(store);
+        news.gap(Scope::All);
+        drop(state.wait_for(is_good).await);
+        StoreError::refused("the connection was cut")
     }
 }
 
@@ -158,26 +174,32 @@ impl Store for Cuttable {
         self.promises.clone()
     }
 
-    fn attach(&self, clock: &Clock) {
+    fn attach(&self, clock: &Clock, news: &News) {
         if let Some(store) = self.wire.store().as_ref() {
-            store.attach(clock);
+            store.attach(clock, news);
         }
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.wire.pass(false, async |store| store.read(seat).await).await
+    fn shard(&self, seat: &SeatName) -> u64 {
+        self.wire.store().as_ref().map_or(0, |store| store.shard(seat))
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.wire.pass(true, async |store| store.swap(seat, expected, next).await).await
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let read = async |store: Arc<dyn DynStore>, lost| store.read(call, seats, &unless(lost, to)).await;
+        self.wire.pass_or_lose(false, read).await
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        self.wire.pass(true, async |store| store.renew(seat, held, record).await).await
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let write = async |store: Arc<dyn DynStore>, lost| store.write(call, writes, &unless(lost, to)).await;
+        self.wire.pass_or_lose(true, write).await
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        self.wire.changed(seat, seen).await
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        self.wire.store().as_ref().and_then(|store| store.session_of(version))
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        self.wire.watch(interest, news).await
     }
 
     fn board(&self) -> Option<&dyn DynBoard> {
@@ -188,7 +210,7 @@ impl Store for Cuttable {
         self.wire.pass(true, async |store| store.forget(seat).await).await
     }
 
-    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         self.wire.store().as_ref().map_or(Ok(None), |store| store.lifeline(seat))
     }
 }
@@ -210,6 +232,11 @@ impl Board for Cuttable {
     async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
         self.wire.pass(true, async |store| on_board(&*store, |board| board.remove(seat, kind, key)).await).await
     }
+}
+
+/// Where answers go that may be lost.
+fn unless<T: 'static>(lost: bool, to: &Answers<T>) -> Answers<T> {
+    if lost { Answers::new(|_, _| {}) } else { to.clone() }
 }
 
 /// Calls the board of a store that has one.

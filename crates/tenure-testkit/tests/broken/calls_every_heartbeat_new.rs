@@ -22,10 +22,10 @@ impl Bend for EveryHeartbeatNew {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        Store::swap(&parts.store, seat, expected, next).await.map(made_new)
+        SeatStore::swap(&parts.store, seat, expected, next).await.map(made_new)
     }
 
     async fn renew(&self, parts: &Parts, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        Store::renew(&parts.store, seat, held, record).await.map(made_new)
+        SeatStore::renew(&parts.store, seat, held, record).await.map(made_new)
     }
 }

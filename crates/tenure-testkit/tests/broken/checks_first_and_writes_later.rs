@@ -13,14 +13,14 @@ impl Bend for ChecksFirst {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let seen = Store::read(&parts.store, seat).await?.seat;
+        let seen = SeatStore::read(&parts.store, seat).await?.seat;
         if seen.as_ref().map(|seat| &seat.version) != expected {
             return Ok(Swap::Lost);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
         loop {
-            let now = Store::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
-            let swap = Store::swap(&parts.store, seat, now.as_ref(), next).await?;
+            let now = SeatStore::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
+            let swap = SeatStore::swap(&parts.store, seat, now.as_ref(), next).await?;
             if swap != Swap::Lost {
                 return Ok(swap);
             }

@@ -17,6 +17,6 @@ impl Bend for CutsIdsShort {
         if let Some(holder) = &mut next.holder {
             holder.id = holder.id.chars().take(64).collect::<String>().into();
         }
-        Store::swap(&parts.store, seat, expected, &next).await
+        SeatStore::swap(&parts.store, seat, expected, &next).await
     }
 }

@@ -13,7 +13,7 @@ impl Bend for DelaysAfterARelease {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let seen = Store::read(&parts.store, seat).await?.seat;
+        let seen = SeatStore::read(&parts.store, seat).await?.seat;
         let delayed = seen.is_some_and(|seat| {
             let age = match seat.life {
                 tenure_core::Life::Clock { now, renewed } => now.checked_since(renewed).unwrap_or_default(),
@@ -21,6 +21,6 @@ impl Bend for DelaysAfterARelease {
             };
             seat.record.is_vacant() && age < Duration::from_millis(500)
         });
-        if delayed { Ok(Swap::Lost) } else { Store::swap(&parts.store, seat, expected, next).await }
+        if delayed { Ok(Swap::Lost) } else { SeatStore::swap(&parts.store, seat, expected, next).await }
     }
 }

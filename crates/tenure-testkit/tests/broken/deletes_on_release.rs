@@ -7,7 +7,7 @@ pub(crate) struct DeletesOnRelease;
 
 impl Bend for DeletesOnRelease {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        Ok(Reading::of(Store::read(&parts.store, seat).await?.seat))
+        Ok(Reading::of(SeatStore::read(&parts.store, seat).await?.seat))
     }
 
     async fn swap(
@@ -17,7 +17,7 @@ impl Bend for DeletesOnRelease {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let swap = Store::swap(&parts.store, seat, expected, next).await?;
+        let swap = SeatStore::swap(&parts.store, seat, expected, next).await?;
         if next.is_vacant() && swap != Swap::Lost {
             parts.memory.delete(seat.as_str());
         }

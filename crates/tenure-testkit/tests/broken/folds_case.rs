@@ -11,7 +11,7 @@ fn folded(seat: &SeatName) -> SeatName {
 
 impl Bend for FoldsCase {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        Store::read(&parts.store, &folded(seat)).await
+        SeatStore::read(&parts.store, &folded(seat)).await
     }
 
     async fn swap(
@@ -21,10 +21,10 @@ impl Bend for FoldsCase {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        Store::swap(&parts.store, &folded(seat), expected, next).await
+        SeatStore::swap(&parts.store, &folded(seat), expected, next).await
     }
 
     async fn renew(&self, parts: &Parts, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        Store::renew(&parts.store, &folded(seat), held, record).await
+        SeatStore::renew(&parts.store, &folded(seat), held, record).await
     }
 }

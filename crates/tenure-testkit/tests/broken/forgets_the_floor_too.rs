@@ -7,6 +7,6 @@ pub(crate) struct ForgetsTheFloorToo;
 
 impl Bend for ForgetsTheFloorToo {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        Ok(Reading::of(Store::read(&parts.store, seat).await?.seat))
+        Ok(Reading::of(SeatStore::read(&parts.store, seat).await?.seat))
     }
 }

@@ -14,6 +14,6 @@ impl Bend for ForgetsUnknownFields {
         next: &Record,
     ) -> Result<Swap, StoreError> {
         let next = Record { unknown: Arc::default(), ..next.clone() };
-        Store::swap(&parts.store, seat, expected, &next).await
+        SeatStore::swap(&parts.store, seat, expected, &next).await
     }
 }

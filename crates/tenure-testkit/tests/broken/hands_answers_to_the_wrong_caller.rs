@@ -8,7 +8,7 @@ pub(crate) struct WrongCaller(Mutex<Option<Reading>>);
 
 impl Bend for WrongCaller {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let reading = Store::read(&parts.store, seat).await?;
+        let reading = SeatStore::read(&parts.store, seat).await?;
         *self.0.lock().unwrap() = Some(reading.clone());
         tokio::task::yield_now().await;
         Ok(self.0.lock().unwrap().clone().unwrap_or(reading))

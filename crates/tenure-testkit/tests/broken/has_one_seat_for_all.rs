@@ -11,7 +11,7 @@ fn the_one() -> SeatName {
 
 impl Bend for OneSeatForAll {
     async fn read(&self, parts: &Parts, _: &SeatName) -> Result<Reading, StoreError> {
-        Store::read(&parts.store, &the_one()).await
+        SeatStore::read(&parts.store, &the_one()).await
     }
 
     async fn swap(
@@ -21,10 +21,10 @@ impl Bend for OneSeatForAll {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        Store::swap(&parts.store, &the_one(), expected, next).await
+        SeatStore::swap(&parts.store, &the_one(), expected, next).await
     }
 
     async fn renew(&self, parts: &Parts, _: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        Store::renew(&parts.store, &the_one(), held, record).await
+        SeatStore::renew(&parts.store, &the_one(), held, record).await
     }
 }

@@ -8,11 +8,11 @@ pub(crate) struct SessionsInNameOnly;
 
 impl Bend for SessionsInNameOnly {
     fn promises(&self, parts: &Parts) -> Promises {
-        Promises { life: LifeKind::Session, ..Store::promises(&parts.store) }
+        Promises { life: LifeKind::Session, ..SeatStore::promises(&parts.store) }
     }
 
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let mut reading = Store::read(&parts.store, seat).await?;
+        let mut reading = SeatStore::read(&parts.store, seat).await?;
         if let Some(seat) = &mut reading.seat
             && let Life::Clock { now, renewed } = seat.life
         {

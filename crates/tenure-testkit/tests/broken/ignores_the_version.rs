@@ -7,7 +7,7 @@ pub(crate) struct IgnoresTheVersion;
 
 impl Bend for IgnoresTheVersion {
     async fn swap(&self, parts: &Parts, seat: &SeatName, _: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let now = Store::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
-        Store::swap(&parts.store, seat, now.as_ref(), next).await
+        let now = SeatStore::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
+        SeatStore::swap(&parts.store, seat, now.as_ref(), next).await
     }
 }

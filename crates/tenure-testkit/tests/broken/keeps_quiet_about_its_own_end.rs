@@ -7,7 +7,7 @@ pub(crate) struct KeepsQuiet;
 
 impl Bend for KeepsQuiet {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
-        Store::changed(&parts.store, seat, seen).await;
+        SeatStore::changed(&parts.store, seat, seen).await;
         Change::Look
     }
 }

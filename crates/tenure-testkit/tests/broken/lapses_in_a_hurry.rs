@@ -9,7 +9,7 @@ pub(crate) struct LapsesInAHurry(OnceLock<tokio::time::Instant>);
 impl Bend for LapsesInAHurry {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         let first = *self.0.get_or_init(tokio::time::Instant::now);
-        let mut reading = Store::read(&parts.store, seat).await?;
+        let mut reading = SeatStore::read(&parts.store, seat).await?;
         if let Some(seat) = &mut reading.seat
             && first.elapsed() > seat.record.lease / 2
         {

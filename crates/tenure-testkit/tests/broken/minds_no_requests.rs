@@ -7,6 +7,6 @@ pub(crate) struct MindsNoRequests;
 
 impl Bend for MindsNoRequests {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
-        Store::changed(&parts.store, seat, &Seen { requests: false, ..seen.clone() }).await
+        SeatStore::changed(&parts.store, seat, &Seen { requests: false, ..seen.clone() }).await
     }
 }

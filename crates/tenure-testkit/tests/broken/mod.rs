@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, DynBoard, DynStore, Incarnation, LifeKind, Note, NoteKind, Promises, Reading,
-    Record, SeatName, Seen, Store, StoreError, Swap, Version,
+    Attended, Board, BoxFuture, Change, DynBoard, DynSeatStore, DynStore, Incarnation, LifeKind, Note, NoteKind,
+    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 use tenure_testkit::{MemorySubject, Subject};
 
@@ -19,11 +19,11 @@ pub(crate) struct Parts {
 /// One thing done wrong. Everything that a bend does not say is done right.
 pub(crate) trait Bend: Send + Sync + Sized + 'static {
     fn promises(&self, parts: &Parts) -> Promises {
-        Store::promises(&parts.store)
+        SeatStore::promises(&parts.store)
     }
 
     fn read(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send {
-        Store::read(&parts.store, seat)
+        SeatStore::read(&parts.store, seat)
     }
 
     fn swap(
@@ -33,7 +33,7 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
         expected: Option<&Version>,
         next: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
-        Store::swap(&parts.store, seat, expected, next)
+        SeatStore::swap(&parts.store, seat, expected, next)
     }
 
     fn renew(
@@ -43,11 +43,11 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
         held: &Version,
         record: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
-        Store::renew(&parts.store, seat, held, record)
+        SeatStore::renew(&parts.store, seat, held, record)
     }
 
     fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
-        Store::changed(&parts.store, seat, seen)
+        SeatStore::changed(&parts.store, seat, seen)
     }
 
     fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> impl Future<Output = Result<(), StoreError>> + Send {
@@ -83,7 +83,7 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
     }
 
     fn forget(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
-        Store::forget(&parts.store, seat)
+        SeatStore::forget(&parts.store, seat)
     }
 }
 
@@ -100,7 +100,7 @@ impl<B> Bent<B> {
     }
 }
 
-impl<B: Bend> Store for Bent<B> {
+impl<B: Bend> SeatStore for Bent<B> {
     fn promises(&self) -> Promises {
         self.bend.promises(&self.parts)
     }
@@ -166,6 +166,10 @@ impl<B: Bend> BentSubject<B> {
 
 impl<B: Bend> Subject for BentSubject<B> {
     fn open(&self) -> Box<dyn DynStore> {
+        Box::new(self.open_seats())
+    }
+
+    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         let memory = self.memory.memory().clone();
         Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)(), broken: false })
     }

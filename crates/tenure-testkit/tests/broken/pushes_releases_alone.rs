@@ -8,7 +8,7 @@ pub(crate) struct PushesReleasesAlone;
 impl Bend for PushesReleasesAlone {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
         loop {
-            let now = Store::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
+            let now = SeatStore::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
             if seen.differs_from(now.as_ref()) {
                 return Change::Look;
             }

@@ -9,7 +9,7 @@ pub(crate) struct ReadsFromACache(Mutex<BTreeMap<SeatName, Reading>>);
 
 impl Bend for ReadsFromACache {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let current = Store::read(&parts.store, seat).await?;
+        let current = SeatStore::read(&parts.store, seat).await?;
         let before = self.0.lock().unwrap().insert(seat.clone(), current.clone());
         Ok(before.filter(|before| before.seat.is_some()).unwrap_or(current))
     }

@@ -7,6 +7,6 @@ pub(crate) struct RenewsOnADeadSession;
 
 impl Bend for RenewsOnADeadSession {
     async fn renew(&self, parts: &Parts, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        Store::swap(&parts.store, seat, Some(held), record).await
+        SeatStore::swap(&parts.store, seat, Some(held), record).await
     }
 }

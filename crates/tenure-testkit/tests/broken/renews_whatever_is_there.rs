@@ -7,7 +7,7 @@ pub(crate) struct RenewsWhatever;
 
 impl Bend for RenewsWhatever {
     async fn renew(&self, parts: &Parts, seat: &SeatName, _: &Version, record: &Record) -> Result<Swap, StoreError> {
-        let now = Store::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
-        Store::swap(&parts.store, seat, now.as_ref(), record).await
+        let now = SeatStore::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
+        SeatStore::swap(&parts.store, seat, now.as_ref(), record).await
     }
 }

@@ -12,7 +12,7 @@ impl Bend for StaysLocked {
             tokio::task::yield_now().await;
         }
         tokio::task::yield_now().await;
-        let reading = Store::read(&parts.store, seat).await;
+        let reading = SeatStore::read(&parts.store, seat).await;
         self.0.store(false, Ordering::Release);
         reading
     }

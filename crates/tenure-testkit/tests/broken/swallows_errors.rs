@@ -7,7 +7,7 @@ pub(crate) struct SwallowsErrors;
 
 impl Bend for SwallowsErrors {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        Ok(Store::read(&parts.store, seat).await.unwrap_or(Reading::of(None)))
+        Ok(SeatStore::read(&parts.store, seat).await.unwrap_or(Reading::of(None)))
     }
 
     async fn swap(
@@ -17,6 +17,6 @@ impl Bend for SwallowsErrors {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        Ok(Store::swap(&parts.store, seat, expected, next).await.unwrap_or(Swap::Lost))
+        Ok(SeatStore::swap(&parts.store, seat, expected, next).await.unwrap_or(Swap::Lost))
     }
 }

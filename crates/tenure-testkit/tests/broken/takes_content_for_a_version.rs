@@ -12,7 +12,7 @@ fn version(record: &Record) -> Version {
 
 impl Bend for ContentForAVersion {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let mut reading = Store::read(&parts.store, seat).await?;
+        let mut reading = SeatStore::read(&parts.store, seat).await?;
         if let Some(seat) = &mut reading.seat {
             seat.version = version(&seat.record);
         }
@@ -26,11 +26,11 @@ impl Bend for ContentForAVersion {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let now = Store::read(&parts.store, seat).await?.seat;
+        let now = SeatStore::read(&parts.store, seat).await?.seat;
         if now.as_ref().map(|seat| version(&seat.record)).as_ref() != expected {
             return Ok(Swap::Lost);
         }
-        Ok(match Store::swap(&parts.store, seat, now.as_ref().map(|seat| &seat.version), next).await? {
+        Ok(match SeatStore::swap(&parts.store, seat, now.as_ref().map(|seat| &seat.version), next).await? {
             Swap::Done { since, granted, .. } => Swap::Done { version: version(next), since, granted },
             Swap::Lost => Swap::Lost,
         })

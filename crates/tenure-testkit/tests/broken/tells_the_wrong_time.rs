@@ -8,7 +8,7 @@ pub(crate) struct TellsTheWrongTime;
 
 impl Bend for TellsTheWrongTime {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let mut reading = Store::read(&parts.store, seat).await?;
+        let mut reading = SeatStore::read(&parts.store, seat).await?;
         if let Some(seat) = &mut reading.seat
             && let Life::Clock { now, .. } = seat.life
         {

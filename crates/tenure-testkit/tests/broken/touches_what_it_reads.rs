@@ -8,7 +8,7 @@ pub(crate) struct TouchesWhatItReads(AtomicU64);
 
 impl Bend for TouchesWhatItReads {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
-        let mut reading = Store::read(&parts.store, seat).await?;
+        let mut reading = SeatStore::read(&parts.store, seat).await?;
         if let Some(seat) = &mut reading.seat {
             let touched = self.0.fetch_add(1, Ordering::Relaxed);
             seat.version = Version::new(format!("{}-{touched}", seat.version.as_str()));

@@ -9,7 +9,7 @@ impl Bend for WakesAtEveryRenewal {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
         let version = seen.seat.as_ref().map(|seat| seat.version.clone());
         loop {
-            let now = Store::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
+            let now = SeatStore::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
             if now.map(|seat| seat.version) != version {
                 return Change::Look;
             }

@@ -15,7 +15,7 @@ impl Bend for WakesByRequestsThatAreGone {
         if seen.requests && self.woken.lock().unwrap().contains(seat) {
             return Change::Look;
         }
-        let change = Store::changed(&parts.store, seat, seen).await;
+        let change = SeatStore::changed(&parts.store, seat, seen).await;
         self.woken.lock().unwrap().insert(seat.clone());
         change
     }

@@ -12,6 +12,6 @@ impl Bend for WakesForWhoIsGone {
         if seen.seat.as_ref().is_some_and(|seat| seat.life == Life::Over) {
             return Change::Look;
         }
-        Store::changed(&parts.store, seat, seen).await
+        SeatStore::changed(&parts.store, seat, seen).await
     }
 }

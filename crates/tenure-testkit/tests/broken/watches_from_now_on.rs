@@ -7,7 +7,7 @@ pub(crate) struct WatchesFromNowOn;
 
 impl Bend for WatchesFromNowOn {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
-        let now = Store::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
-        Store::changed(&parts.store, seat, &Seen { seat: now, requests: seen.requests }).await
+        let now = SeatStore::read(&parts.store, seat).await.ok().and_then(|reading| reading.seat);
+        SeatStore::changed(&parts.store, seat, &Seen { seat: now, requests: seen.requests }).await
     }
 }

@@ -7,8 +7,8 @@ pub(crate) struct WritesNotesIntoTheSeat;
 
 impl Bend for WritesNotesIntoTheSeat {
     async fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        if let Some(now) = Store::read(&parts.store, seat).await?.seat {
-            Store::swap(&parts.store, seat, Some(&now.version), &now.record).await?;
+        if let Some(now) = SeatStore::read(&parts.store, seat).await?.seat {
+            SeatStore::swap(&parts.store, seat, Some(&now.version), &now.record).await?;
         }
         Board::put(&parts.store, seat, note).await
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Builder, Candidate, Incarnation, Record, SeatName, Store, Swap, Token};
+use tenure_core::{Builder, Candidate, Incarnation, Record, SeatName, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::Desk;
 pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};

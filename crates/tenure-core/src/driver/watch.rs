@@ -1,0 +1,122 @@
+//! The one watch of the store, and what its news become: inputs of the machines that they concern.
+//!
+//! What is news to whom is decided by [`Subscriptions`](tenure_protocol::Subscriptions).
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tenure_protocol::{Change, Input, Push, Seat, Told, Watching};
+use tracing::{Level, debug};
+
+use super::calls::{Answer, panicked};
+use super::{Driver, Due, ElectionId, NOBODY};
+use crate::{Seen, StoreError, Wanted, log};
+
+/// How long the store is not asked again to watch after it has stopped doing so, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// Has an election told of what happens to its seat, from before its first look on.
+    pub(super) fn subscribe(&mut self, election: ElectionId) {
+        let shared = self.entries[&election].shared.clone();
+        self.interest.want(shared.name.clone(), Wanted { lease: shared.lease, seen: None });
+        let mut told = Vec::new();
+        self.subscriptions.begin(election, shared.name.clone(), &mut told);
+        self.on_told(told);
+        if self.watching.is_none() && self.store.promises().push != Push::None {
+            self.watch_store();
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, election: ElectionId) {
+        if let Some(seat) = self.subscriptions.end(election) {
+            self.interest.drop_seat(&seat);
+        }
+    }
+
+    /// Tells an election of what differs from this from now on.
+    pub(super) fn watch(
+        &mut self,
+        election: ElectionId,
+        seat: Option<Seat>,
+        requests: bool,
+        inputs: &mut VecDeque<Input>,
+    ) {
+        let shared = &self.entries[&election].shared;
+        let (name, lease, me) = (shared.name.clone(), shared.lease, shared.candidate.incarnation);
+        let record = seat.as_ref().map(|seat| &seat.record);
+        let watching = Watching {
+            names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
+            nonce: record.map(|record| record.nonce),
+            requests,
+            session: seat.as_ref().and_then(|seat| self.store.session_of(&seat.version)),
+            own: record.is_some_and(|record| record.is_held_by(me)),
+        };
+        let mut told = Vec::new();
+        self.subscriptions.watch(election, watching, &mut told);
+        let requests = requests || self.subscriptions.minds_requests(&name);
+        self.interest.want(name, Wanted { lease, seen: Some(Seen { seat, requests }) });
+        // It is being stepped.
+        inputs.extend(told.into_iter().map(|(_, told)| input(told)));
+    }
+
+    fn watch_store(&mut self) {
+        self.interest.tell_all_again();
+        let (store, interest) = (self.store.clone(), self.interest.clone());
+        let news = interest.news();
+        let watch = self.call(NOBODY, async move {
+            let watch = AssertUnwindSafe(async { store.watch(&interest, &news).await });
+            Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic)))
+        });
+        self.watching = Some(watch);
+    }
+
+    pub(super) fn watch_again(&mut self) {
+        if !self.entries.is_empty() {
+            self.watch_store();
+        }
+    }
+
+    /// From now on, seats are looked at every so often, until the store listens again.
+    pub(super) fn on_watch_ended(&mut self, error: StoreError) {
+        self.on_news();
+        let mut told = Vec::new();
+        self.subscriptions.gap(None, &mut told);
+        self.on_told(told);
+        let pause = self.watch_pause.max(FIRST_PAUSE);
+        self.watch_pause = (pause * 2).min(LONGEST_PAUSE);
+        let at = self.clock.now() + pause / 2 + pause.mul_f64(rand::random::<f64>() / 2.0);
+        self.at(at, Due::WatchAgain);
+        let store = self.store.promises().store;
+        log::emit(Level::DEBUG, move || debug!(store, %error, "the store is not watched for now"));
+    }
+
+    /// Takes in what the store has told.
+    pub(super) fn on_news(&mut self) {
+        let heard = self.interest.take_heard();
+        if heard.begins_to_listen() {
+            self.watch_pause = Duration::ZERO;
+        }
+        let mut told = Vec::new();
+        heard.tell(&mut self.subscriptions, &mut told);
+        self.on_told(told);
+    }
+
+    fn on_told(&mut self, told: Vec<(ElectionId, Told)>) {
+        for (election, told) in told {
+            self.guarded(|driver| driver.step(election, input(told)));
+        }
+    }
+}
+
+fn input(told: Told) -> Input {
+    match told {
+        Told::Hears(hears) => Input::Hears(hears),
+        Told::Holder => Input::Changed(Change::Look),
+        Told::Request => Input::Changed(Change::Request),
+        Told::SessionOver => Input::Changed(Change::SessionOver),
+    }
+}

@@ -1,0 +1,271 @@
+//! Any store, asked about one seat at a time: for tests of stores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tenure_protocol::{Change, Push, Reading, Record, Session, Subscriptions, Swap, Told, Version, Watching};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::watch::Heard;
+use super::{
+    Answers, Call, DynBoard, DynStore, Expect, Interest, NoteKind, Promises, SeatStore, Seen, Store, Wanted, Write,
+};
+use crate::{Clock, Lifeline, SeatName, StoreError};
+
+/// Any store, asked about one seat at a time: for tests of stores.
+///
+/// It listens and looks as the engine does. Must be used on a tokio runtime.
+pub struct OneByOne {
+    store: Arc<dyn DynStore>,
+    promises: Promises,
+    interest: Interest,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    told: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    subscriptions: Subscriptions<SeatName, u64>,
+    told: BTreeMap<u64, Vec<Told>>,
+    /// Sessions that are over.
+    ended: BTreeSet<Session>,
+    next: u64,
+    watch: Option<AbortHandle>,
+}
+
+impl OneByOne {
+    /// This store.
+    pub fn new(store: impl Store) -> Self {
+        let store: Arc<dyn DynStore> = Arc::new(store);
+        let promises = store.promises();
+        Self { store, promises, interest: Interest::new(), shared: Arc::default() }
+    }
+
+    /// The calls have all the time they want: whoever makes them gives up when it likes.
+    fn call(&self, lease: Duration) -> Call {
+        Call { lease, within: lease }
+    }
+
+    async fn write(&self, seat: &SeatName, expect: Expect, record: &Record) -> Result<Swap, StoreError> {
+        let (call, write) = (self.call(record.lease), Write { seat: seat.clone(), expect, record: record.clone() });
+        Answers::one(async |to| self.store.write(&call, &[write], &to).await).await
+    }
+
+    /// Has the store watched from now on, as the engine does.
+    fn start_to_watch(&self) {
+        let mut state = self.shared.lock();
+        if state.watch.is_some() || self.promises.push == Push::None {
+            return;
+        }
+        let (store, interest, shared) = (self.store.clone(), self.interest.clone(), self.shared.clone());
+        let watch = tokio::spawn(async move {
+            let news = interest.news();
+            let watch = async {
+                loop {
+                    interest.tell_all_again();
+                    let _ended = store.watch(&interest, &news).await;
+                    news.gap(super::Scope::All);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let hear = async {
+                loop {
+                    interest.heard().await;
+                    shared.take_in(interest.take_heard());
+                }
+            };
+            tokio::join!(watch, hear)
+        });
+        state.watch = Some(watch.abort_handle());
+    }
+
+    /// Whether there is something to tell of what was read.
+    async fn is_news(&self, seat: &SeatName, seen: &Seen, reading: &Reading) -> bool {
+        let is_over = |seat: Option<&tenure_protocol::Seat>| {
+            seat.is_some_and(|seat| seat.life == tenure_protocol::Life::Over && !seat.record.is_vacant())
+        };
+        if seen.differs_from(reading.seat.as_ref()) || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref()) {
+            return true;
+        }
+        match self.store.board().filter(|_| seen.requests) {
+            Some(board) => board.list(seat, NoteKind::Request).await.is_ok_and(|notes| !notes.is_empty()),
+            None => false,
+        }
+    }
+}
+
+impl Drop for OneByOne {
+    fn drop(&mut self) {
+        if let Some(watch) = self.shared.lock().watch.take() {
+            watch.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for OneByOne {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OneByOne").field("store", &self.promises.store).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn take_in(&self, heard: Heard) {
+        let mut state = self.lock();
+        state.ended.extend(heard.sessions.iter().cloned());
+        let mut told = Vec::new();
+        heard.tell(&mut state.subscriptions, &mut told);
+        for (who, what) in told {
+            state.told.entry(who).or_default().push(what);
+        }
+        drop(state);
+        self.told.notify_waiters();
+    }
+}
+
+/// Somebody who waits for a change. Gone when dropped.
+struct Waiting<'a> {
+    store: &'a OneByOne,
+    number: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(store: &'a OneByOne, seat: &SeatName, seen: &Seen) -> Self {
+        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
+        let mut state = store.shared.lock();
+        state.next += 1;
+        let number = state.next;
+        let mut told = Vec::new();
+        state.subscriptions.begin(number, seat.clone(), &mut told);
+        state.told.insert(number, told.into_iter().map(|(_, told)| told).collect());
+        drop(state);
+        store.interest.want(seat.clone(), Wanted { lease, seen: Some(seen.clone()) });
+        Self { store, number }
+    }
+
+    /// What it was told since this was last asked.
+    fn told(&self) -> Vec<Told> {
+        self.store.shared.lock().told.get_mut(&self.number).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Waits until it is told something other than this, and returns that; at most for so long.
+    async fn wait(&self, longest: Duration) -> Vec<Told> {
+        let wait = async {
+            loop {
+                let woken = self.store.shared.told.notified();
+                let told = self.told();
+                if !told.is_empty() {
+                    return told;
+                }
+                woken.await;
+            }
+        };
+        tokio::time::timeout(longest, wait).await.unwrap_or_default()
+    }
+
+    fn step(&self, step: impl FnOnce(&mut Subscriptions<SeatName, u64>, u64, &mut Vec<(u64, Told)>)) {
+        let mut state = self.store.shared.lock();
+        let mut told = Vec::new();
+        step(&mut state.subscriptions, self.number, &mut told);
+        for (who, what) in told {
+            state.told.entry(who).or_default().push(what);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.store.shared.lock();
+        state.told.remove(&self.number);
+        let gone = state.subscriptions.end(self.number);
+        drop(state);
+        if let Some(seat) = gone {
+            self.store.interest.drop_seat(&seat);
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl SeatStore for OneByOne {
+    fn promises(&self) -> Promises {
+        self.promises.clone()
+    }
+
+    fn attach(&self, clock: &Clock) {
+        self.store.attach(clock, &self.interest.news());
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        let call = self.call(Duration::from_secs(10));
+        Answers::one(async |to| self.store.read(&call, std::slice::from_ref(seat), &to).await).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.write(seat, expected.cloned().map_or(Expect::Absent, Expect::Version), next).await
+    }
+
+    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.write(seat, Expect::Held(held.clone()), record).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.start_to_watch();
+        let waiting = Waiting::begin(self, seat, seen);
+        let session = seen.seat.as_ref().and_then(|seat| self.store.session_of(&seat.version));
+        let poll = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease) / 3;
+        let mut hears = false;
+        loop {
+            for told in waiting.told() {
+                match told {
+                    Told::Hears(now) => hears = now,
+                    Told::SessionOver => return Change::SessionOver,
+                    Told::Holder | Told::Request => {}
+                }
+            }
+            if session.as_ref().is_some_and(|session| self.shared.lock().ended.contains(session)) {
+                return Change::SessionOver;
+            }
+            waiting.step(|subscriptions, number, _| subscriptions.read_sent(number));
+            if let Ok(reading) = SeatStore::read(self, seat).await {
+                waiting.step(|subscriptions, number, _| subscriptions.read_answered(number));
+                if self.is_news(seat, seen, &reading).await {
+                    return Change::Look;
+                }
+                let record = reading.seat.as_ref().map(|seat| &seat.record);
+                let watching = Watching {
+                    names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
+                    nonce: record.map(|record| record.nonce),
+                    requests: seen.requests,
+                    session: session.clone(),
+                    own: false,
+                };
+                waiting.step(|subscriptions, number, told| subscriptions.watch(number, watching, told));
+            }
+            let longest = if hears { Duration::MAX } else { poll };
+            let told = waiting.wait(longest).await;
+            waiting.step(|_, number, again| again.extend(told.into_iter().map(|told| (number, told))));
+        }
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        self.store.board()
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        self.store.forget(seat).await
+    }
+
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
+        self.store.lifeline(seat)
+    }
+}

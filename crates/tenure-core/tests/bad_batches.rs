@@ -1,0 +1,268 @@
+//! Stores that deal badly with several seats in one call, or with news, hurt nobody but the seats that it is about.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Answers, BoxFuture, Call, Clock, DynBoard, Election, Elections, Expect, Interest, LifeKind, ManualClock, Most,
+    News, Promises, Reading, Said, Scope, SeatName, SeatStore, Store, StoreError, Swap, Write,
+};
+
+const LEASE: Duration = Duration::from_secs(15);
+const MANY: usize = 40;
+
+/// What is wrong with a store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    /// It does not answer for some.
+    Silent,
+    /// It answers for some twice, and for seats that are not in the call.
+    Eager,
+    /// It panics once it comes to some.
+    Panics,
+    /// It fails the whole call because of some, and says so.
+    BlamesOne,
+    /// It never comes to an end because of some.
+    Slow,
+    /// It never listens.
+    Deaf,
+    /// It tells of seats that nobody has asked about, and tells the same again and again.
+    Floods,
+}
+
+/// A store that takes many seats in one call and has a flaw with those that are called odd.
+struct Batching {
+    store: MemoryStore,
+    flaw: Flaw,
+    is_bad: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    seats: Arc<AtomicUsize>,
+    news: Arc<Mutex<Option<News>>>,
+}
+
+fn is_odd(seat: &SeatName) -> bool {
+    seat.as_str().starts_with("odd")
+}
+
+impl Batching {
+    /// Deals with the seats of a call, one by one, as the flaw has it.
+    async fn each<'a, T>(
+        &'a self,
+        seats: &[SeatName],
+        to: &Answers<T>,
+        act: impl Fn(usize) -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> Result<(), StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.seats.fetch_add(seats.len(), Ordering::SeqCst);
+        let bad = self.is_bad.load(Ordering::SeqCst);
+        if bad && self.flaw == Flaw::BlamesOne && seats.iter().any(is_odd) {
+            return Err(StoreError::denied("one of them is odd").of_one());
+        }
+        let (odd, even): (Vec<_>, Vec<_>) = (0..seats.len()).partition(|place| is_odd(&seats[*place]));
+        for place in even {
+            to.set(place, act(place).await);
+        }
+        for place in odd {
+            match self.flaw {
+                Flaw::Silent if bad => {}
+                Flaw::Panics if bad => panic!("an odd seat"),
+                Flaw::Slow if bad => std::future::pending().await,
+                _ => to.set(place, act(place).await),
+            }
+        }
+        if bad && self.flaw == Flaw::Eager {
+            for place in 0..2 * seats.len() {
+                to.set(place, Err(StoreError::denied("an answer too many")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for Batching {
+    fn promises(&self) -> Promises {
+        let many = Most { seats: 100, calls: 1 };
+        Promises { reads: many, writes: many, ..Store::promises(&self.store) }
+    }
+
+    fn attach(&self, clock: &Clock, news: &News) {
+        SeatStore::attach(&self.store, clock);
+        *self.news.lock().unwrap() = Some(news.clone());
+    }
+
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        self.each(seats, to, |place| {
+            let seat = seats[place].clone();
+            Box::pin(async move { SeatStore::read(&self.store, &seat).await })
+        })
+        .await
+    }
+
+    async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let seats: Vec<_> = writes.iter().map(|write| write.seat.clone()).collect();
+        self.each(&seats, to, |place| {
+            let Write { seat, expect, record } = writes[place].clone();
+            Box::pin(async move {
+                match expect {
+                    Expect::Absent => self.store.swap(&seat, None, &record).await,
+                    Expect::Version(version) => self.store.swap(&seat, Some(&version), &record).await,
+                    Expect::Held(version) => self.store.renew(&seat, &version, &record).await,
+                }
+            })
+        })
+        .await
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        if self.flaw == Flaw::Deaf {
+            std::future::pending::<()>().await;
+        }
+        news.listening(Scope::All);
+        // The memory's own watch, as for any store that knows one seat at a time.
+        Store::watch(&self.store, interest, news).await
+    }
+
+    fn board(&self) -> Option<&dyn DynBoard> {
+        SeatStore::board(&self.store)
+    }
+}
+
+struct Stage {
+    clock: ManualClock,
+    memory: Memory,
+    elections: Elections,
+    running: Vec<Election>,
+    is_bad: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    seats: Arc<AtomicUsize>,
+    news: Arc<Mutex<Option<News>>>,
+}
+
+impl Stage {
+    /// Many elections that lead, and one more whose seat is odd.
+    fn new(flaw: Flaw) -> Self {
+        let clock = ManualClock::new();
+        let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+        let (is_bad, calls, seats) = <(Arc<AtomicBool>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let news = Arc::<Mutex<Option<News>>>::default();
+        let store = Batching {
+            store: memory.store(),
+            flaw,
+            is_bad: is_bad.clone(),
+            calls: calls.clone(),
+            seats: seats.clone(),
+            news: news.clone(),
+        };
+        let elections = Elections::with_clock(store, clock.clone());
+        let names = (0..MANY).map(|number| format!("job-{number}")).chain(["odd".to_owned()]);
+        let running: Vec<_> = names.map(|name| elections.election(name).lease(LEASE).start().unwrap()).collect();
+        clock.settle();
+        assert!(running.iter().all(Election::is_leader));
+        Self { clock, memory, elections, running, is_bad, calls, seats, news }
+    }
+
+    fn turns_bad(&self) {
+        self.is_bad.store(true, Ordering::SeqCst);
+    }
+
+    fn odd(&self) -> &Election {
+        &self.running[MANY]
+    }
+
+    /// The terms of all others.
+    fn terms(&self) -> Vec<Option<u64>> {
+        self.running[..MANY].iter().map(|election| election.term().map(|term| term.token().get())).collect()
+    }
+}
+
+/// Whatever is wrong with one seat, the others keep their terms, and it loses its own in time.
+fn only_the_odd_one_suffers(flaw: Flaw) {
+    let stage = Stage::new(flaw);
+    let terms = stage.terms();
+    stage.turns_bad();
+    for _ in 0..12 {
+        stage.clock.advance(LEASE / 4);
+        assert_eq!(stage.terms(), terms);
+    }
+    assert!(!stage.odd().is_leader());
+    stage.is_bad.store(false, Ordering::SeqCst);
+    stage.clock.advance(LEASE * 2);
+    assert_eq!(stage.terms(), terms);
+    assert!(stage.odd().is_leader(), "it leads again once the store is well");
+}
+
+#[test]
+fn a_seat_without_an_answer_has_an_unknown_outcome() {
+    only_the_odd_one_suffers(Flaw::Silent);
+}
+
+#[test]
+fn a_panic_in_a_call_costs_only_the_seats_that_were_not_answered() {
+    only_the_odd_one_suffers(Flaw::Panics);
+}
+
+#[test]
+fn a_slow_seat_holds_up_no_other_and_times_out_alone() {
+    only_the_odd_one_suffers(Flaw::Slow);
+}
+
+#[test]
+fn a_call_that_fails_because_of_one_seat_is_made_again_without_it() {
+    only_the_odd_one_suffers(Flaw::BlamesOne);
+}
+
+#[test]
+fn answers_that_nobody_waits_for_are_ignored() {
+    let stage = Stage::new(Flaw::Eager);
+    let terms = stage.terms();
+    stage.turns_bad();
+    stage.clock.advance(LEASE * 3);
+    assert_eq!(stage.terms(), terms);
+    assert!(stage.odd().is_leader());
+}
+
+#[test]
+fn asks_of_many_elections_share_calls() {
+    let stage = Stage::new(Flaw::Silent);
+    let (calls, seats) = (stage.calls.load(Ordering::SeqCst), stage.seats.load(Ordering::SeqCst));
+    // Each has read its seat and won it; the first goes alone, and the others while it is under way.
+    assert_eq!(seats, 2 * (MANY + 1));
+    assert!(calls <= 30, "{calls} calls for {seats} seats");
+}
+
+#[test]
+fn a_store_that_never_listens_is_looked_at_every_third_of_a_lease() {
+    let stage = Stage::new(Flaw::Deaf);
+    stage.running[0].stop();
+    let other = Elections::with_clock(stage.memory.store(), stage.clock.clone());
+    let leader = other.election("job-0").lease(LEASE).start().unwrap();
+    stage.clock.settle();
+    assert!(leader.is_leader());
+    let deaf = stage.elections.election("job-0").lease(LEASE).start().unwrap();
+    stage.clock.settle();
+    leader.stop();
+    stage.clock.settle();
+    assert!(!deaf.is_leader(), "it cannot know yet");
+    stage.clock.advance(LEASE * 2 / 5);
+    assert!(deaf.is_leader());
+}
+
+#[test]
+fn a_flood_of_news_costs_few_reads_and_news_of_other_seats_none() {
+    let stage = Stage::new(Flaw::Floods);
+    let [strange, known] = ["nobody's", "job-0"].map(|name| SeatName::new(name).unwrap());
+    let news = stage.news.lock().unwrap().clone().unwrap();
+    let before = stage.seats.load(Ordering::SeqCst);
+    for _ in 0..10_000 {
+        news.holder(&strange, Said::Nothing);
+        news.request(&strange);
+        news.gap(Scope::Seat(&strange));
+        news.holder(&known, Said::Nothing);
+    }
+    stage.clock.advance(Duration::from_millis(100));
+    let reads = stage.seats.load(Ordering::SeqCst) - before;
+    assert!((1..=20).contains(&reads), "{reads} seats were read");
+    assert_eq!(stage.terms().iter().flatten().count(), MANY);
+}

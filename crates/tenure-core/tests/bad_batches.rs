@@ -28,6 +28,8 @@ enum Flaw {
     Slow,
     /// It never listens.
     Deaf,
+    /// It stops watching once, at once.
+    Quits,
     /// It tells of seats that nobody has asked about, and tells the same again and again.
     Floods,
 }
@@ -118,6 +120,9 @@ impl Store for Batching {
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
         if self.flaw == Flaw::Deaf {
             std::future::pending::<()>().await;
+        }
+        if self.flaw == Flaw::Quits && !self.is_bad.swap(true, Ordering::SeqCst) {
+            return StoreError::refused("it has had enough");
         }
         news.listening(Scope::All);
         // The memory's own watch, as for any store that knows one seat at a time.
@@ -247,6 +252,22 @@ fn a_store_that_never_listens_is_looked_at_every_third_of_a_lease() {
     assert!(!deaf.is_leader(), "it cannot know yet");
     stage.clock.advance(LEASE * 2 / 5);
     assert!(deaf.is_leader());
+}
+
+#[test]
+fn a_store_that_stopped_watching_is_watched_again_also_if_no_election_ran_meanwhile() {
+    let stage = Stage::new(Flaw::Quits);
+    stage.running.iter().for_each(Election::stop);
+    stage.clock.advance(Duration::from_secs(1));
+    let other = Elections::with_clock(stage.memory.store(), stage.clock.clone());
+    let leader = other.election("job-0").lease(LEASE).start().unwrap();
+    stage.clock.settle();
+    let next = stage.elections.election("job-0").lease(LEASE).start().unwrap();
+    stage.clock.settle();
+    assert!(leader.is_leader() && !next.is_leader());
+    leader.stop();
+    stage.clock.settle();
+    assert!(next.is_leader(), "it is told at once");
 }
 
 #[test]

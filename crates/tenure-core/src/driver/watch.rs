@@ -75,7 +75,10 @@ impl Driver {
     }
 
     pub(super) fn watch_again(&mut self) {
-        if !self.entries.is_empty() {
+        if self.entries.is_empty() {
+            // The next election sees to it.
+            self.watching = None;
+        } else {
             self.watch_store();
         }
     }

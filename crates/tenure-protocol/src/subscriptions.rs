@@ -98,7 +98,10 @@ pub struct Subscriptions<S, E> {
 
 #[derive(Debug)]
 struct Topic<E> {
+    /// Since when it is listened to by itself.
     listening: Option<u64>,
+    /// When something of it alone may have been missed.
+    gap: u64,
     said: Option<(u64, Said)>,
     requested: u64,
     elections: Vec<E>,
@@ -131,12 +134,13 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Told)>) {
         let topic = self.seats.entry(seat.clone()).or_insert_with(|| Topic {
             listening: None,
+            gap: 0,
             said: None,
             requested: 0,
             elections: Vec::new(),
         });
         topic.elections.push(election);
-        let hears = self.all.or(topic.listening).is_some();
+        let hears = topic.heard_since(self.all).is_some();
         // A request is for one term, and nobody knows of a term of ours before it has begun: what lies on the board
         // by now is not for us.
         self.order += 1;
@@ -258,13 +262,19 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             Some(seat) => {
                 let Some(topic) = self.seats.get_mut(seat) else { return };
                 topic.listening = begun(topic.listening);
+                if !hears {
+                    topic.gap = self.order;
+                }
                 vec![seat.clone()]
             }
             None => {
-                self.all = begun(self.all);
-                if !hears {
-                    self.seats.values_mut().for_each(|topic| topic.listening = None);
+                let all = begun(self.all);
+                for topic in self.seats.values_mut() {
+                    // A seat that was missed though all others were heard begins anew.
+                    let missed = hears && all.is_some_and(|all| all <= topic.gap);
+                    topic.listening = topic.listening.filter(|_| hears).or(since.filter(|_| missed));
                 }
+                self.all = all;
                 self.seats.keys().cloned().collect()
             }
         };
@@ -280,7 +290,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     fn tell(&mut self, election: E, out: &mut Vec<(E, Told)>) {
         let Some(subscriber) = self.elections.get_mut(&election) else { return };
         let Some(topic) = self.seats.get(&subscriber.seat) else { return };
-        let since = self.all.or(topic.listening);
+        let since = topic.heard_since(self.all);
         if subscriber.hears != since.is_some() {
             subscriber.hears = since.is_some();
             out.push((election, Told::Hears(subscriber.hears)));
@@ -300,6 +310,12 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             subscriber.asks = self.order;
             out.push((election, Told::Request));
         }
+    }
+}
+
+impl<E> Topic<E> {
+    fn heard_since(&self, all: Option<u64>) -> Option<u64> {
+        all.filter(|all| *all > self.gap).or(self.listening)
     }
 }
 

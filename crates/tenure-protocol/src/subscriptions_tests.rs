@@ -122,6 +122,21 @@ fn a_gap_is_told_and_what_may_have_been_missed_is_looked_for_once_it_is_over() {
 }
 
 #[test]
+fn a_gap_of_one_seat_is_told_to_its_elections_alone_though_all_seats_are_listened_to() {
+    let mut office = Office::listening();
+    for again in [Some(JOBS), None] {
+        office.reads(1);
+        office.watches(1);
+        office.misses(Some(JOBS));
+        assert_eq!(office.told(), [(1, Told::Hears(false)), (2, Told::Hears(false))]);
+        office.listens(again);
+        assert_eq!(office.told(), [(1, Told::Hears(true)), (1, Told::Holder), (2, Told::Hears(true))]);
+        office.listens(again);
+        assert_eq!(office.told(), []);
+    }
+}
+
+#[test]
 fn nobody_is_woken_by_what_it_has_seen() {
     let mut office = Office::listening();
     let of = |bits| Some((Some(Incarnation::from_bits(bits)), Token::new(7)));

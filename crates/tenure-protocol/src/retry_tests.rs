@@ -292,3 +292,20 @@ fn a_seat_that_names_us_before_we_have_bid_is_bid_above_and_not_renewed() {
     let mut script = Script::new();
     assert_eq!(bid(&script.tell(read(Some(seat(Some(me()), 7, "v1"))))), Some(8));
 }
+
+/// Found by the simulator: nothing was under way, and the bid had been turned away, so the machine took itself to have left.
+#[test]
+fn a_stop_after_a_bid_over_our_own_seat_was_refused_gives_up_that_seat() {
+    let mut script = Script::with(|rules| rules.held_by_session = true);
+    let ours = || read(Some(seat(Some(me()), 7, "v1")));
+    assert_eq!(bid(&script.tell(ours())), Some(8));
+    script.tell(Input::Written(Err(Fault::Refused)));
+    let mut asked = script.tell(Input::Stop);
+    assert!(!asked.contains(&Action::Stopped(Stopped::Asked)), "the seat names us: {asked:?}");
+    while asked != [Action::Read] {
+        asked = script.sleep_until(110.0);
+    }
+    assert!(releases(&script.tell(ours())));
+    assert!(script.tell(done("v2")).contains(&Action::Stopped(Stopped::Asked)));
+    assert!(script.machine.is_over());
+}

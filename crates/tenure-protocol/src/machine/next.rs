@@ -120,7 +120,7 @@ impl Machine {
 
     /// Whether the seat is known not to name us.
     pub(super) fn has_left(&self) -> bool {
-        self.ours.is_none() && !self.doubt && !self.writes()
+        !self.sight.is_held_by_us() && self.ours.is_none() && !self.doubt && !self.writes()
     }
 
     fn writes(&self) -> bool {

@@ -120,21 +120,23 @@ impl World {
     /// another's, a bid from before a loss that lands after it. To a third it looks like a rightful successor,
     /// and *its* end like the end of the only leader.
     ///
-    /// Nor is a bid that lands after its election has ended, while its process keeps the session: nobody is left
-    /// to notice. And on one machine, a process that is gone writes nothing any more.
-    fn is_held_back(&self, call: &Call) -> bool {
+    /// Nor is a bid that lands late when its election has been asked to stop, or has ended, while its process keeps the
+    /// session: nobody may be left to notice. And on one machine, a process that is gone writes nothing any more.
+    fn is_held_back(&self, id: u64, call: &Call) -> bool {
         let short = || call.record().is_some_and(|record| record.lease < self.plan.longest_lease());
         let stale = matches!(call.op, Op::Swap(_))
             && self.lost_at.is_some_and(|lost| call.sent < lost)
             && (self.plan.kind.takes_over_at_once() || short());
-        let orphaned = matches!(call.op, Op::Swap(_)) && self.nodes[call.node].has_ended();
+        let node = &self.nodes[call.node];
+        let stops = node.asked_to_stop.is_some() && node.call != Some(id) && self.plan.kind.has_sessions();
+        let orphaned = matches!(call.op, Op::Swap(_)) && (node.has_ended() || stops);
         stale || orphaned || (self.plan.kind == Kind::Lock && self.nodes[call.node].life != call.life)
     }
 
     pub(super) fn take_effect(&mut self, id: u64) {
         let now = self.now;
         let Some(call) = self.calls.get(&id) else { return };
-        if self.is_held_back(call) {
+        if self.is_held_back(id, call) {
             return;
         }
         let (nr, life, fate) = (call.node, call.life, call.fate);

@@ -100,14 +100,14 @@ struct Driver {
     entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
-    /// What waits for a call to the store.
+    /// Reads and writes that elections have asked for, until the store is called.
     admission: Admission<Ask>,
     /// The calls to the store that are under way.
     calling: BTreeMap<u64, Calling>,
-    /// What they have answered for single seats.
+    /// The answers that the store has given, seat by seat.
     inbox: mpsc::UnboundedReceiver<Answered>,
     answered: mpsc::UnboundedSender<Answered>,
-    /// What the store is watched for, and who is told of what it says.
+    /// The seats that the store watches for us, and the elections that its news go to.
     interest: Interest,
     subscriptions: Subscriptions<SeatName, ElectionId>,
     watching: Option<Underway>,

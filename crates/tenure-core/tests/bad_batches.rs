@@ -287,3 +287,21 @@ fn a_flood_of_news_costs_few_reads_and_news_of_other_seats_none() {
     assert!((1..=20).contains(&reads), "{reads} seats were read");
     assert_eq!(stage.terms().iter().flatten().count(), MANY);
 }
+
+#[test]
+fn an_observer_that_cannot_look_does_not_keep_news_from_the_leader_of_its_process() {
+    let clock = ManualClock::new();
+    let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    let [one, other] = [(); 2].map(|()| Elections::with_clock(memory.store(), clock.clone()));
+    let leader = one.election("jobs").lease(LEASE).start().unwrap();
+    clock.settle();
+    let next = other.election("jobs").lease(LEASE).start().unwrap();
+    clock.settle();
+    memory.hang_next();
+    let _observer = one.observe("jobs").unwrap();
+    clock.settle();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(next.request_step_down()).unwrap().is_some());
+    clock.settle();
+    assert!(!leader.is_leader() && next.is_leader());
+}

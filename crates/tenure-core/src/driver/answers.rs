@@ -16,7 +16,7 @@ impl Driver {
     pub(super) fn on_answers(&mut self, most: usize) {
         for _ in 0..most {
             let answer = self.pending.next().now_or_never();
-            // What a call has answered comes before its end.
+            // A call answers before it ends: its answers are taken in first.
             self.on_answered();
             let Some(Some(answer)) = answer else { return };
             self.guarded(|driver| driver.on_answer(answer));
@@ -37,7 +37,7 @@ impl Driver {
         }
     }
 
-    /// What an election has asked is answered.
+    /// Hands the store's answer to the election that asked.
     fn on_seat_answered(&mut self, election: ElectionId, answer: OfSeat) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let input = match answer {

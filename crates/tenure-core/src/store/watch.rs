@@ -116,7 +116,9 @@ impl Interest {
 
     pub(crate) fn want(&self, seat: SeatName, wanted: Wanted) {
         let mut state = self.0.lock();
-        state.wanted.insert(seat.clone(), wanted);
+        // Another election may be about the same seat, and has seen it.
+        let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
+        state.wanted.insert(seat.clone(), Wanted { seen: wanted.seen.or(before), ..wanted });
         state.changed.insert(seat);
         self.0.to_store.notify_one();
     }

@@ -29,7 +29,7 @@ impl Teller {
         let (name, paint) = (&self.election, self.paint);
         match event {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
-            // Whoever stopped or released it has said why.
+            // The reason for a stop or a release was said when it was asked for.
             Event::Ending { token, why } if !matches!(why, Why::Stopped | Why::Released) => {
                 let does = if why.is_voluntary() { "hands over" } else { "loses" };
                 self.say(paint.yellow(format!("{does} {name} (term {token}): {}", why.as_str())));

@@ -6,18 +6,23 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The files that a mutant has its own copy of; everything else it shares with the real machine.
-const SOURCES: [&str; 9] = [
+/// The files that a mutant may be about, the machine's first. It has its own copy of its part alone, and shares
+/// everything else with the real ones.
+const SOURCES: [&str; 11] = [
     "machine.rs",
     "machine/answers.rs",
     "machine/fitness.rs",
     "machine/next.rs",
-    "machine/tell.rs",
+    "machine/outputs.rs",
     "machine/term.rs",
-    "machine/turn.rs",
+    "machine/precedence.rs",
+    "observation.rs",
     "presence.rs",
-    "sight.rs",
+    "admission.rs",
+    "subscriptions.rs",
 ];
+/// So many of them are the machine's.
+const OF_MACHINE: usize = 8;
 
 struct Mutant {
     name: String,
@@ -52,33 +57,42 @@ fn main() {
         write_copy(&mutant, &sources, &out.join(&mutant.name));
         let Mutant { name, about, caught_by, .. } = &mutant;
         let folder = out.join(name);
-        let _ = write!(
-            modules,
-            r#"
-#[allow(warnings, clippy::all, reason = "broken on purpose")]
-mod {name} {{
-    #[path = {machine:?}]
-    pub(super) mod machine;
-    #[path = {presence:?}]
-    pub(super) mod presence;
-    #[path = {sight:?}]
-    mod sight;
-}}
-const _: () = {{
-    use tenure_protocol::{{Action, Input, Moment, PresenceAction, PresenceInput, Standing, Token}};
-    crate::driven::drive!({name}::machine::Machine);
-    crate::driven::drive_presence!({name}::presence::Presence<(), Standing>);
-}};
-"#,
-            machine = folder.join("machine/mod.rs"),
-            presence = folder.join("presence.rs"),
-            sight = folder.join("sight.rs"),
-        );
+        let path = |file: &str| folder.join(file).display().to_string();
+        // Its modules, how they are driven, and how they are made.
+        let (parts, drive, make): (&[&str], _, _) = match mutant.file.as_str() {
+            "presence.rs" => (
+                &["presence"],
+                format!("crate::driven::drive_presence!({name}::presence::Presence<(), Standing>);"),
+                format!("presence: || Box::new({name}::presence::Presence::new())"),
+            ),
+            "admission.rs" => (
+                &["admission"],
+                format!("crate::driven::drive_admission!({name}::admission);"),
+                format!(
+                    "admission: |reads, writes| {{ let most = |most: Most| {name}::admission::Most {{ seats: most.seats, \
+                         calls: most.calls }}; Box::new({name}::admission::Admission::new(most(reads), most(writes))) }}"
+                ),
+            ),
+            "subscriptions.rs" => (
+                &["subscriptions"],
+                format!("crate::driven::drive_subscriptions!({name}::subscriptions);"),
+                format!("subscriptions: || Box::new({name}::subscriptions::Subscriptions::new())"),
+            ),
+            _ => (
+                &["machine/mod", "observation"],
+                format!("crate::driven::drive!({name}::machine::Machine);"),
+                format!("machine: |me, rules, seed| Box::new({name}::machine::Machine::new(me, rules, seed))"),
+            ),
+        };
+        let _ = writeln!(modules, "#[allow(warnings, clippy::all, reason = \"broken on purpose\")]\nmod {name} {{");
+        for part in parts {
+            let (file, module) = (path(&format!("{part}.rs")), part.trim_end_matches("/mod"));
+            let _ = writeln!(modules, "    #[path = {file:?}]\n    pub(super) mod {module};");
+        }
+        let _ = writeln!(modules, "}}\n{drive}");
         let _ = writeln!(
             list,
-            "    Mutant {{ name: {name:?}, about: {about:?}, caught_by: {caught_by:?}, \
-             make: Parts {{ machine: |me, rules, seed| Box::new({name}::machine::Machine::new(me, rules, seed)), \
-             presence: || Box::new({name}::presence::Presence::new(false)) }} }},"
+            "    Mutant {{ name: {name:?}, about: {about:?}, caught_by: {caught_by:?}, make: Parts {{ {make}, ..REAL }} }},"
         );
     }
     let text = format!("{modules}\nconst ALL: &[Mutant] = &[\n{list}];\n");
@@ -116,7 +130,10 @@ fn write_copy(mutant: &Mutant, sources: &[(&str, String)], folder: &Path) {
     let Mutant { name, file, find, replace, .. } = mutant;
     assert!(SOURCES.contains(&file.as_str()), "mutant {name}: there is no file {file}, only {SOURCES:?}");
     fs::create_dir_all(folder.join("machine")).expect("OUT_DIR is writable");
-    for (source, text) in sources {
+    let of_machine = |source: &str| SOURCES[..OF_MACHINE].contains(&source);
+    for (source, text) in
+        sources.iter().filter(|(source, _)| source == file || (of_machine(source) && of_machine(file)))
+    {
         let mut text = text.clone();
         if source == file {
             let times = text.matches(find.as_str()).count();
@@ -129,7 +146,7 @@ fn write_copy(mutant: &Mutant, sources: &[(&str, String)], folder: &Path) {
         }
         let text = text
             .replace("crate::", "tenure_protocol::")
-            .replace("tenure_protocol::sight", &format!("crate::mutants::{name}::sight"));
+            .replace("tenure_protocol::observation", &format!("crate::mutants::{name}::observation"));
         // A file reached by a path attribute looks for its own modules beside it.
         let to = if *source == "machine.rs" { "machine/mod.rs" } else { source };
         fs::write(folder.join(to), text).expect("OUT_DIR is writable");

@@ -28,7 +28,7 @@ mod linux {
     use rustix::process::{Pid, Signal, kill_process};
     use tenure::{Life, SeatName, SeatStore, Seen};
     use tenure_testkit::figures::{
-        ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, PostgresGround, RedisGround,
+        BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, PostgresTarget, RedisTarget,
     };
 
     use super::scene::{Scene, rounds};
@@ -36,14 +36,14 @@ mod linux {
     pub(crate) fn main() {
         println!("from the end of a leader to the start of the next one's command, {} rounds each", rounds());
         match std::env::var("TENURE_BENCH_STORE").as_deref() {
-            Ok("redis") => on(&RedisGround::start(), "2s"),
+            Ok("redis") => on(&RedisTarget::start(), "2s"),
             Ok("postgres") => {
-                on(&PostgresGround::start("lease"), "2s");
-                on(&PostgresGround::start("session"), "15s");
+                on(&PostgresTarget::start("lease"), "2s");
+                on(&PostgresTarget::start("session"), "15s");
             }
-            Ok("etcd") => on(&EtcdGround::start(), "2s"),
-            Ok("consul") => on(&ConsulGround::start(), "2s"),
-            Ok("kubernetes") => on(&KubernetesGround::start(), "2s"),
+            Ok("etcd") => on(&EtcdTarget::start(), "2s"),
+            Ok("consul") => on(&ConsulTarget::start(), "2s"),
+            Ok("kubernetes") => on(&KubernetesTarget::start(), "2s"),
             Ok(other) => panic!("TENURE_BENCH_STORE is redis, postgres, etcd, consul or kubernetes, not {other:?}"),
             Err(_) => beside_flock(),
         }
@@ -52,8 +52,8 @@ mod linux {
     fn beside_flock() {
         let flock = measure(&mut Scene::new("flock", "", ""), Signal::KILL, &Since::Signal);
         print("flock(1), its command killed", &flock, None);
-        let ground = FileGround::new();
-        let mut scene = Scene::new("tenure", &ground.url(), "15s");
+        let target = FileTarget::new();
+        let mut scene = Scene::new("tenure", &target.url(), "15s");
         let killed = measure(&mut scene, Signal::KILL, &Since::Signal);
         print("tenure run, killed (-9)", &killed, Some(&flock));
         let asked = measure(&mut scene, Signal::TERM, &Since::Signal);
@@ -63,15 +63,15 @@ mod linux {
     }
 
     /// Two that stand, and one that leads, over a server.
-    fn on(ground: &dyn Ground, lease: &str) {
-        println!("{}, lease {lease}", ground.name());
-        let since = Since::Release(ground.url());
-        let mut scene = Scene::new("tenure", &ground.url(), lease);
+    fn on(target: &dyn BenchTarget, lease: &str) {
+        println!("{}, lease {lease}", target.name());
+        let since = Since::Release(target.url());
+        let mut scene = Scene::new("tenure", &target.url(), lease);
         let asked = measure(&mut scene, Signal::TERM, &since);
         print("asked to leave, from release", &asked, None);
-        let clocked = matches!(Witness::new(&ground.url()).life(), Some(Life::Clock { .. }));
+        let clocked = matches!(Witness::new(&target.url()).life(), Some(Life::Clock { .. }));
         let (what, since) = match clocked {
-            true => ("killed (-9), past the lapse", Since::Lapse(ground.url())),
+            true => ("killed (-9), past the lapse", Since::Lapse(target.url())),
             false => ("killed (-9)", Since::Signal),
         };
         let killed = measure(&mut scene, Signal::KILL, &since);

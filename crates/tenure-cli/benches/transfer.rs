@@ -22,7 +22,7 @@ mod linux {
     use std::process::Command;
     use std::time::{Duration, Instant};
 
-    use tenure_testkit::figures::{FileGround, Ground, Open, PostgresGround, RedisGround, hand_over, show};
+    use tenure_testkit::figures::{BenchTarget, FileTarget, Open, PostgresTarget, RedisTarget, hand_over, show};
 
     use super::scene::{Scene, TENURE, rounds};
 
@@ -30,29 +30,29 @@ mod linux {
 
     pub(crate) fn main() {
         let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-        type Start = fn() -> Box<dyn Ground>;
-        let grounds: [(&str, Start); 4] = [
-            ("sqlite", || Box::new(FileGround::new())),
-            ("redis", || Box::new(RedisGround::start())),
-            ("postgres", || Box::new(PostgresGround::start("lease"))),
-            ("postgres", || Box::new(PostgresGround::start("session"))),
+        type Start = fn() -> Box<dyn BenchTarget>;
+        let targets: [(&str, Start); 4] = [
+            ("sqlite", || Box::new(FileTarget::new())),
+            ("redis", || Box::new(RedisTarget::start())),
+            ("postgres", || Box::new(PostgresTarget::start("lease"))),
+            ("postgres", || Box::new(PostgresTarget::start("session"))),
         ];
         println!("from the call to the work of the candidate that was named");
-        for (name, start) in grounds {
+        for (name, start) in targets {
             if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
                 continue;
             }
-            let ground = start();
-            println!("{}", ground.name());
+            let target = start();
+            println!("{}", target.name());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(hand_over::named(&*ground, OPEN, rounds()));
-            command(&*ground);
+            runtime.block_on(hand_over::named(&*target, OPEN, rounds()));
+            command(&*target);
         }
     }
 
     /// Between three `tenure run`.
-    fn command(ground: &dyn Ground) {
-        let mut scene = Scene::new("tenure", &ground.url(), "15s");
+    fn command(target: &dyn BenchTarget) {
+        let mut scene = Scene::new("tenure", &target.url(), "15s");
         let (leader, _) = scene.next();
         scene.candidates.swap(0, leader);
         let mut spans = Vec::new();
@@ -62,7 +62,7 @@ mod linux {
             let heir = scene.candidates[1].0.clone();
             let began = Instant::now();
             let mut asked = Command::new(TENURE)
-                .args(["step-down", "--quiet", "--store", &ground.url(), "bench", "--to", &heir])
+                .args(["step-down", "--quiet", "--store", &target.url(), "bench", "--to", &heir])
                 .spawn()
                 .expect("tenure starts");
             let (next, at) = scene.next();

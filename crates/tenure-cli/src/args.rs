@@ -135,7 +135,7 @@ are two candidates, told apart by their incarnation.
 Exit codes:
   0  somebody stands
   1  nobody does
-  2  cannot tell: bad usage, or the store cannot be reached or has no board to list them on")]
+  2  cannot tell: bad usage, or the store cannot be reached or keeps no candidates")]
 pub(crate) struct Candidates {
     /// The election to look at
     pub(crate) election: String,

@@ -3,7 +3,7 @@
 /// A URL with its secrets masked: the password, a token before the host, and the values of parameters whose names
 /// sound like one. A URL that may be cut in the wrong place is not shown at all.
 pub(crate) fn mask(url: &str) -> String {
-    if let (Some((scheme, _)), Err(_)) = (url.split_once("://"), tenure::url::check_login(url)) {
+    if let (Some((scheme, _)), Err(_)) = (url.split_once("://"), tenure_kit::url::check_login(url)) {
         return format!("{scheme}://***");
     }
     let (front, query) = url.split_once('?').map_or((url, None), |(front, query)| (front, Some(query)));

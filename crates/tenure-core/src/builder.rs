@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Incarnation, Judge, Leader, Rules, Takeover, Timing, Token, Why};
+use tenure_protocol::{ClockTrust, EndReason, Incarnation, Leader, Rules, Takeover, Timing, Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Check, Start};
 use crate::election::Shared;
 use crate::elections::Engine;
 use crate::handlers::Handlers;
-use crate::options::{JudgeOption, OnOverrun, TakeoverOption};
+use crate::options::{ClockTrustOption, OnOverrun, TakeoverOption};
 use crate::{
     Election, ElectionOptions, Error, Event, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term, span,
 };
@@ -95,7 +95,7 @@ impl Builder {
     }
 
     /// See [`ElectionOptions::judge`].
-    pub fn judge(mut self, judge: JudgeOption) -> Self {
+    pub fn judge(mut self, judge: ClockTrustOption) -> Self {
         self.options.judge = Some(judge);
         self
     }
@@ -208,7 +208,7 @@ impl Builder {
 
     /// Calls this when this candidate's term is about to end. The seat is not given up before it
     /// has returned, so it is the place to stop whatever `on_started_leading` has started.
-    pub fn on_stopped_leading(mut self, handler: impl FnMut(Token, Why) + Send + 'static) -> Self {
+    pub fn on_stopped_leading(mut self, handler: impl FnMut(Token, EndReason) + Send + 'static) -> Self {
         self.handlers.on_stopped_leading.push(Box::new(handler));
         self
     }
@@ -306,7 +306,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         options.takeover.map_or(promises.takeover, Takeover::from)
     };
     Ok(Rules {
-        judge: options.judge.map_or(promises.judge, Judge::from),
+        judge: options.judge.map_or(promises.judge, ClockTrust::from),
         takeover,
         push: promises.push,
         spread: !promises.shared_heartbeat,

@@ -6,20 +6,22 @@
 //!  the alarm ───────────┘                        └▶ publish.rs: terms, events, handlers
 //! ```
 //!
-//! - `line.rs`: what can be asked of it
-//! - `calls.rs`: calls to the store, as `Admission` lets them leave; `answers.rs`: what comes of them; `board.rs`: requests, and who stands
+//! - `commands.rs`: what can be asked of it
+//! - `calls.rs`: calls to the store, as `Admission` lets them leave; `answers.rs`: what comes of them; `notes.rs`: the same for
+//!   notes; `requests.rs`: requests to the leader, and who stands
 //! - `watch.rs`: the one watch of the store
-//! - `roster.rs`: what this process tells of itself; `checks.rs`: how well its candidates are
+//! - `roster.rs`: what this process announces; `checks.rs`: how well its candidates are
 //!
 //! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
 //! share one thread, one alarm and one set of pending calls.
 
 mod answers;
-mod board;
 mod calls;
 mod checks;
-mod line;
+mod commands;
+mod notes;
 mod publish;
+mod requests;
 mod roster;
 mod watch;
 
@@ -37,7 +39,8 @@ use tracing::{Level, error};
 use self::calls::{Answer, Answered, Ask, Asked, Calling, Pending, Underway};
 pub(crate) use self::checks::Check;
 use self::checks::{CheckThread, Checking};
-pub(crate) use self::line::{Command, Line, Start, start};
+pub(crate) use self::commands::{Command, EngineHandle, Start, start};
+use self::notes::NoteCalls;
 use self::roster::Roster;
 use crate::clock::Alarm;
 use crate::election::Shared;
@@ -87,7 +90,7 @@ enum Due {
     TimeOut((ElectionId, u64)),
     Check(ElectionId),
     CheckLate(ElectionId),
-    Attend,
+    SayPresent,
     WatchAgain,
     Sleeper(oneshot::Sender<()>),
 }
@@ -95,7 +98,7 @@ enum Due {
 struct Driver {
     store: Arc<dyn DynStore>,
     clock: Clock,
-    line: Line,
+    handle: EngineHandle,
     /// Boxed: the map would keep room for many more of them than there are.
     entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
@@ -112,11 +115,13 @@ struct Driver {
     subscriptions: Subscriptions<SeatName, ElectionId>,
     watching: Option<Underway>,
     watch_pause: Duration,
+    /// Since when the present watch listens.
+    listens_since: Option<Moment>,
     /// Asks whose time is up.
     late: Vec<(ElectionId, u64)>,
     checks: Option<CheckThread>,
     roster: Roster,
-    attending: Option<Underway>,
+    notes: NoteCalls,
     /// Elections that have ended for their users, and still have a seat to give up.
     leaving: BTreeMap<SeatName, ElectionId>,
     /// The store's, as it was last told.
@@ -126,13 +131,19 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(store: Arc<dyn DynStore>, interest: Interest, clock: Clock, line: Line, process: Incarnation) -> Self {
+    fn new(
+        store: Arc<dyn DynStore>,
+        interest: Interest,
+        clock: Clock,
+        handle: EngineHandle,
+        process: Incarnation,
+    ) -> Self {
         let promises = store.promises();
         let (answered, inbox) = mpsc::unbounded_channel();
         Self {
             store,
             clock,
-            line,
+            handle,
             entries: BTreeMap::new(),
             due: BTreeMap::new(),
             pending: FuturesUnordered::new(),
@@ -144,10 +155,11 @@ impl Driver {
             subscriptions: Subscriptions::new(),
             watching: None,
             watch_pause: Duration::ZERO,
+            listens_since: None,
             late: Vec::new(),
             checks: None,
-            roster: Roster::new(process, promises.attends_by_session),
-            attending: None,
+            roster: Roster::new(process),
+            notes: NoteCalls::new(promises.reads, promises.writes),
             leaving: BTreeMap::new(),
             identity: None,
             numbers: 0,
@@ -165,6 +177,7 @@ impl Driver {
             self.on_news();
             self.on_late().await;
             self.call_waiting();
+            self.call_about_notes();
             self.roster.tell_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
@@ -223,7 +236,7 @@ impl Driver {
                 Due::TimeOut(call) => self.late.push(call),
                 Due::Check(election) => self.guarded(|driver| driver.check(election)),
                 Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
-                Due::Attend => self.guarded(Self::attend),
+                Due::SayPresent => self.guarded(Self::say_present),
                 Due::WatchAgain => self.guarded(Self::watch_again),
                 Due::Sleeper(reply) => drop(reply.send(())),
             }
@@ -404,7 +417,7 @@ impl Driver {
                     self.change_notice(&seat, |standing| standing.fit = fit);
                 }
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
-                entry.publish(told, &self.line, inputs);
+                entry.publish(told, &self.handle, inputs);
             }
         }
     }

@@ -109,33 +109,33 @@ impl Election {
         self.ask(|election, reply| Command::Bid { election, reply }).await
     }
 
-    /// Asks whoever leads to step down, by way of the store's board, and returns whom it asked;
+    /// Asks whoever leads to step down, through the store, and returns whom it asked;
     /// `None` if nobody leads.
     ///
     /// # Errors
-    /// If the store has no board, or fails.
+    /// If the store keeps no notes, or fails.
     pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
         self.ask(|election, reply| Command::RequestStepDown { election, reply }).await
     }
 
     /// Hands the seat over to the candidate with this id: whoever leads, be it this candidate or
-    /// another one that is asked by way of the store's board, wraps up its work and gives up the seat
+    /// another one that is asked through the store, wraps up its work and gives up the seat
     /// in favour of that candidate; the others leave it the seat for two fifths of a lease. Returns when
     /// the leader has been told, not when the seat has moved: see [`events`](Self::events).
     ///
     /// # Errors
     /// If no such candidate stands, if it leads already or is not well, if nobody leads who could hand
-    /// over or is doing so already, if the store has no board, or fails.
+    /// over or is doing so already, if the store keeps no notes, or fails.
     pub async fn transfer_to(&self, candidate: &str) -> Result<(), Error> {
         let to = candidate.to_owned();
         self.ask(|election, reply| Command::Transfer { election, to, reply }).await
     }
 
     /// Who stands, the leader first: candidates of this election in all processes, as they have
-    /// announced themselves on the store's board. One that died is listed for up to two of its leases.
+    /// announced themselves in the store. One that died is listed for up to two of its leases.
     ///
     /// # Errors
-    /// If the store has no board, or fails.
+    /// If the store keeps no notes, or fails.
     pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
         let seat = self.shared.name.clone();
         self.ask(|_, reply| Command::Candidates { seat, reply }).await
@@ -161,7 +161,7 @@ impl Election {
             .ok_or_else(|| Error::BadHealth(format!("a score of {score} makes no sense: it is from 0 to 1")))?;
         let metadata = metadata.into();
         Metadata::check(&metadata.0)?;
-        self.engine.line_here()?.send(Command::Report { election: self.shared.id, score, metadata });
+        self.engine.handle_here()?.send(Command::Report { election: self.shared.id, score, metadata });
         Ok(())
     }
 
@@ -195,21 +195,21 @@ impl Election {
     /// not stand again until another has led or two leases have passed. A request: it may be made
     /// from anywhere, from work and handlers too, and does not wait.
     pub fn step_down(&self) {
-        self.engine.line().send(Command::StepDown { election: self.shared.id });
+        self.engine.handle().send(Command::StepDown { election: self.shared.id });
     }
 
     /// Gives up the seat, if this candidate leads, once its work has wrapped up. Unlike after
     /// [`step_down`](Self::step_down), it stands again at once, and may well lead again; an election that bids only when asked
     /// waits to be asked. A request, as that is.
     pub fn release(&self) {
-        self.engine.line().send(Command::Release { election: self.shared.id });
+        self.engine.handle().send(Command::Release { election: self.shared.id });
     }
 
     /// Ends this candidate's part in the election: its work wraps up, and the seat is given up
     /// (unless `release_on_stop` is off). A request: it may be made from anywhere, from work and
     /// handlers too, and does not wait; see [`stopped`](Self::stopped).
     pub fn stop(&self) {
-        self.engine.line().send(Command::Stop { election: self.shared.id });
+        self.engine.handle().send(Command::Stop { election: self.shared.id });
     }
 
     /// Waits until the election has ended here, with all work returned, and returns why.
@@ -217,7 +217,7 @@ impl Election {
     /// Not to be awaited by that work itself.
     pub async fn stopped(&self) -> Ended {
         let why = self.shared.stopped().await;
-        self.engine.line().flush().await;
+        self.engine.handle().flush().await;
         why
     }
 
@@ -228,7 +228,7 @@ impl Election {
     /// Sleeps on the engine's clock, or until the term is ending.
     pub(crate) async fn sleep(&self, span: Duration, term: &Term) {
         let (reply, slept) = oneshot::channel();
-        self.engine.line().send(Command::Sleep { until: self.shared.clock.now() + span, reply });
+        self.engine.handle().send(Command::Sleep { until: self.shared.clock.now() + span, reply });
         let ending = std::pin::pin!(term.ending());
         futures_util::future::select(slept, ending).await;
     }
@@ -238,7 +238,7 @@ impl Election {
         command: impl FnOnce(ElectionId, oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.engine.line_here()?.send(command(self.shared.id, reply));
+        self.engine.handle_here()?.send(command(self.shared.id, reply));
         match answer.await {
             Ok(answer) => answer,
             Err(_) => Err(self.shared.state().ended.clone().unwrap_or(Ended::EngineGone).into()),

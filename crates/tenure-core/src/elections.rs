@@ -8,11 +8,11 @@ use tenure_protocol::{Candidate, Incarnation};
 use tokio::sync::oneshot;
 
 use crate::builder::Builder;
-use crate::driver::{self, Command, ElectionId, Line, Start};
+use crate::driver::{self, Command, ElectionId, EngineHandle, Start};
 use crate::election::Shared;
 use crate::handlers::{HandlerLine, HandlerThread, Handlers};
 use crate::{
-    CandidateStatus, Clock, DynStore, Election, Ended, Error, Look, Observer, Promises, SeatName, Store, log, os,
+    CandidateStatus, Clock, DynStore, Election, Ended, Error, Observer, Promises, SeatName, SeatStatus, Store, log, os,
 };
 
 /// All elections of a process over one store: one thread, one connection, one incarnation.
@@ -48,7 +48,7 @@ impl Elections {
             clock: clock.into(),
             incarnation: Incarnation::from_bits(rand::random()),
             default_id: format!("{}-{}", os::host_name(), std::process::id()).into(),
-            line: OnceLock::new(),
+            handle: OnceLock::new(),
             process: AtomicU32::new(0),
             handlers: Mutex::default(),
             starting: Mutex::default(),
@@ -81,17 +81,17 @@ impl Elections {
     ///
     /// # Errors
     /// If the name cannot be used, or the store fails or does not answer in time.
-    pub async fn look(&self, name: impl AsRef<str>) -> Result<Look, Error> {
+    pub async fn look(&self, name: impl AsRef<str>) -> Result<SeatStatus, Error> {
         let seat = SeatName::new(name)?;
         let (reply, answer) = oneshot::channel();
         self.engine.start_thread()?.send(Command::Look { seat, reply });
-        answer.await?.map(|reading| Look::of(reading, &self.engine.promises))
+        answer.await?.map(|reading| SeatStatus::of(reading, &self.engine.promises))
     }
 
     /// Who stands for the election with this name, the leader first. See [`Election::candidates`].
     ///
     /// # Errors
-    /// If the name cannot be used, or the store has no board, fails or does not answer in time.
+    /// If the name cannot be used, or the store keeps no notes, fails or does not answer in time.
     pub async fn candidates(&self, name: impl AsRef<str>) -> Result<Vec<CandidateStatus>, Error> {
         let seat = SeatName::new(name)?;
         let (reply, answer) = oneshot::channel();
@@ -99,7 +99,7 @@ impl Elections {
         answer.await?
     }
 
-    /// Removes the seat of an election and its board, but keeps the number that its tokens must stay
+    /// Removes the seat of an election and its notes, but keeps the number that its tokens must stay
     /// above. For elections that are not needed any more; whoever leads loses its seat.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Elections {
     /// Stops all elections that run here, see [`Election::stop`]. More can be started afterwards.
     pub fn stop(&self) {
         for shared in self.engine.running().values() {
-            self.engine.line().send(Command::Stop { election: shared.id });
+            self.engine.handle().send(Command::Stop { election: shared.id });
         }
     }
 
@@ -136,11 +136,11 @@ impl Elections {
                 }
             }
         }
-        if let Some(line) = self.engine.line.get() {
+        if let Some(handle) = self.engine.handle.get() {
             let (reply, settled) = oneshot::channel();
-            line.send(Command::Settle { reply });
+            handle.send(Command::Settle { reply });
             let _ = settled.await;
-            line.flush().await;
+            handle.flush().await;
         }
     }
 
@@ -199,7 +199,7 @@ pub(crate) struct Engine {
     incarnation: Incarnation,
     default_id: Arc<str>,
     /// Set once the thread runs.
-    line: OnceLock<Line>,
+    handle: OnceLock<EngineHandle>,
     /// The process that the thread runs in: a fork does not copy it.
     process: AtomicU32,
     /// Started with the first election that has handlers.
@@ -214,25 +214,25 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The way to the engine. Only once an election was started.
-    pub(crate) fn line(&self) -> &Line {
-        self.line.get().expect("there is no election before the engine has started")
+    pub(crate) fn handle(&self) -> &EngineHandle {
+        self.handle.get().expect("there is no election before the engine has started")
     }
 
     /// The same, in the process that the engine runs in: in a fork of it there is no engine to answer.
-    pub(crate) fn line_here(&self) -> Result<&Line, Error> {
+    pub(crate) fn handle_here(&self) -> Result<&EngineHandle, Error> {
         let is_here = self.process.load(Ordering::Relaxed) == std::process::id();
-        if is_here { Ok(self.line()) } else { Err(Error::Forked) }
+        if is_here { Ok(self.handle()) } else { Err(Error::Forked) }
     }
 
-    fn start_thread(&self) -> Result<&Line, Error> {
+    fn start_thread(&self) -> Result<&EngineHandle, Error> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         log::prepare();
-        if self.line.get().is_none() {
-            let line = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
+        if self.handle.get().is_none() {
+            let handle = driver::start(self.store.clone(), self.clock.clone(), self.incarnation)?;
             self.process.store(std::process::id(), Ordering::Relaxed);
-            let _ = self.line.set(line);
+            let _ = self.handle.set(handle);
         }
-        self.line_here()
+        self.handle_here()
     }
 
     pub(crate) fn candidate(&self, id: Option<&str>) -> Result<Candidate, Error> {
@@ -270,7 +270,7 @@ impl Engine {
 
     /// Hands an election to the engine's thread. `named`: only one of its name may run.
     pub(crate) fn start(self: &Arc<Self>, start: Start, named: bool) -> Result<Election, Error> {
-        let line = self.start_thread()?;
+        let handle = self.start_thread()?;
         let shared = start.shared.clone();
         if named {
             let mut running = self.running();
@@ -284,7 +284,7 @@ impl Engine {
             }
             running.insert(shared.name.clone(), shared.clone());
         }
-        if !line.send(Command::Start(Box::new(start))) {
+        if !handle.send(Command::Start(Box::new(start))) {
             self.forget(&shared);
             return Err(Ended::EngineGone.into());
         }
@@ -305,8 +305,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(line) = self.line.get() {
-            line.send(Command::Shutdown);
+        if let Some(handle) = self.handle.get() {
+            handle.send(Command::Shutdown);
         }
     }
 }

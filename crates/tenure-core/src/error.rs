@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use tenure_protocol::{Fault, Stopped, TimingError, Token, Why};
+use tenure_protocol::{EndReason, Fault, Stopped, TimingError, Token};
 
 /// Why an election could not be started or asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub enum Ended {
         /// The term's number.
         token: Token,
         /// Why it ended.
-        why: Why,
+        why: EndReason,
     },
     /// The engine is gone: its thread has panicked, which is a bug.
     #[error("the engine is gone; please report this as a bug")]
@@ -164,7 +164,8 @@ impl StoreError {
         self
     }
 
-    pub(crate) fn is_of_one(&self) -> bool {
+    /// Whether one seat or note of a call may be to blame, and nothing has happened to those that are not answered for.
+    pub fn is_of_one(&self) -> bool {
         self.of_one && self.fault != Fault::Unknown
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use futures_core::Stream;
-use tenure_protocol::{Leader, Token, Why};
+use tenure_protocol::{EndReason, Leader, Token};
 
 use crate::term::WorkGuard;
 use crate::{Ended, StoreError, Term};
@@ -29,14 +29,14 @@ pub enum Event {
         /// The term's number.
         token: Token,
         /// Why it ends.
-        why: Why,
+        why: EndReason,
     },
     /// The term is over.
     LostLeadership {
         /// The term's number.
         token: Token,
         /// Why it ended.
-        why: Why,
+        why: EndReason,
     },
     /// Another leads, or nobody does, as far as can be seen from here.
     LeaderChanged {
@@ -230,11 +230,11 @@ mod tests {
     }
 
     fn ending(number: u64) -> Event {
-        Event::Ending { token: Token::new(number), why: Why::NotRenewed }
+        Event::Ending { token: Token::new(number), why: EndReason::NotRenewed }
     }
 
     fn ended(number: u64) -> Event {
-        Event::LostLeadership { token: Token::new(number), why: Why::NotRenewed }
+        Event::LostLeadership { token: Token::new(number), why: EndReason::NotRenewed }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use tenure_protocol::{Leader, Token, Why};
+use tenure_protocol::{EndReason, Leader, Token};
 use tracing::{Level, error};
 
 use crate::clock::Busy;
@@ -22,7 +22,7 @@ type Handler<A> = Box<dyn FnMut(A) + Send>;
 pub(crate) struct Handlers {
     pub(crate) on_event: Vec<Handler<Event>>,
     pub(crate) on_started_leading: Vec<Handler<Term>>,
-    pub(crate) on_stopped_leading: Vec<Box<dyn FnMut(Token, Why) + Send>>,
+    pub(crate) on_stopped_leading: Vec<Box<dyn FnMut(Token, EndReason) + Send>>,
     pub(crate) on_new_leader: Vec<Handler<Option<Leader>>>,
 }
 
@@ -78,20 +78,20 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 /// The line from an election to its handlers.
 pub(crate) struct HandlerLine {
     /// Taken only by `drop`.
-    desk: Option<Arc<Desk>>,
+    queue: Option<Arc<HandlerQueue>>,
     thread: mpsc::Sender<Listed>,
     clock: Clock,
     /// Whether the end of a term waits for a handler.
     pub(crate) has_on_stopped: bool,
 }
 
-/// A desk with something on it. A clock moved by hand waits until that is done.
-type Listed = (Arc<Desk>, Option<Busy>);
+/// A queue with something in it. A clock moved by hand waits until that is done.
+type Listed = (Arc<HandlerQueue>, Option<Busy>);
 
 /// What waits for the handlers of one election.
-struct Desk {
+struct HandlerQueue {
     election: SeatName,
-    queue: Queue,
+    events: Queue,
     /// On the thread's list already.
     listed: AtomicBool,
     handlers: Mutex<Handlers>,
@@ -100,12 +100,12 @@ struct Desk {
 impl HandlerLine {
     /// Adds an event. Never blocks.
     pub(crate) fn push(&self, entry: Entry) {
-        let Some(desk) = &self.desk else { return };
+        let Some(queue) = &self.queue else { return };
         // The thread does not wait on the queue, but on its list.
-        let _ = desk.queue.push(entry);
-        if !desk.listed.swap(true, Ordering::AcqRel) {
+        let _ = queue.events.push(entry);
+        if !queue.listed.swap(true, Ordering::AcqRel) {
             // Fails only if the thread is gone, and nobody listens.
-            let _ = self.thread.send((desk.clone(), self.clock.busy()));
+            let _ = self.thread.send((queue.clone(), self.clock.busy()));
         }
     }
 }
@@ -113,8 +113,8 @@ impl HandlerLine {
 impl Drop for HandlerLine {
     /// Leaves the handlers to their thread, after their last event: dropping them runs user code, too.
     fn drop(&mut self) {
-        if let Some(desk) = self.desk.take() {
-            let _ = self.thread.send((desk, self.clock.busy()));
+        if let Some(queue) = self.queue.take() {
+            let _ = self.thread.send((queue, self.clock.busy()));
         }
     }
 }
@@ -126,22 +126,23 @@ pub(crate) struct HandlerThread(mpsc::Sender<Listed>);
 impl HandlerThread {
     /// Starts the thread.
     pub(crate) fn start() -> Result<Self, Error> {
-        let (thread, desks) = mpsc::channel::<Listed>();
+        let (thread, queues) = mpsc::channel::<Listed>();
         std::thread::Builder::new()
             .name("tenure-handlers".to_owned())
             .spawn(move || {
-                for (desk, busy) in desks {
-                    // Cleared first: what comes in from here on lists the desk again.
-                    desk.listed.store(false, Ordering::Release);
-                    while let Some(Entry { event, guard }) = desk.queue.pop() {
-                        desk.handlers
+                for (queue, busy) in queues {
+                    // Cleared first: what comes in from here on lists the queue again.
+                    queue.listed.store(false, Ordering::Release);
+                    while let Some(Entry { event, guard }) = queue.events.pop() {
+                        queue
+                            .handlers
                             .lock()
                             .unwrap_or_else(|poisoned| poisoned.into_inner())
-                            .handle(&desk.election, event);
+                            .handle(&queue.election, event);
                         drop(guard);
                     }
-                    let election = desk.election.clone();
-                    guarded(&election, || drop(desk));
+                    let election = queue.election.clone();
+                    guarded(&election, || drop(queue));
                     drop(busy);
                 }
             })
@@ -151,8 +152,12 @@ impl HandlerThread {
 
     pub(crate) fn line(&self, election: SeatName, handlers: Handlers, clock: Clock) -> HandlerLine {
         let has_on_stopped = !handlers.on_stopped_leading.is_empty();
-        let desk =
-            Desk { election, queue: Queue::default(), listed: AtomicBool::new(false), handlers: Mutex::new(handlers) };
-        HandlerLine { desk: Some(Arc::new(desk)), thread: self.0.clone(), clock, has_on_stopped }
+        let queue = HandlerQueue {
+            election,
+            events: Queue::default(),
+            listed: AtomicBool::new(false),
+            handlers: Mutex::new(handlers),
+        };
+        HandlerLine { queue: Some(Arc::new(queue)), thread: self.0.clone(), clock, has_on_stopped }
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use self::metrics::Measured;
 pub use self::trace::Traced;
 use crate::{
-    Answers, Call, Clock, DynBoard, Expect, Fault, Interest, Lifeline, News, Promises, Reading, SeatName, Session,
+    Answers, Call, Clock, DynNotes, Expect, Fault, Interest, Lifeline, News, Promises, Reading, SeatName, Session,
     Store, StoreError, Swap, Version, Write,
 };
 
@@ -132,8 +132,8 @@ impl<S: Store, T: Tell> Store for Layer<S, T> {
         self.store.watch(interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.store.board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.store.notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! The engine of Tenure: leader election over a store you already have.
 //!
 //! Most users want the crate `tenure`, which re-exports this one. Store authors want [`SeatStore`] or [`Store`],
-//! [`Board`] and [`Promises`], and the crate `tenure-testkit`.
+//! [`Notes`] and [`Promises`], and the crate `tenure-testkit`.
 
 mod builder;
 mod clock;
@@ -14,7 +14,6 @@ mod handlers;
 mod health;
 pub mod layers;
 pub mod log;
-mod look;
 pub mod memory;
 mod name;
 mod options;
@@ -22,10 +21,10 @@ mod os;
 pub mod record;
 mod roster;
 mod run;
+mod seat_status;
 pub mod span;
 mod store;
 mod term;
-pub mod url;
 
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
@@ -34,19 +33,19 @@ pub use elections::{Elections, WeakElections};
 pub use error::{Ended, Error, StoreError};
 pub use events::{Event, Events};
 pub use health::{Health, Report};
-pub use look::Look;
 pub use name::SeatName;
-pub use options::{ElectionOptions, JudgeOption, OnOverrun, Settings, TakeoverOption};
+pub use options::{ClockTrustOption, ElectionOptions, OnOverrun, Settings, TakeoverOption};
 pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
+pub use seat_status::SeatStatus;
 pub use store::{
-    Answers, Board, BoxFuture, Call, Delta, DynBoard, DynSeatStore, DynStore, Expect, Interest, LifeKind, News, Note,
-    NoteKind, OneByOne, Promises, Scope, SeatStore, Seen, Store, Wanted, Write,
+    Answers, Board, BoxFuture, Call, Delta, DynNotes, DynSeatStore, DynStore, Expect, Interest, LifeKind, News, Note,
+    NoteWrite, Notes, OneByOne, Promises, Scope, SeatStore, Seen, Store, Wanted, Write,
 };
 pub use tenure_protocol::{
-    Attended, Candidate, Change, DoesNotFit, Durations, Fault, Identity, Incarnation, Judge, Leader, Life, Moment,
-    Most, Push, Reading, Record, Said, Score, Seat, Session, StoreTime, Swap, Takeover, Timing, TimingError, Token,
-    Version, Why,
+    Candidate, Change, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation, Leader, Life,
+    Moment, Most, Push, Reading, Record, Said, Score, Seat, Session, StoreTime, Swap, Takeover, Timing, TimingError,
+    Token, Version, Was,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_protocol::{Durations, Judge, Rules, Score, Takeover};
+use tenure_protocol::{ClockTrust, Durations, Rules, Score, Takeover};
 
 pub use self::settings::Settings;
 use crate::{Error, span};
@@ -56,7 +56,7 @@ pub struct ElectionOptions {
     pub drift: Option<f64>,
     /// How much the store's clock is believed: `vouched`, `observe` or `store` (the store's own).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub judge: Option<JudgeOption>,
+    pub judge: Option<ClockTrustOption>,
     /// How soon a seat is taken whose session is over: `instant` or `safe` (the store's own).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takeover: Option<TakeoverOption>,
@@ -102,10 +102,10 @@ pub struct ElectionOptions {
     pub on_overrun: Option<OnOverrun>,
 }
 
-/// How much the store's clock is believed. See [`Judge`].
+/// How much the store's clock is believed. See [`ClockTrust`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum JudgeOption {
+pub enum ClockTrustOption {
     /// Where our own clock vouches for it.
     Vouched,
     /// Never.
@@ -203,12 +203,12 @@ impl ElectionOptions {
     }
 }
 
-impl From<JudgeOption> for Judge {
-    fn from(option: JudgeOption) -> Self {
+impl From<ClockTrustOption> for ClockTrust {
+    fn from(option: ClockTrustOption) -> Self {
         match option {
-            JudgeOption::Vouched => Self::Vouched,
-            JudgeOption::Observe => Self::Observe,
-            JudgeOption::Store => Self::Store,
+            ClockTrustOption::Vouched => Self::Vouched,
+            ClockTrustOption::Observe => Self::Observe,
+            ClockTrustOption::Store => Self::Store,
         }
     }
 }

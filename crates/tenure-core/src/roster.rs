@@ -1,6 +1,6 @@
-//! Who stands for an election, as the board has it.
+//! The candidates of an election, as the store has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tenure_protocol::{Candidate, Score, Standing};
@@ -68,7 +68,7 @@ impl<K: Into<String>, V: Into<String>, const N: usize> From<[(K, V); N]> for Met
     }
 }
 
-/// An announcement as it stands on the board.
+/// A candidate as it is written on the board of its seat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Announcement {
     pub(crate) id: String,
@@ -103,6 +103,12 @@ impl CandidateStatus {
     pub(crate) fn standing(self) -> Standing {
         Standing { candidate: self.candidate, priority: self.priority, fit: self.healthy }
     }
+}
+
+/// Candidates whose process is there.
+pub(crate) fn present(candidates: &[Note], processes: &[Note]) -> Vec<CandidateStatus> {
+    let processes: BTreeSet<_> = processes.iter().map(|process| &process.key).collect();
+    candidates.iter().filter(|note| processes.contains(&note.key)).filter_map(Announcement::read).collect()
 }
 
 /// In the order in which they are of interest: the leader, then by priority, then by name.

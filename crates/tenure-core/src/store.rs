@@ -8,7 +8,7 @@
 //! seats at once is a [`Store`].
 
 pub(crate) mod answers;
-mod board;
+mod notes;
 mod one_by_one;
 mod promises;
 mod seat_store;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tenure_protocol::{Reading, Record, Session, Swap, Version};
 
 pub use self::answers::Answers;
-pub use self::board::{Board, DynBoard, Note, NoteKind};
+pub use self::notes::{Board, DynNotes, Note, NoteWrite, Notes};
 pub use self::one_by_one::OneByOne;
 pub use self::promises::{LifeKind, Promises};
 pub use self::seat_store::{DynSeatStore, SeatStore, Seen};
@@ -90,8 +90,8 @@ pub trait Store: Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// See [`SeatStore::board`].
-    fn board(&self) -> Option<&dyn DynBoard> {
+    /// See [`SeatStore::notes`].
+    fn notes(&self) -> Option<&dyn DynNotes> {
         None
     }
 
@@ -168,8 +168,8 @@ pub trait DynStore: Send + Sync + 'static {
     fn session_of(&self, version: &Version) -> Option<Session>;
     /// See [`Store::watch`].
     fn watch<'a>(&'a self, interest: &'a Interest, news: &'a News) -> BoxFuture<'a, StoreError>;
-    /// See [`Store::board`].
-    fn board(&self) -> Option<&dyn DynBoard>;
+    /// See [`Store::notes`].
+    fn notes(&self) -> Option<&dyn DynNotes>;
     /// See [`Store::forget`].
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`Store::lifeline`].
@@ -215,8 +215,8 @@ impl<S: Store> DynStore for S {
         Box::pin(Store::watch(self, interest, news))
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        Store::board(self)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Store::notes(self)
     }
 
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -259,8 +259,8 @@ impl Store for Box<dyn DynStore> {
         (**self).watch(interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        (**self).board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        (**self).notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use tenure_protocol::{Moment, Token, Why};
+use tenure_protocol::{EndReason, Moment, Token};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{ElectionId, Line};
+use crate::driver::{ElectionId, EngineHandle};
 use crate::{Clock, Ended};
 
 /// One stretch of leadership. Only the engine makes one.
@@ -97,8 +97,8 @@ impl Term {
     pub(crate) fn releasing(state: Arc<TermState>) -> Self {
         let mut known = state.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let release = known.upgrade().unwrap_or_else(|| {
-            let (line, election, token) = (state.line.clone(), state.election, state.token);
-            Arc::new(ReleaseOnDrop { line, election, token })
+            let (handle, election, token) = (state.handle.clone(), state.election, state.token);
+            Arc::new(ReleaseOnDrop { handle, election, token })
         });
         *known = Arc::downgrade(&release);
         drop(known);
@@ -112,7 +112,7 @@ impl Term {
 
     /// What to tell work that was cut short.
     pub(crate) fn loss(&self) -> Ended {
-        let why = self.state.why.get().copied().unwrap_or(Why::NotRenewed);
+        let why = self.state.why.get().copied().unwrap_or(EndReason::NotRenewed);
         Ended::TermEnded { token: self.token(), why }
     }
 }
@@ -133,10 +133,10 @@ pub(crate) struct TermState {
     moved: Notify,
     /// Told when work shall wrap up, and when the term is over.
     turned: Notify,
-    why: OnceLock<Why>,
+    why: OnceLock<EndReason>,
     work: Mutex<Tally>,
     release: Mutex<Weak<ReleaseOnDrop>>,
-    line: Line,
+    handle: EngineHandle,
     election: ElectionId,
 }
 
@@ -164,7 +164,7 @@ impl fmt::Debug for TermState {
 }
 
 impl TermState {
-    pub(crate) fn new(token: Token, until: Moment, clock: Clock, line: Line, election: ElectionId) -> Self {
+    pub(crate) fn new(token: Token, until: Moment, clock: Clock, handle: EngineHandle, election: ElectionId) -> Self {
         Self {
             token,
             clock,
@@ -174,7 +174,7 @@ impl TermState {
             why: OnceLock::new(),
             work: Mutex::default(),
             release: Mutex::default(),
-            line,
+            handle,
             election,
         }
     }
@@ -193,7 +193,7 @@ impl TermState {
     }
 
     /// Tells work to wrap up; no more may begin. Returns whether none is running.
-    pub(crate) fn end(&self, why: Why, by: Moment) -> bool {
+    pub(crate) fn end(&self, why: EndReason, by: Moment) -> bool {
         self.extend(by);
         let _ = self.why.set(why);
         self.turn(Stage::Ending) == 0
@@ -286,7 +286,7 @@ impl Drop for WorkGuard {
         let drained = work.stage >= Stage::Ending && work.running == 0;
         drop(work);
         if drained {
-            self.0.line.drained(self.0.election, self.0.token);
+            self.0.handle.drained(self.0.election, self.0.token);
         }
     }
 }
@@ -298,21 +298,21 @@ impl fmt::Debug for WorkGuard {
 }
 
 struct ReleaseOnDrop {
-    line: Line,
+    handle: EngineHandle,
     election: ElectionId,
     token: Token,
 }
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
-        self.line.release(self.election, self.token);
+        self.handle.release(self.election, self.token);
     }
 }
 
 #[cfg(test)]
 impl Term {
     pub(crate) fn for_tests(token: Token) -> Self {
-        let state = TermState::new(token, Moment::ORIGIN, Clock::system(), Line::for_tests(), ElectionId(0));
+        let state = TermState::new(token, Moment::ORIGIN, Clock::system(), EngineHandle::for_tests(), ElectionId(0));
         Self::new(Arc::new(state))
     }
 }

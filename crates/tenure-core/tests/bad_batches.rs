@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, BoxFuture, Call, Clock, DynBoard, Election, Elections, Expect, Interest, LifeKind, ManualClock, Most,
+    Answers, BoxFuture, Call, Clock, DynNotes, Election, Elections, Expect, Interest, LifeKind, ManualClock, Most,
     News, Promises, Reading, Said, Scope, SeatName, SeatStore, Store, StoreError, Swap, Write,
 };
 
@@ -30,6 +30,8 @@ enum Flaw {
     Deaf,
     /// It stops watching once, at once.
     Quits,
+    /// It stops watching as soon as it listens, each time.
+    Fickle,
     /// It tells of seats that nobody has asked about, and tells the same again and again.
     Floods,
 }
@@ -41,6 +43,7 @@ struct Batching {
     is_bad: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
     seats: Arc<AtomicUsize>,
+    watches: Arc<AtomicUsize>,
     news: Arc<Mutex<Option<News>>>,
 }
 
@@ -125,12 +128,16 @@ impl Store for Batching {
             return StoreError::refused("it has had enough");
         }
         news.listening(Scope::All);
+        if self.flaw == Flaw::Fickle {
+            self.watches.fetch_add(1, Ordering::SeqCst);
+            return StoreError::refused("it has had enough");
+        }
         // The memory's own watch, as for any store that knows one seat at a time.
         Store::watch(&self.store, interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        SeatStore::board(&self.store)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        SeatStore::notes(&self.store)
     }
 }
 
@@ -142,6 +149,7 @@ struct Stage {
     is_bad: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
     seats: Arc<AtomicUsize>,
+    watches: Arc<AtomicUsize>,
     news: Arc<Mutex<Option<News>>>,
 }
 
@@ -151,6 +159,7 @@ impl Stage {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
         let (is_bad, calls, seats) = <(Arc<AtomicBool>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let watches = Arc::<AtomicUsize>::default();
         let news = Arc::<Mutex<Option<News>>>::default();
         let store = Batching {
             store: memory.store(),
@@ -158,6 +167,7 @@ impl Stage {
             is_bad: is_bad.clone(),
             calls: calls.clone(),
             seats: seats.clone(),
+            watches: watches.clone(),
             news: news.clone(),
         };
         let elections = Elections::with_clock(store, clock.clone());
@@ -165,7 +175,7 @@ impl Stage {
         let running: Vec<_> = names.map(|name| elections.election(name).lease(LEASE).start().unwrap()).collect();
         clock.settle();
         assert!(running.iter().all(Election::is_leader));
-        Self { clock, memory, elections, running, is_bad, calls, seats, news }
+        Self { clock, memory, elections, running, is_bad, calls, seats, watches, news }
     }
 
     fn turns_bad(&self) {
@@ -268,6 +278,16 @@ fn a_store_that_stopped_watching_is_watched_again_also_if_no_election_ran_meanwh
     leader.stop();
     stage.clock.settle();
     assert!(next.is_leader(), "it is told at once");
+}
+
+#[test]
+fn a_watch_that_ends_as_soon_as_it_listens_is_tried_ever_more_rarely() {
+    let stage = Stage::new(Flaw::Fickle);
+    for _ in 0..60 {
+        stage.clock.advance(Duration::from_secs(1));
+    }
+    let watches = stage.watches.load(Ordering::SeqCst);
+    assert!((10..=40).contains(&watches), "{watches} times in a minute");
 }
 
 #[test]

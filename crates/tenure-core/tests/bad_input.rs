@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::memory::MemoryStore;
 use tenure_core::{
-    Builder, Change, Clock, DynBoard, ElectionOptions, Elections, Error, Promises, Reading, Record, SeatName,
+    Builder, Change, Clock, DynNotes, ElectionOptions, Elections, Error, Promises, Reading, Record, SeatName,
     SeatStore, Seen, StoreError, Swap, Version,
 };
 
@@ -92,8 +92,8 @@ impl SeatStore for Coarse {
         self.0.changed(seat, seen).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.0.board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.0.notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::Stream;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, Election, Elections, Event, Incarnation, LifeKind, ManualClock, Note,
-    NoteKind, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
+    Answers, Board, Change, Clock, DynNotes, Election, Elections, Event, LifeKind, ManualClock, Note, NoteWrite, Notes,
+    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -73,7 +73,7 @@ impl SeatStore for Nasty {
         self.store.changed(seat, seen)
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
@@ -86,22 +86,15 @@ impl SeatStore for Nasty {
     }
 }
 
-impl Board for Nasty {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        Board::put(&self.store, seat, note).await
+impl Notes for Nasty {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        let removes = notes.iter().any(|note| note.value.is_none());
+        Notes::write(&self.store, notes, &if removes { Answers::new(|_, _| {}) } else { to.clone() }).await?;
+        if removes { Err(StoreError::unknown("the answer was lost")) } else { Ok(()) }
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        Board::attend(&self.store, process, lifetime).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        Board::list(&self.store, seat, kind).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        Board::remove(&self.store, seat, kind, key).await?;
-        Err(StoreError::unknown("perhaps"))
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        Notes::list(&self.store, boards, to).await
     }
 }
 

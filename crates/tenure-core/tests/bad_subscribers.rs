@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tenure_core::layers::Traced;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Clock, DynBoard, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, SeatStore, Seen,
+    Clock, DynNotes, Elections, LifeKind, ManualClock, Promises, Reading, Record, SeatName, SeatStore, Seen,
     StoreError, Swap, Version,
 };
 use tracing::field::{Field, Visit};
@@ -272,8 +272,8 @@ impl SeatStore for Noisy {
         self.0.changed(seat, seen).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.0.board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.0.notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{Election, Elections, Ended, Event, Fault, LifeKind, ManualClock, SeatName, SeatStore, Swap, Why};
+use tenure_core::{
+    Election, Elections, EndReason, Ended, Event, Fault, LifeKind, ManualClock, SeatName, SeatStore, Swap,
+};
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
 const LEASE: Duration = Duration::from_secs(15);
@@ -62,8 +64,10 @@ fn a_paused_leader_stops_believing_before_it_is_told() {
             told
         });
         assert!(
-            told.iter()
-                .any(|event| matches!(event, Event::LostLeadership { why: Why::NotRenewed | Why::SessionOver, .. })),
+            told.iter().any(|event| matches!(
+                event,
+                Event::LostLeadership { why: EndReason::NotRenewed | EndReason::SessionOver, .. }
+            )),
             "{told:?}"
         );
     });
@@ -88,7 +92,7 @@ fn work_is_cut_when_the_seat_is_taken() {
         memory.usurp("jobs");
         clock.settle();
         let ended = handle.join().unwrap().unwrap_err();
-        assert!(matches!(ended, Ended::TermEnded { token: t, why: Why::SeatLost } if t == token), "{ended:?}");
+        assert!(matches!(ended, Ended::TermEnded { token: t, why: EndReason::SeatLost } if t == token), "{ended:?}");
     });
 }
 

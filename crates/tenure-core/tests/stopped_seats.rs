@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Change, Clock, DynBoard, Elections, LifeKind, ManualClock, Observer, Promises, Reading, Record, SeatName,
+    Change, Clock, DynNotes, Elections, LifeKind, ManualClock, Observer, Promises, Reading, Record, SeatName,
     SeatStore, Seen, StoreError, Swap, Version,
 };
 
@@ -57,8 +57,8 @@ impl SeatStore for Failing {
         self.store.changed(seat, seen).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.store.board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.store.notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

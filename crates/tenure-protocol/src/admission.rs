@@ -21,6 +21,9 @@
 //! *What an answer means.* Each ask is answered by itself, on a condition of its own. No call holds two writes of
 //! one seat, as a candidate has one ask under way at a time, so what one ask did is never told to another.
 //!
+//! *When an ask is given up* before its call has left, it is left out. After that it is answered to nobody, and the call
+//! goes on for the others.
+//!
 //! *Nothing is sent twice*, but for one case: a call of which the store says that nothing happened and that one
 //! of the asks in it may be to blame. It is taken apart, until that one stands alone.
 //!

@@ -93,9 +93,9 @@ fn a_term_that_is_not_renewed_is_ending_a_drain_before_its_hold_is_over() {
     let mut script = Script::leading(|_| {});
     assert!(renews(&script.sleep_until(106.0)));
     let told = script.sleep_until(114.0);
-    assert!(matches!(told[..], [Action::Ending { why: Why::NotRenewed, .. }]));
+    assert!(matches!(told[..], [Action::Ending { why: EndReason::NotRenewed, .. }]));
     assert_eq!(script.now, at(100.0) + Durations::of(LEASE).check().unwrap().hold() - Duration::from_secs(2));
-    assert!(ended(&script.sleep_until(115.0), Why::NotRenewed));
+    assert!(ended(&script.sleep_until(115.0), EndReason::NotRenewed));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_late_renewal_never_revives_a_term() {
     assert_eq!(script.tell(done("v2")), []);
     assert_eq!(script.term(), None);
     // Its own record is bid above, with another number.
-    assert!(ended(&script.tell(Input::Drained(Token::new(1))), Why::NotRenewed));
+    assert!(ended(&script.tell(Input::Drained(Token::new(1))), EndReason::NotRenewed));
     assert_eq!(bid(&script.tell(read(Some(seat(Some(me()), 1, "v2"))))), Some(2));
 }
 
@@ -115,20 +115,20 @@ fn a_seat_that_names_another_ends_the_term_at_once() {
     let mut script = Script::leading(|_| {});
     script.tell(Input::Changed(Change::Look));
     let told = script.tell(read(Some(seat(Some(other()), 2, "v2"))));
-    assert!(ended(&told, Why::SeatLost));
+    assert!(ended(&told, EndReason::SeatLost));
 }
 
 #[test]
 fn news_of_the_end_of_its_session_ends_the_term_without_a_look() {
     let mut script = Script::leading(|_| {});
-    assert!(ended(&script.tell(Input::Changed(Change::SessionOver)), Why::SessionOver));
+    assert!(ended(&script.tell(Input::Changed(Change::SessionOver)), EndReason::SessionOver));
 }
 
 #[test]
 fn a_leader_that_finds_no_seat_ends_at_once() {
     let mut script = Script::leading(|_| {});
     script.tell(Input::Changed(Change::Look));
-    assert!(ended(&script.tell(read(None)), Why::SeatVanished));
+    assert!(ended(&script.tell(read(None)), EndReason::SeatVanished));
 }
 
 #[test]

@@ -16,11 +16,11 @@ mod dice;
 mod machine;
 mod messages;
 mod moment;
+mod observation;
 mod presence;
 mod rules;
 mod score;
 mod seat;
-mod sight;
 mod subscriptions;
 mod timing;
 
@@ -28,11 +28,11 @@ pub use admission::{Admission, Batch, Group, Lane, Most};
 pub use dice::Dice;
 pub use machine::Machine;
 pub use messages::{
-    Action, Attended, Bid, Change, Fault, Input, PresenceAction, PresenceInput, Request, Standing, Stopped, Swap, Why,
+    Action, Bid, Change, EndReason, Fault, Input, PresenceAction, PresenceInput, Request, Standing, Stopped, Swap, Was,
 };
 pub use moment::{Moment, StoreTime};
 pub use presence::Presence;
-pub use rules::{Judge, Push, Rules, Takeover};
+pub use rules::{ClockTrust, Push, Rules, Takeover};
 pub use score::Score;
 pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
 pub use subscriptions::{Said, Session, Subscriptions, Told, Watching};

@@ -21,24 +21,24 @@
 //! - `machine/term.rs`: how a term begins and ends
 //! - `machine/answers.rs`: what the store's answers mean, done, lost, failed or unknown
 //! - `machine/next.rs`: what to do next: look, bid, renew, give up the seat, stop
-//! - `machine/turn.rs`: whose turn it is: heirs and priorities
+//! - `machine/precedence.rs`: whose turn it is: heirs and priorities
 //! - `machine/fitness.rs`: whether it is well enough to lead
-//! - `machine/tell.rs`: who leads, what to watch, when to wake
-//! - `sight.rs`: when the seat may be taken
+//! - `machine/outputs.rs`: who leads, what to watch, when to wake
+//! - `observation.rs`: when the seat may be taken
 
 mod answers;
 mod fitness;
 mod next;
-mod tell;
+mod outputs;
+mod precedence;
 mod term;
-mod turn;
 
 use self::fitness::Fitness;
-use self::turn::Turn;
-use crate::sight::Sight;
+use self::precedence::Turn;
+use crate::observation::Observation;
 use crate::{
-    Action, Bid, Candidate, Change, Dice, Fault, Incarnation, Input, Moment, Record, Rules, Stopped, Token, Version,
-    Why,
+    Action, Bid, Candidate, Change, Dice, EndReason, Fault, Incarnation, Input, Moment, Record, Rules, Stopped, Token,
+    Version,
 };
 
 /// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
@@ -48,7 +48,7 @@ pub struct Machine {
     rules: Rules,
     dice: Dice,
     stage: Stage,
-    sight: Sight,
+    observation: Observation,
     fitness: Fitness,
     turn: Turn,
 
@@ -104,6 +104,8 @@ pub struct Machine {
     /// The watch has told news and is spent.
     news: bool,
     watch_at: Moment,
+    /// News that turn out to be none before this have the next watch wait.
+    calm_at: Moment,
     board: Board,
     told_leader: Option<(Incarnation, Token)>,
     told_wake: Option<Moment>,
@@ -132,7 +134,7 @@ struct Hold {
 
 #[derive(Clone, Copy, Debug)]
 struct End {
-    why: Why,
+    why: EndReason,
     by: Moment,
 }
 
@@ -197,7 +199,7 @@ impl Machine {
     /// share one, as it tells their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
-            sight: Sight::new(me.incarnation),
+            observation: Observation::new(me.incarnation),
             led: Token::ZERO,
             used: Token::ZERO,
             me,
@@ -230,6 +232,7 @@ impl Machine {
             watched: None,
             news: false,
             watch_at: Moment::ORIGIN,
+            calm_at: Moment::ORIGIN,
             board: Board::Unread,
             told_leader: None,
             told_wake: None,
@@ -283,7 +286,7 @@ impl Machine {
             && now >= hold.deadline - drain
         {
             let by = hold.deadline;
-            self.end(Why::NotRenewed, by, out);
+            self.end(EndReason::NotRenewed, by, out);
         }
         if let Stage::Ending(hold, end) = &self.stage
             && now >= end.by.min(hold.deadline)
@@ -323,7 +326,7 @@ impl Machine {
                     self.look_at = Some(now);
                 }
                 if change == Change::SessionOver {
-                    self.end_at_once(now, Why::SessionOver, out);
+                    self.end_at_once(now, EndReason::SessionOver, out);
                 } else if matches!(self.stage, Stage::Leading(_)) {
                     self.want_board();
                 }
@@ -345,7 +348,7 @@ impl Machine {
             Input::Roster(roster) => self.on_roster(now, &roster),
             Input::Health(score) => self.on_health(now, score, out),
             Input::Bid => self.on_bid(now, out),
-            Input::Release => self.end_on_request(now, Why::Released, out),
+            Input::Release => self.end_on_request(now, EndReason::Released, out),
             Input::StepDown => self.hand_over(now, None, out),
             Input::Transfer(heir) => self.hand_over(now, Some(heir), out),
             Input::Drained(token) => match &self.stage {
@@ -363,7 +366,7 @@ impl Machine {
                     self.stopping = Some(Stopped::Asked);
                     self.leaving_since = now;
                     self.settle_bid(Bid::Taken, out);
-                    self.end_on_request(now, Why::Stopped, out);
+                    self.end_on_request(now, EndReason::Stopped, out);
                 }
             }
         }

@@ -7,12 +7,12 @@ use crate::*;
 
 #[path = "hold_tests.rs"]
 mod hold;
+#[path = "observation_tests.rs"]
+mod observation;
+#[path = "precedence_tests.rs"]
+mod precedence;
 #[path = "retry_tests.rs"]
 mod retry;
-#[path = "sight_tests.rs"]
-mod sight;
-#[path = "turn_tests.rs"]
-mod turn;
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -133,7 +133,7 @@ fn releases(actions: &[Action]) -> bool {
     actions.iter().any(|action| matches!(action, Action::Swap { record, .. } if record.is_vacant()))
 }
 
-fn ended(actions: &[Action], why: Why) -> bool {
+fn ended(actions: &[Action], why: EndReason) -> bool {
     actions.iter().any(|action| matches!(action, Action::Ended { why: told, .. } if *told == why))
 }
 
@@ -192,6 +192,22 @@ fn a_renewed_seat_is_counted_anew() {
     script.tell(read(Some(seat(Some(other()), 5, "v6"))));
     script.at(116.0).tell(Input::Changed(Change::Look));
     assert_eq!(script.tell(read(Some(seat(Some(other()), 5, "v6")))), []);
+}
+
+#[test]
+fn news_that_were_none_hold_up_the_next_watch_only_if_there_were_others_just_before() {
+    let mut script = Script::new();
+    let mut looks = |second| {
+        let mut out = Vec::new();
+        for input in [Input::Changed(Change::Look), read(Some(seat(Some(other()), 7, "a")))] {
+            script.machine.step(at(second), input, &mut out);
+        }
+        out.iter().any(|action| matches!(action, Action::Watch { .. }))
+    };
+    assert!(looks(100.0), "the first look of all");
+    assert!(looks(101.0), "nothing was new");
+    assert!(!looks(101.1), "again, soon after it");
+    assert!(looks(108.0), "after a while");
 }
 
 #[test]
@@ -365,16 +381,16 @@ fn a_bid_that_landed_in_a_seat_gone_backwards_is_not_given_up_at_once() {
 fn the_seat_is_released_only_after_the_work_has_returned() {
     let mut script = Script::leading(|_| {});
     let told = script.at(101.0).tell(Input::Release);
-    assert!(matches!(told[..], [Action::Ending { why: Why::Released, .. }]));
+    assert!(matches!(told[..], [Action::Ending { why: EndReason::Released, .. }]));
     let told = script.at(101.5).tell(Input::Drained(Token::new(1)));
-    assert!(ended(&told, Why::Released) && releases(&told));
+    assert!(ended(&told, EndReason::Released) && releases(&told));
 }
 
 #[test]
 fn a_candidate_whose_work_overruns_neither_stands_nor_releases() {
     let mut script = Script::leading(|_| {});
     script.tell(Input::StepDown);
-    assert!(ended(&script.sleep_until(103.0), Why::SteppedDown));
+    assert!(ended(&script.sleep_until(103.0), EndReason::SteppedDown));
     assert_eq!(script.sleep_until(103.0), [Action::Overran { token: Token::new(1) }]);
     while script.sleep_until(200.0) == [Action::Read] {
         assert_eq!(script.tell(read(Some(seat(None, 1, "v3")))), []);
@@ -402,15 +418,15 @@ fn a_request_on_the_board_counts_for_its_own_term_only() {
     let mut script = Script::leading(|_| {});
     let request = |token| Input::Requests(vec![Request::StepDown { token: Token::new(token), to: None }]);
     assert_eq!(script.tell(request(7)), []);
-    assert!(matches!(script.tell(request(1))[..], [Action::Ending { why: Why::SteppedDown, .. }]));
+    assert!(matches!(script.tell(request(1))[..], [Action::Ending { why: EndReason::SteppedDown, .. }]));
 }
 
 #[test]
 fn a_stop_tells_the_end_gives_up_the_seat_and_stops() {
     let mut script = Script::leading(|_| {});
-    assert!(matches!(script.tell(Input::Stop)[..], [Action::Ending { why: Why::Stopped, .. }]));
+    assert!(matches!(script.tell(Input::Stop)[..], [Action::Ending { why: EndReason::Stopped, .. }]));
     let told = script.tell(Input::Drained(Token::new(1)));
-    assert!(ended(&told, Why::Stopped) && releases(&told));
+    assert!(ended(&told, EndReason::Stopped) && releases(&told));
     assert_eq!(script.tell(done("v2")), [Action::Stopped(Stopped::Asked)]);
 }
 

@@ -64,7 +64,7 @@ pub enum Action {
         /// What to write.
         record: Record,
     },
-    /// From now on, tell of changes since this sight of the seat. Replaces an earlier watch.
+    /// From now on, tell of changes since the seat was seen like this. Replaces an earlier watch.
     Watch {
         /// The seat as last seen; `None`: there was none.
         seat: Option<Seat>,
@@ -98,7 +98,7 @@ pub enum Action {
         /// Its number.
         token: Token,
         /// Why it ends.
-        why: Why,
+        why: EndReason,
         /// When it ends, whether the work has returned or not.
         by: Moment,
     },
@@ -107,7 +107,7 @@ pub enum Action {
         /// Its number.
         token: Token,
         /// Why it ended.
-        why: Why,
+        why: EndReason,
     },
     /// Work of a term is still running though the term is over.
     Overran {
@@ -226,7 +226,7 @@ pub enum Bid {
 
 /// Why a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum EndReason {
     /// The lease could not be renewed in time.
     NotRenewed,
     /// The seat was found to name another holder or term.
@@ -247,7 +247,7 @@ pub enum Why {
     EngineGone,
 }
 
-impl Why {
+impl EndReason {
     /// Whether the seat is still ours while the work wraps up.
     pub const fn is_voluntary(self) -> bool {
         matches!(self, Self::SteppedDown | Self::Unhealthy | Self::Released | Self::Stopped)
@@ -308,8 +308,8 @@ pub enum PresenceInput<S, N> {
     },
     /// A candidate stands no more.
     Withdraw(S),
-    /// The answer to [`PresenceAction::Attend`].
-    Attended(Result<Attended, Fault>),
+    /// The answer to [`PresenceAction::SayPresent`].
+    Present(Result<Was, Fault>),
     /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`].
     Told(S, Result<(), Fault>),
     /// The moment asked for with [`PresenceAction::WakeAt`] has come.
@@ -319,8 +319,9 @@ pub enum PresenceInput<S, N> {
 /// What a [`Presence`](crate::Presence) wants to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceAction<S, N> {
-    /// Say that this process is there. In place of an earlier one, whose answer is of no interest any more.
-    Attend {
+    /// Put the note that says that this process is there. Replaces an earlier one, whose answer is of no interest any
+    /// more.
+    SayPresent {
         /// For so long.
         lifetime: Duration,
         /// How long an answer is waited for.
@@ -332,6 +333,8 @@ pub enum PresenceAction<S, N> {
         seat: S,
         /// What to put there.
         notice: N,
+        /// For so long.
+        lifetime: Duration,
         /// How long an answer is waited for.
         within: Duration,
     },
@@ -346,11 +349,11 @@ pub enum PresenceAction<S, N> {
     WakeAt(Moment),
 }
 
-/// What came of saying that a process is there.
+/// Whether a note was there when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attended {
-    /// It was there already: what it has put is listed.
-    Still,
-    /// It was not, or no longer: what it has put before may be gone, and is to be put again.
-    Anew,
+pub enum Was {
+    /// It was, and so are the notes that were written before it.
+    There,
+    /// It was not, or no longer: it was never put, was removed, has expired, or the store has lost it.
+    Absent,
 }

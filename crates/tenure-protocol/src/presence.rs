@@ -1,37 +1,29 @@
-//! What one process tells of itself: that it is there, and what its candidates say.
+//! Announces one process and the candidates that stand in it.
 //!
-//! Each election has a notice: what is to stand on its board, and whether it does. A notice is put when it begins and
-//! when it changes, not to keep it. One call for the whole process says that the process is there, and keeps all of its
-//! notices: once in the shortest lease, for two such leases, so that one call may fail; then it is made again after a
-//! third of a lease. Where that call rests on the heartbeat of the seats it costs nothing, and is made as often as that.
+//! Each election has a notice: the note for its board, and whether that note is there. A notice is put when it begins and
+//! when it changes, and again before its lifetime of ten minutes is over. One more note, for the whole process, says
+//! that the process is there: it is put once in the shortest lease, for two such leases, so that one call may fail; then
+//! it is put again after a third of a lease. A candidate is listed while both notes are there. So a process that dies is
+//! listed for two leases at most, and announcing costs next to nothing however many elections there are.
 //!
-//! Nothing is put before the store has answered that the process is there, and everything is put again when the store
-//! says that the process was not: its notices may have been cleared away meanwhile.
+//! Nothing is put before the store has answered that it has the note of the process. Everything is put again when the
+//! store says that this note was not there any more: the store may have lost the others, too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::{Attended, Fault, Moment, PresenceAction, PresenceInput};
+use crate::{Fault, Moment, PresenceAction, PresenceInput, Was};
 
-/// What one process tells of itself.
+/// Decides when one process announces itself and its candidates.
 #[derive(Debug)]
 pub struct Presence<S, N> {
-    /// Whether saying that it is there rests on the heartbeat of its seats.
-    by_session: bool,
     notices: BTreeMap<S, Box<Notice<N>>>,
     /// Seats whose notice may not be as it should.
     queue: VecDeque<S>,
     underway: usize,
     state: State,
-    /// The lease for which it was last said that this process is there, and when.
+    /// The lease for which it was last said that this process is there.
     lease: Duration,
-    said_at: Moment,
-    /// The process is there until this moment at the least, by what was answered.
-    there_until: Moment,
-    /// It was said since then, and not answered.
-    unanswered: bool,
-    /// It was said, and not answered yet.
-    asked: bool,
     /// When it is to be said after the call under way, if that succeeds.
     after: Moment,
     wake: Option<Moment>,
@@ -46,37 +38,43 @@ enum State {
     There,
 }
 
-/// What is to stand on the board of one seat.
+/// The note for the board of one seat.
 #[derive(Debug)]
 struct Notice<N> {
     lease: Duration,
     fit: bool,
     /// `None`: nothing.
     says: Option<N>,
-    /// What it says may differ from what stands there.
+    /// The note in the store may differ from this.
     stale: bool,
-    /// Something may stand there.
+    /// The store may have a note.
     there: bool,
+    /// When it was last put.
+    put_at: Moment,
     underway: bool,
 }
+
+impl<N> Notice<N> {
+    /// How long the note lasts: at least four leases, so that it is put less often than the process says it is there.
+    fn lifetime(&self) -> Duration {
+        LASTS.max(self.lease.saturating_mul(4))
+    }
+}
+
+/// How long a notice lasts.
+const LASTS: Duration = Duration::from_secs(600);
 
 type Actions<S, N> = Vec<PresenceAction<S, N>>;
 
 impl<S: Ord + Clone, N: Clone> Presence<S, N> {
-    /// Of a process that has nothing to tell yet. `by_session`: saying that it is there rests on the heartbeat of its
-    /// seats.
-    pub fn new(by_session: bool) -> Self {
+    /// Creates the presence of a process that has nothing to announce yet.
+    pub fn new() -> Self {
         Self {
-            by_session,
             notices: BTreeMap::new(),
             queue: VecDeque::new(),
             underway: 0,
             state: State::Away,
             lease: Duration::MAX,
-            said_at: Moment::ORIGIN,
-            there_until: Moment::ORIGIN,
-            unanswered: false,
-            asked: false,
             after: Moment::ORIGIN,
             wake: None,
         }
@@ -98,30 +96,29 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
             PresenceInput::Announce { seat, lease, fit, notice } => self.announce(now, seat, lease, fit, notice, out),
             PresenceInput::Change { seat, fit, notice } => self.change(seat, fit, notice),
             PresenceInput::Withdraw(seat) => self.withdraw(seat),
-            PresenceInput::Attended(answer) => self.on_attended(now, answer, out),
+            PresenceInput::Present(answer) => self.on_present(now, answer, out),
             PresenceInput::Told(seat, answer) => self.on_told(now, seat, answer, out),
             PresenceInput::Wake => {
                 if self.wake.take_if(|wake| now >= *wake).is_some() {
-                    self.attend(now, out);
+                    self.say_present(now, out);
                 }
             }
         }
-        self.tell(out);
+        self.tell(now, out);
     }
 
     fn announce(&mut self, now: Moment, seat: S, lease: Duration, fit: bool, notice: N, out: &mut Actions<S, N>) {
-        let entry = self
-            .notices
-            .entry(seat.clone())
-            .or_insert_with(|| Box::new(Notice { lease, fit, says: None, stale: true, there: false, underway: false }));
+        let entry = self.notices.entry(seat.clone()).or_insert_with(|| {
+            Box::new(Notice { lease, fit, says: None, stale: true, there: false, put_at: now, underway: false })
+        });
         (entry.lease, entry.fit, entry.says, entry.stale) = (lease, fit, Some(notice), true);
         self.queue.push_back(seat);
         if self.state == State::Away {
             self.state = State::Asking;
-            self.attend(now, out);
+            self.say_present(now, out);
         } else if lease < self.lease {
             // Otherwise its candidate would be listed for too long, should this process die.
-            self.attend(now, out);
+            self.say_present(now, out);
         }
     }
 
@@ -140,7 +137,7 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
     }
 
     /// Puts and removes what is due.
-    fn tell(&mut self, out: &mut Actions<S, N>) {
+    fn tell(&mut self, now: Moment, out: &mut Actions<S, N>) {
         while self.state == State::There
             && let Some(seat) = self.queue.pop_front()
         {
@@ -156,9 +153,12 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
                     continue;
                 }
                 None => out.push(PresenceAction::Remove { seat, within }),
-                Some(notice) => out.push(PresenceAction::Put { seat, notice: notice.clone(), within }),
+                Some(notice) => {
+                    let lifetime = entry.lifetime();
+                    out.push(PresenceAction::Put { seat, notice: notice.clone(), lifetime, within });
+                }
             }
-            (entry.there, entry.underway) = (true, true);
+            (entry.there, entry.put_at, entry.underway) = (true, now, true);
             self.underway += 1;
         }
     }
@@ -189,21 +189,17 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
     }
 
     /// Says that this process is there.
-    fn attend(&mut self, now: Moment, out: &mut Actions<S, N>) {
+    fn say_present(&mut self, now: Moment, out: &mut Actions<S, N>) {
         let standing = self.notices.values().filter(|entry| entry.says.is_some());
         let Some(lease) = standing.map(|entry| entry.lease).min() else {
             self.state = State::Away;
             return;
         };
-        let every = if self.by_session { lease / 3 } else { lease };
         let within = lease / 3;
-        (self.lease, self.after) = (lease, now + every);
-        // Taken back when it is answered.
-        (self.said_at, self.unanswered) = (now, self.unanswered || self.asked);
-        self.asked = true;
+        (self.lease, self.after) = (lease, now + lease);
         // Unless this succeeds.
         self.wake_at(now + within, out);
-        out.push(PresenceAction::Attend { lifetime: self.lifetime(), within });
+        out.push(PresenceAction::SayPresent { lifetime: lease.saturating_mul(2), within });
     }
 
     fn wake_at(&mut self, moment: Moment, out: &mut Actions<S, N>) {
@@ -211,35 +207,27 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
         out.push(PresenceAction::WakeAt(moment));
     }
 
-    fn on_attended(&mut self, now: Moment, answer: Result<Attended, Fault>, out: &mut Actions<S, N>) {
-        self.asked = false;
-        let attended = match answer {
-            Ok(attended) => attended,
-            Err(fault) => {
-                self.unanswered |= fault == Fault::Unknown;
-                return;
-            }
-        };
-        // That the process was not there is answered once. If that answer may have been lost, it counts as given.
-        let anew = attended == Attended::Anew || (self.unanswered && now >= self.there_until);
-        let lifetime = self.lifetime();
-        // A tenth less, as clocks differ.
-        (self.there_until, self.unanswered) = (self.said_at + (lifetime - lifetime / 10), false);
+    fn on_present(&mut self, now: Moment, answer: Result<Was, Fault>, out: &mut Actions<S, N>) {
+        let Ok(was) = answer else { return };
         self.wake_at(self.after, out);
         self.state = State::There;
         for (seat, entry) in &mut self.notices {
-            if anew {
+            if was == Was::Absent {
                 (entry.stale, entry.there) = (true, entry.underway);
+            }
+            if now.since(entry.put_at) >= entry.lifetime() / 2 {
+                entry.stale = true;
             }
             if entry.stale {
                 self.queue.push_back(seat.clone());
             }
         }
     }
+}
 
-    /// For how long it is said that this process is there.
-    fn lifetime(&self) -> Duration {
-        if self.by_session { self.lease } else { self.lease.saturating_mul(2) }
+impl<S: Ord + Clone, N: Clone> Default for Presence<S, N> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

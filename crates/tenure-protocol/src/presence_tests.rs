@@ -14,15 +14,15 @@ struct Process {
 
 impl Process {
     fn new() -> Self {
-        Self { presence: Presence::new(false), now: Moment::from_nanos(1), asked: Vec::new(), wake: None }
+        Self { presence: Presence::new(), now: Moment::from_nanos(1), asked: Vec::new(), wake: None }
     }
 
     /// One that is there, with what this candidate says on the board.
     fn standing(seat: &'static str, notice: u32) -> Self {
         let mut process = Self::new();
         process.announces(seat, LEASE, notice);
-        assert_eq!(process.asked(), [attend(LEASE)]);
-        process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+        assert_eq!(process.asked(), [say_present(LEASE)]);
+        process.step(PresenceInput::Present(Ok(Was::Absent)));
         assert_eq!(process.asked(), [put(seat, notice)]);
         process.step(PresenceInput::Told(seat, Ok(())));
         assert!(process.presence.is_settled());
@@ -63,12 +63,12 @@ impl Process {
     }
 }
 
-fn attend(lease: Duration) -> Action {
-    PresenceAction::Attend { lifetime: lease * 2, within: lease / 3 }
+fn say_present(lease: Duration) -> Action {
+    PresenceAction::SayPresent { lifetime: lease * 2, within: lease / 3 }
 }
 
 fn put(seat: &'static str, notice: u32) -> Action {
-    PresenceAction::Put { seat, notice, within: LEASE / 3 }
+    PresenceAction::Put { seat, notice, lifetime: LASTS, within: LEASE / 3 }
 }
 
 fn remove(seat: &'static str) -> Action {
@@ -80,18 +80,18 @@ fn a_process_says_once_a_lease_that_it_is_there_and_puts_nothing_again() {
     let mut process = Process::standing("jobs", 1);
     for _ in 0..5 {
         assert_eq!(process.wakes(), LEASE);
-        assert_eq!(process.asked(), [attend(LEASE)]);
-        process.step(PresenceInput::Attended(Ok(Attended::Still)));
+        assert_eq!(process.asked(), [say_present(LEASE)]);
+        process.step(PresenceInput::Present(Ok(Was::There)));
         assert_eq!(process.asked(), []);
     }
 }
 
 #[test]
-fn what_was_cleared_away_is_put_again() {
+fn what_the_store_has_lost_is_put_again() {
     let mut process = Process::standing("jobs", 1);
     process.wakes();
     process.asked();
-    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    process.step(PresenceInput::Present(Ok(Was::Absent)));
     assert_eq!(process.asked(), [put("jobs", 1)]);
 }
 
@@ -100,12 +100,12 @@ fn a_call_that_fails_is_made_again_after_a_third_of_a_lease() {
     let mut process = Process::standing("jobs", 1);
     process.wakes();
     process.asked();
-    process.step(PresenceInput::Attended(Err(Fault::Refused)));
+    process.step(PresenceInput::Present(Err(Fault::Refused)));
     assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
-    assert_eq!(process.asked(), [attend(LEASE)]);
+    assert_eq!(process.asked(), [say_present(LEASE)]);
     // The same if it is not answered at all.
     assert_eq!(process.wakes(), LEASE / 3);
-    assert_eq!(process.asked(), [attend(LEASE)]);
+    assert_eq!(process.asked(), [say_present(LEASE)]);
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn a_notice_that_could_not_be_put_is_put_later() {
     assert_eq!(process.asked(), [put("jobs", 2)]);
     process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
-    assert_eq!(process.asked(), [attend(LEASE)]);
-    process.step(PresenceInput::Attended(Ok(Attended::Still)));
+    assert_eq!(process.asked(), [say_present(LEASE)]);
+    process.step(PresenceInput::Present(Ok(Was::There)));
     assert_eq!(process.asked(), [put("jobs", 2)]);
 }
 
@@ -127,8 +127,8 @@ fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
     process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 3 });
     assert_eq!((process.asked(), process.presence.says(&"jobs")), (vec![], Some(&3)));
     process.wakes();
-    process.step(PresenceInput::Attended(Ok(Attended::Still)));
-    assert_eq!(process.asked(), [attend(LEASE), put("jobs", 3)]);
+    process.step(PresenceInput::Present(Ok(Was::There)));
+    assert_eq!(process.asked(), [say_present(LEASE), put("jobs", 3)]);
     // What changes while it is being put is put after that.
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 4 });
     assert_eq!(process.asked(), []);
@@ -140,9 +140,10 @@ fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
 fn the_shortest_lease_counts() {
     let mut process = Process::standing("jobs", 1);
     process.announces("mail", LEASE * 2, 2);
-    assert_eq!(process.asked(), [PresenceAction::Put { seat: "mail", notice: 2, within: LEASE * 2 / 3 }]);
+    let within = LEASE * 2 / 3;
+    assert_eq!(process.asked(), [PresenceAction::Put { seat: "mail", notice: 2, lifetime: LASTS, within }]);
     process.announces("news", LEASE / 3, 3);
-    assert_eq!(process.asked()[0], attend(LEASE / 3));
+    assert_eq!(process.asked()[0], say_present(LEASE / 3));
 }
 
 #[test]
@@ -158,8 +159,8 @@ fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing(
     // Nor is anything asked of the store for one that was never there.
     process.announces("jobs", LEASE, 2);
     process.step(PresenceInput::Withdraw("jobs"));
-    assert_eq!(process.asked(), [attend(LEASE)]);
-    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    assert_eq!(process.asked(), [say_present(LEASE)]);
+    process.step(PresenceInput::Present(Ok(Was::Absent)));
     assert_eq!(process.asked(), []);
 }
 
@@ -173,26 +174,27 @@ fn a_removal_that_fails_when_nobody_stands_any_more_keeps_no_later_candidate_off
     process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wake), (vec![], None));
     process.announces("jobs", LEASE, 2);
-    assert_eq!(process.asked(), [attend(LEASE)]);
-    process.step(PresenceInput::Attended(Ok(Attended::Anew)));
+    assert_eq!(process.asked(), [say_present(LEASE)]);
+    process.step(PresenceInput::Present(Ok(Was::Absent)));
     assert_eq!(process.asked(), [put("jobs", 2)]);
 }
 
-/// Found by the simulator: the store had cleared everything away, and its answer that said so was lost.
 #[test]
-fn a_process_that_may_have_missed_that_it_was_not_there_puts_everything_again() {
+fn a_notice_is_put_again_before_its_lifetime_is_over() {
     let mut process = Process::standing("jobs", 1);
-    // One answer that is lost costs nothing: the process was there all along.
-    process.wakes();
-    process.step(PresenceInput::Attended(Err(Fault::Unknown)));
-    process.wakes();
-    process.step(PresenceInput::Attended(Ok(Attended::Still)));
-    assert_eq!(process.asked(), [attend(LEASE), attend(LEASE)]);
-    // After two leases it may not have been.
-    process.now = process.now + LEASE * 2;
-    process.wakes();
-    process.step(PresenceInput::Attended(Err(Fault::Unknown)));
-    process.wakes();
-    process.step(PresenceInput::Attended(Ok(Attended::Still)));
-    assert_eq!(process.asked(), [attend(LEASE), attend(LEASE), put("jobs", 1)]);
+    let (put_at, mut again) = (process.now, Vec::new());
+    while again.is_empty() {
+        process.wakes();
+        assert_eq!(process.asked(), [say_present(LEASE)]);
+        process.step(PresenceInput::Present(Ok(Was::There)));
+        again = process.asked();
+    }
+    assert_eq!(again, [put("jobs", 1)]);
+    let age = process.now.since(put_at);
+    assert!(age >= LASTS / 2 && age <= LASTS * 3 / 4, "{age:?}");
+    // Leases of hours count instead of ten minutes.
+    process.announces("archive", LASTS, 2);
+    let within = LASTS / 3;
+    let put = PresenceAction::Put { seat: "archive", notice: 2, lifetime: LASTS * 4, within };
+    assert_eq!(process.asked(), [put]);
 }

@@ -11,7 +11,7 @@ pub struct Rules {
     /// How long everything takes.
     pub timing: Timing,
     /// How much the store's clock is believed ([`Life::Clock`](crate::Life::Clock)).
-    pub judge: Judge,
+    pub judge: ClockTrust,
     /// How soon a seat may be taken whose session is over ([`Life::Over`](crate::Life::Over)).
     pub takeover: Takeover,
     /// How much the store's push can be counted on.
@@ -48,7 +48,7 @@ impl Rules {
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
-            judge: Judge::default(),
+            judge: ClockTrust::default(),
             takeover: Takeover::default(),
             push: Push::default(),
             spread: false,
@@ -67,7 +67,7 @@ impl Rules {
 
 /// How much the store's clock is believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Judge {
+pub enum ClockTrust {
     /// Where our own clock vouches for it.
     #[default]
     Vouched,

@@ -20,6 +20,13 @@
 //! beginning of listening. What was heard before a read was sent, the read has seen. That a number is given only when
 //! the engine takes in what it has heard, and so may be too high, costs a look that was not needed, and nothing else.
 //!
+//! # Sessions that are over
+//!
+//! The end of a session can overtake what was said of it before: a seat was won on it, or read while it still lived,
+//! and the answer is on its way. So sessions that are over are remembered. That we have won or kept a seat on one of
+//! them is not believed any more. (A read needs no such check: nobody leads by what it has read alone.) And an election
+//! that waits for another's session which has ended since it looked is told at once.
+//!
 //! # No more than is needed
 //!
 //! A push wakes the elections of its seat alone. If it says what the seat holds now, it wakes none that has seen that:
@@ -29,7 +36,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Incarnation, Token};
+use crate::{Change, Incarnation, Input, Token};
 
 /// What is news to an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +49,18 @@ pub enum Told {
     Request,
     /// The session that its own seat is held on is over.
     SessionOver,
+}
+
+impl Told {
+    /// What its machine is stepped with.
+    pub const fn into_input(self) -> Input {
+        match self {
+            Self::Hears(hears) => Input::Hears(hears),
+            Self::Holder => Input::Changed(Change::Look),
+            Self::Request => Input::Changed(Change::Request),
+            Self::SessionOver => Input::Changed(Change::SessionOver),
+        }
+    }
 }
 
 /// What a push says of a seat.
@@ -94,7 +113,13 @@ pub struct Subscriptions<S, E> {
     all: Option<u64>,
     seats: BTreeMap<S, Topic<E>>,
     elections: BTreeMap<E, Subscriber<S>>,
+    /// Sessions that are over, and when that was heard.
+    over: BTreeMap<Session, u64>,
 }
+
+/// So many sessions that are over are remembered, the last ones. That is for answers that are on their way, which are
+/// given up within a lease: so many do not end meanwhile.
+const REMEMBERED: usize = 4096;
 
 #[derive(Debug)]
 struct Topic<E> {
@@ -127,7 +152,7 @@ struct Subscriber<S> {
 impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     /// Nobody listens yet.
     pub fn new() -> Self {
-        Self { order: 0, all: None, seats: BTreeMap::new(), elections: BTreeMap::new() }
+        Self { order: 0, all: None, seats: BTreeMap::new(), elections: BTreeMap::new(), over: BTreeMap::new() }
     }
 
     /// An election begins, before its first read. It does not hear anything until it is told so.
@@ -233,15 +258,28 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     /// A session is over. If it is our own, that is told at once to whoever leads on it, whatever else was; if it is
     /// another's, to whoever waits for it.
     pub fn session_over(&mut self, session: &Session, out: &mut Vec<(E, Told)>) {
-        for (election, subscriber) in &mut self.elections {
-            match &subscriber.session {
-                Some((held, true)) if held == session => out.push((*election, Told::SessionOver)),
-                Some((held, false)) if held == session && subscriber.watching.take().is_some() => {
-                    out.push((*election, Told::Holder));
-                }
-                _ => {}
+        self.order += 1;
+        self.over.insert(session.clone(), self.order);
+        if self.over.len() > REMEMBERED {
+            let oldest = self.over.iter().min_by_key(|(_, at)| **at).map(|(session, _)| session.clone());
+            oldest.map(|oldest| self.over.remove(&oldest));
+        }
+        let concerned = |(election, subscriber): (&E, &Subscriber<S>)| {
+            let (held, own) = subscriber.session.as_ref()?;
+            (held == session).then_some((*election, *own))
+        };
+        let concerned: Vec<_> = self.elections.iter().filter_map(concerned).collect();
+        for (election, own) in concerned {
+            match own {
+                true => out.push((election, Told::SessionOver)),
+                false => self.tell(election, out),
             }
         }
+    }
+
+    /// Whether a session is known to be over.
+    pub fn is_over(&self, session: &Session) -> bool {
+        self.over.contains_key(session)
     }
 
     /// Whether requests to a seat are news to anybody.
@@ -296,7 +334,13 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             out.push((election, Told::Hears(subscriber.hears)));
         }
         let Some(watching) = &subscriber.watching else { return };
-        if topic.said.is_some_and(|(at, said)| at > subscriber.seen && watching.differs_from(said)) {
+        let ended = watching.session.as_ref().and_then(|session| self.over.get(session));
+        if ended.is_some() && watching.own {
+            subscriber.watching = None;
+            out.push((election, Told::SessionOver));
+        } else if ended.is_some_and(|at| *at > subscriber.seen)
+            || topic.said.is_some_and(|(at, said)| at > subscriber.seen && watching.differs_from(said))
+        {
             subscriber.watching = None;
             out.push((election, Told::Holder));
         } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.looks)) {

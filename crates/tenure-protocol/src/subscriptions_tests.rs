@@ -208,6 +208,41 @@ fn the_end_of_a_session_is_told_to_who_leads_on_it_and_to_who_waits_for_it() {
 }
 
 #[test]
+fn the_end_of_a_session_that_was_heard_before_it_is_watched_is_told_then() {
+    let mut office = Office::listening();
+    let on = |name: &str, own| Watching { session: Some(Session::new(name)), own, ..Watching::default() };
+    let (ours, theirs) = (Session::new("ours"), Session::new("theirs"));
+    // Both reads were sent while the sessions lived.
+    office.subscriptions.read_sent(1);
+    office.subscriptions.read_sent(2);
+    for session in [&ours, &theirs] {
+        assert!(!office.subscriptions.is_over(session));
+        office.subscriptions.session_over(session, &mut office.told);
+    }
+    assert!(office.subscriptions.is_over(&ours) && office.subscriptions.is_over(&theirs));
+    office.subscriptions.read_answered(1);
+    office.subscriptions.read_answered(2);
+    office.watches_as(1, on("ours", true));
+    office.watches_as(2, on("theirs", false));
+    assert_eq!(office.told(), [(1, Told::SessionOver), (2, Told::Holder)]);
+    // What is read after that is the store's own word.
+    office.reads(2);
+    office.watches_as(2, on("theirs", false));
+    assert_eq!(office.told(), []);
+}
+
+#[test]
+fn not_all_sessions_that_have_ever_ended_are_remembered() {
+    let mut office = Office::listening();
+    let name = |number: usize| Session::new(number.to_string());
+    for number in 0..=REMEMBERED {
+        office.subscriptions.session_over(&name(number), &mut office.told);
+    }
+    assert!(!office.subscriptions.is_over(&name(0)) && office.subscriptions.is_over(&name(1)));
+    assert_eq!(office.subscriptions.over.len(), REMEMBERED);
+}
+
+#[test]
 fn nothing_is_kept_of_elections_that_have_ended() {
     let mut office = Office::listening();
     assert_eq!(office.subscriptions.end(1), None);

@@ -1,8 +1,13 @@
 //! What the world needs of a machine: the real one and each mutant are driven alike.
 
+use std::time::Duration;
+
 use tenure_protocol::{
-    Action, Candidate, Input, Machine, Moment, Presence, PresenceAction, PresenceInput, Rules, Standing, Token,
+    Action, Candidate, Incarnation, Input, Lane, Machine, Moment, Most, Presence, PresenceAction, PresenceInput, Rules,
+    Standing, Token,
 };
+
+use crate::crowd::Ask;
 
 /// A machine that can be driven.
 pub(crate) trait Driven {
@@ -16,11 +21,35 @@ pub(crate) trait Tells {
     fn step(&mut self, now: Moment, input: PresenceInput<(), Standing>, out: &mut Vec<PresenceAction<(), Standing>>);
 }
 
+/// What decides which calls leave, that can be driven.
+pub(crate) trait Admits {
+    fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: Ask);
+    fn next(&mut self, is_wanted: &mut dyn FnMut(&Ask) -> bool) -> Option<(u64, Vec<Ask>)>;
+    fn ended(&mut self, call: u64);
+    fn take_apart(&mut self, call: u64, asks: Vec<Ask>) -> Vec<Ask>;
+}
+
+/// What decides who is told, that can be driven. Elections are known by their seats.
+pub(crate) trait Tidings {
+    fn begin(&mut self, seat: usize) -> Vec<(usize, Input)>;
+    fn end(&mut self, seat: usize);
+    fn read_sent(&mut self, seat: usize);
+    fn read_answered(&mut self, seat: usize);
+    fn watch(&mut self, seat: usize, names: Option<Names>, nonce: Option<u64>) -> Vec<(usize, Input)>;
+    fn hear(&mut self, hears: bool) -> Vec<(usize, Input)>;
+    fn holder(&mut self, seat: usize, nonce: Option<u64>, names: Option<Option<Names>>) -> Vec<(usize, Input)>;
+}
+
+/// Who holds a seat, and in which term.
+pub(crate) type Names = (Option<Incarnation>, Token);
+
 /// Makes the machines of a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
     pub(crate) machine: Make,
     pub(crate) presence: fn() -> Box<dyn Tells>,
+    pub(crate) admission: fn(Most, Most) -> Box<dyn Admits>,
+    pub(crate) subscriptions: fn() -> Box<dyn Tidings>,
 }
 
 /// Makes a machine.
@@ -67,8 +96,110 @@ pub(crate) use drive_presence;
 
 drive_presence!(Presence<(), Standing>);
 
+/// The same for [`Admits`]. A mutant has types of its own.
+macro_rules! drive_admission {
+    ($($from:ident)::+) => {
+        impl $crate::driven::Admits for $($from)::+::Admission<$crate::crowd::Ask> {
+            fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: $crate::crowd::Ask) {
+                let lane = match lane {
+                    Lane::Keep => $($from)::+::Lane::Keep,
+                    Lane::Settle => $($from)::+::Lane::Settle,
+                    Lane::Follow => $($from)::+::Lane::Follow,
+                };
+                let group = $($from)::+::Group { lane, reads, shard: 0, lease, within };
+                <$($from)::+::Admission<_>>::ask(self, group, ask, 100);
+            }
+
+            fn next(
+                &mut self,
+                is_wanted: &mut dyn FnMut(&$crate::crowd::Ask) -> bool,
+            ) -> Option<(u64, Vec<$crate::crowd::Ask>)> {
+                <$($from)::+::Admission<_>>::next(self, is_wanted).map(|batch| (batch.call, batch.asks))
+            }
+
+            fn ended(&mut self, call: u64) {
+                <$($from)::+::Admission<_>>::ended(self, call);
+            }
+
+            fn take_apart(&mut self, call: u64, asks: Vec<$crate::crowd::Ask>) -> Vec<$crate::crowd::Ask> {
+                <$($from)::+::Admission<_>>::take_apart(self, call, asks)
+            }
+        }
+    };
+}
+pub(crate) use drive_admission;
+
+drive_admission!(tenure_protocol);
+
+/// The same for [`Tidings`].
+macro_rules! drive_subscriptions {
+    ($($from:ident)::+) => {
+        impl $crate::driven::Tidings for $($from)::+::Subscriptions<usize, usize> {
+            fn begin(&mut self, seat: usize) -> Vec<(usize, Input)> {
+                let mut told = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::begin(self, seat, seat, &mut told);
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+            }
+
+            fn end(&mut self, seat: usize) {
+                <$($from)::+::Subscriptions<_, _>>::end(self, seat);
+            }
+
+            fn read_sent(&mut self, seat: usize) {
+                <$($from)::+::Subscriptions<_, _>>::read_sent(self, seat);
+            }
+
+            fn read_answered(&mut self, seat: usize) {
+                <$($from)::+::Subscriptions<_, _>>::read_answered(self, seat);
+            }
+
+            fn watch(
+                &mut self,
+                seat: usize,
+                names: Option<$crate::driven::Names>,
+                nonce: Option<u64>,
+            ) -> Vec<(usize, Input)> {
+                let watching = $($from)::+::Watching { names, nonce, ..Default::default() };
+                let mut told = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::watch(self, seat, watching, &mut told);
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+            }
+
+            fn hear(&mut self, hears: bool) -> Vec<(usize, Input)> {
+                let mut told = Vec::new();
+                match hears {
+                    true => <$($from)::+::Subscriptions<_, _>>::listening(self, None, &mut told),
+                    false => <$($from)::+::Subscriptions<_, _>>::gap(self, None, &mut told),
+                }
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+            }
+
+            fn holder(
+                &mut self,
+                seat: usize,
+                nonce: Option<u64>,
+                names: Option<Option<$crate::driven::Names>>,
+            ) -> Vec<(usize, Input)> {
+                let said = match (nonce, names) {
+                    (Some(nonce), _) => $($from)::+::Said::Nonce(nonce),
+                    (None, Some(names)) => $($from)::+::Said::Names(names),
+                    (None, None) => $($from)::+::Said::Nothing,
+                };
+                let mut told = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::holder(self, &seat, said, &mut told);
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+            }
+        }
+    };
+}
+pub(crate) use drive_subscriptions;
+
+drive_subscriptions!(tenure_protocol);
+
 /// The machines as they are.
 pub(crate) const REAL: Parts = Parts {
     machine: |me, rules, seed| Box::new(Machine::new(me, rules, seed)),
-    presence: || Box::new(Presence::new(false)),
+    presence: || Box::new(Presence::new()),
+    admission: |reads, writes| Box::new(tenure_protocol::Admission::new(reads, writes)),
+    subscriptions: || Box::new(tenure_protocol::Subscriptions::new()),
 };

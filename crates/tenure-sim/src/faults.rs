@@ -184,7 +184,7 @@ impl FaultKind {
 }
 
 /// Faults that bring out the worst in each other; focused seeds have one of these and one more.
-const THEMES: [&[FaultKind]; 26] = [
+const THEMES: [&[FaultKind]; 28] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -211,6 +211,8 @@ const THEMES: [&[FaultKind]; 26] = [
     &[FaultKind::Severed, FaultKind::GiveUp],
     &[FaultKind::Severed, FaultKind::Stops],
     &[FaultKind::WritesFail, FaultKind::Partition],
+    &[FaultKind::ClockSteps, FaultKind::Partition],
+    &[FaultKind::ClockSteps, FaultKind::Partition, FaultKind::Pauses],
 ];
 
 /// What may happen in good order.

@@ -37,7 +37,7 @@ fn replay(seed: u64, mutant: Option<&'static Mutant>) -> bool {
         Some(mutant) => run_mutant(mutant, seed, true),
         None => run(seed, true),
     };
-    println!("seed {seed}: a store of the kind \"{}\"", outcome.kind.name());
+    println!("seed {seed}: a store of the kind \"{}\"", outcome.kind);
     println!("{:>10}  who      what (<- comes in, -> goes out)", "seconds");
     for line in &outcome.timeline {
         println!("{line}");
@@ -49,7 +49,7 @@ fn replay(seed: u64, mutant: Option<&'static Mutant>) -> bool {
 /// Tells how a seed broke a promise, and how to see it again.
 fn tell(seed: u64, mutant: Option<&Mutant>, outcome: &Outcome) {
     let Some(violation) = &outcome.violation else { return };
-    println!("\nBROKEN: {} ({}): {}", violation.invariant, outcome.kind.name(), violation.what);
+    println!("\nBROKEN: {} ({}): {}", violation.invariant, outcome.kind, violation.what);
     let mutant = mutant.map_or(String::new(), |mutant| format!(" --mutant {}", mutant.name));
     println!("  replay: cargo run -p tenure-sim --release -- --seed {seed}{mutant}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use tenure_sim::{FaultKind, Kind, Mutant, Outcome, Stats, run, run_mutant};
+use tenure_sim::{FaultKind, Mutant, Outcome, Stats, run, run_mutant};
 
 use crate::args::Args;
 
@@ -18,7 +18,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
     let next = AtomicU64::new(args.from);
     let end = args.from + args.seeds;
     let work = || {
-        let (mut stats, mut kinds, mut broken) = (Stats::default(), BTreeMap::<Kind, u64>::new(), Vec::new());
+        let (mut stats, mut kinds, mut broken) = (Stats::default(), BTreeMap::<&str, u64>::new(), Vec::new());
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end {
@@ -32,7 +32,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
             }
         }
     };
-    let (mut stats, mut kinds, mut broken) = (Stats::default(), BTreeMap::<Kind, u64>::new(), Vec::new());
+    let (mut stats, mut kinds, mut broken) = (Stats::default(), BTreeMap::<&str, u64>::new(), Vec::new());
     thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
@@ -53,7 +53,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
     broken.is_empty()
 }
 
-fn summary(args: &Args, stats: &Stats, kinds: &BTreeMap<Kind, u64>, seconds: f64) {
+fn summary(args: &Args, stats: &Stats, kinds: &BTreeMap<&str, u64>, seconds: f64) {
     println!(
         "{} seeds from {}, in {seconds:.1} s ({:.0} a second)",
         args.seeds,
@@ -61,7 +61,7 @@ fn summary(args: &Args, stats: &Stats, kinds: &BTreeMap<Kind, u64>, seconds: f64
         args.seeds as f64 / seconds
     );
     for (kind, count) in kinds {
-        println!("  {count:>9}  {}", kind.name());
+        println!("  {count:>9}  {kind}");
     }
     println!("  {:>9}  steps", stats.steps);
     println!("  {:>9}  terms begun, {} hand-overs", stats.terms, stats.hand_overs);

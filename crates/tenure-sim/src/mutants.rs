@@ -2,7 +2,11 @@
 //!
 //! A mutant that nothing catches would mean that the world is too kind, or that the rule is not needed.
 
-use crate::driven::Parts;
+use std::time::Duration;
+
+use tenure_protocol::{Action, Input, Lane, Moment, Most, PresenceAction, PresenceInput, Standing, Token};
+
+use crate::driven::{Parts, REAL};
 
 /// A machine that is broken on purpose.
 pub struct Mutant {

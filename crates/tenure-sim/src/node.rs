@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tenure_protocol::{
-    Candidate, Incarnation, Input, Moment, PresenceInput, Rules, Seat, Standing, Token, Version, Why,
+    Candidate, EndReason, Incarnation, Input, Moment, PresenceInput, Rules, Seat, Standing, Token, Version,
 };
 
 use crate::clock::{LocalClock, Time};
@@ -74,6 +74,8 @@ pub(crate) struct Telling {
     pub(crate) attends: u32,
     pub(crate) failures: u32,
     pub(crate) began: Option<Time>,
+    /// The store has lost what it has announced, and has not told so.
+    pub(crate) lost: bool,
 }
 
 impl Telling {
@@ -88,6 +90,7 @@ impl Telling {
             attends: 0,
             failures: 0,
             began: None,
+            lost: false,
         }
     }
 }
@@ -97,7 +100,7 @@ impl Telling {
 pub(crate) struct Published {
     pub(crate) token: Token,
     pub(crate) until: Moment,
-    pub(crate) ending: Option<Why>,
+    pub(crate) ending: Option<EndReason>,
     /// The session that it stands on.
     pub(crate) session: Option<SessionId>,
     /// It has been told, by the store's news or by a reading, that the seat is no longer its own.

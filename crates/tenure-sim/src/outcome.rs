@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::faults::FaultKind;
-use crate::plan::Kind;
 
 /// What came of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The kind of store.
-    pub kind: Kind,
+    pub kind: &'static str,
     /// The first promise that was broken.
     pub violation: Option<Violation>,
     /// What there was.

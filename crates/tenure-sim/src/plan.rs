@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_protocol::{Dice, Durations, Judge, Push, Rules, Score, Takeover, Timing};
+use tenure_protocol::{ClockTrust, Dice, Durations, Push, Rules, Score, Takeover, Timing};
 
 use crate::clock::{Time, nanos};
 use crate::faults::{FaultKind, Faults};
 
 /// What kind of store the candidates meet at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Only versions can be seen to change.
     Observe,
     /// Only versions can be seen to change, and whoever listens is told of each: late, twice, or not at all.
@@ -30,7 +30,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Observe,
         Self::Received,
         Self::ClockVouched,
@@ -42,7 +42,7 @@ impl Kind {
     ];
 
     /// In a word or two.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Observe => "observe",
             Self::Received => "observe, told of each write",
@@ -225,9 +225,9 @@ impl Plan {
         let timing = asked.check().expect("the usual durations fit");
         let mut rules = Rules::new(timing);
         rules.judge = match self.kind {
-            Kind::ClockObserve => Judge::Observe,
-            Kind::ClockStore | Kind::Lock => Judge::Store,
-            _ => Judge::Vouched,
+            Kind::ClockObserve => ClockTrust::Observe,
+            Kind::ClockStore | Kind::Lock => ClockTrust::Store,
+            _ => ClockTrust::Vouched,
         };
         rules.takeover = if self.kind.takes_over_at_once() { Takeover::Instant } else { Takeover::Safe };
         rules.push = self.push;

@@ -177,7 +177,7 @@ impl World {
             self.check(&What::Finished);
         }
         Outcome {
-            kind: self.plan.kind,
+            kind: self.plan.kind.name(),
             violation: self.violation,
             stats: self.stats,
             timeline: self.timeline.unwrap_or_default(),

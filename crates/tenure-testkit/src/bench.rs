@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::{
     Candidate, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token, Version,
@@ -115,6 +115,13 @@ impl Bench {
     pub(crate) async fn read(&self, store: &Connection, seat: &SeatName) -> Result<Seat, Failure> {
         let reading = self.within("a reading", store.read(seat)).await??;
         reading.seat.ok_or_else(|| Failure::new(format!("the seat {:?} is gone", seat.as_str())))
+    }
+
+    /// Whether a candidate that has ended has given up its seat, `since` when it was free to do so. On a machine so busy
+    /// that it could not for a whole lease, it has left the seat to lapse.
+    pub(crate) async fn gave_up(&self, seat: &SeatName, since: Instant) -> Result<bool, Failure> {
+        let took = since.elapsed();
+        Ok(self.read(&self.connect(), seat).await?.record.is_vacant() || took >= self.lease())
     }
 
     /// Writes a seat, which must be done.

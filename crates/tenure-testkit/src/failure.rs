@@ -1,5 +1,6 @@
 //! How a law was broken, in words.
 
+use std::any::Any;
 use std::fmt;
 
 use tenure_core::{Ended, Error, StoreError};
@@ -15,6 +16,12 @@ impl Failure {
     /// A failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
+    }
+
+    /// What a panic said.
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Self::new(text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked without a word"))
     }
 }
 

@@ -1,30 +1,30 @@
 //! Figures of a store: how soon a leader is followed, what many elections cost, beside what the server
 //! says of itself. One frame for all stores, so that their figures mean the same.
 //!
-//! - [`Ground`]: a store to measure, and the server behind it; one for each store that the kit can start
+//! - [`BenchTarget`]: a store to measure, and the server behind it; one for each store that the kit can start
 //! - [`hand_over`]: from the end of a leader to the term of the next one
-//! - [`Crowd`]: many elections in a process of their own, asked from here
+//! - [`ManyElections`]: many elections in a process of their own, asked from here
 //! - [`scale`]: crowds of growing size, two that share their elections, one of them killed
 //! - [`Load`]: another process that keeps the server busy
 //!
 //! Figures are printed, and never asserted: that no term is lost and no seat left behind is.
 
 mod consul;
-mod crowd;
 mod etcd;
-mod ground;
 pub mod hand_over;
 mod kubernetes;
 mod load;
+mod many_elections;
 pub mod scale;
+mod target;
 mod usage;
 
-pub use consul::ConsulGround;
-pub use crowd::{Crowd, Standing, crowd_child};
-pub use etcd::EtcdGround;
-pub use ground::{FileGround, Ground, MemoryGround, PostgresGround, RedisGround, Work};
-pub use kubernetes::KubernetesGround;
+pub use consul::ConsulTarget;
+pub use etcd::EtcdTarget;
+pub use kubernetes::KubernetesTarget;
 pub use load::{Load, beside_a_load};
+pub use many_elections::{ManyElections, Standing, crowd_child};
+pub use target::{BenchTarget, FileTarget, MemoryTarget, PostgresTarget, RedisTarget, Work};
 pub use usage::Usage;
 
 use std::time::Duration;

@@ -1,8 +1,11 @@
 //! Runs the laws as tests.
 
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{Bench, Failure, Law, Subject, Verdict, laws};
@@ -73,18 +76,28 @@ fn trial(name: &str, subject: Arc<dyn Subject>, law: Law) -> Trial {
 
 /// Holds a subject to a law, on a runtime of its own.
 pub(crate) fn check(law: Law, subject: Arc<dyn Subject>) -> Verdict {
+    // Every wait in a law has a deadline of its own; this one is for calls that never return.
+    let longest = subject.patience() * 6;
+    judge(longest, law.check(Bench::new(subject)))
+}
+
+/// Comes to a verdict on a runtime made for it, within this time. A panic is a failure, too: candidates panic when
+/// they wait in vain.
+pub(crate) fn judge(longest: Duration, check: impl Future<Output = Verdict>) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("no runtime: {error}")))?;
-    // Every wait in a law has a deadline of its own; this one is for calls that never return.
-    let longest = subject.patience() * 6;
-    let bench = Bench::new(subject);
     let verdict = runtime.block_on(async {
-        tokio::time::timeout(longest, law.check(bench)).await.unwrap_or_else(|_| {
-            Err(Failure::new(format!("it did not come to an end within {longest:?}: some call never returns")))
-        })
+        let check = AssertUnwindSafe(check).catch_unwind();
+        match tokio::time::timeout(longest, check).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(panic)) => Err(Failure::of_panic(&*panic)),
+            Err(_) => {
+                Err(Failure::new(format!("it did not come to an end within {longest:?}: some call never returns")))
+            }
+        }
     });
     // Work that does not return must not keep the test from ending.
     runtime.shutdown_timeout(Duration::from_millis(100));

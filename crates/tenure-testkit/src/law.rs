@@ -43,7 +43,7 @@ pub(crate) enum Need {
     SessionsOrLocks,
     SharedHeartbeat,
     Push,
-    Board,
+    Notes,
     Delete,
     EndSession,
     Broken,
@@ -62,7 +62,7 @@ impl Need {
             }
             Self::SharedHeartbeat => (promises.shared_heartbeat, "its_seats_share_no_heartbeat"),
             Self::Push => (promises.push != Push::None, "it_has_no_push"),
-            Self::Board => ((*store).board().is_some(), "it_has_no_board"),
+            Self::Notes => ((*store).notes().is_some(), "it_has_no_notes"),
             // Made, but not polled: only whether it can be done is of interest.
             Self::Delete => (subject.delete(&some_seat()).is_some(), "the_subject_cannot_delete_a_seat"),
             Self::EndSession => (subject.end_session(&some_seat()).is_some(), "the_subject_cannot_end_a_session"),

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use tenure_core::{DynBoard, Incarnation};
+use tenure_core::DynNotes;
 
 use crate::bench::Connection;
 use crate::law::laws;
 use crate::{Failure, Law};
 
 mod elections;
+#[cfg(unix)]
+pub mod faults;
 
 laws![
     // The seat.
@@ -41,14 +43,13 @@ laws![
     a_watch_wakes_when_the_holders_session_ends,
     a_watch_tells_that_our_own_session_is_over,
     a_watch_wakes_on_a_request_to_whoever_minds,
-    // The board.
+    // Notes.
     a_note_stays_until_it_is_removed,
     a_note_lives_as_long_as_it_says,
     a_note_replaces_one_of_the_same_key,
-    an_announcement_lasts_while_its_process_attends,
-    a_process_is_told_that_it_was_not_there,
-    kinds_of_notes_are_apart,
-    boards_of_seats_are_apart,
+    a_note_that_is_written_tells_whether_it_was_there,
+    boards_are_apart,
+    notes_of_one_call_are_answered_each,
     notes_leave_the_seat_alone,
 ];
 
@@ -62,13 +63,9 @@ pub fn of_elections() -> Vec<Law> {
     elections::LAWS.to_vec()
 }
 
-/// A new process that is there for longer than any law takes.
-async fn attend(board: &dyn DynBoard) -> Result<Incarnation, Failure> {
-    let process = Incarnation::from_bits(rand::random());
-    board.attend(process, Duration::from_secs(600)).await?;
-    Ok(process)
-}
+/// Longer than any law takes.
+const LONG: Duration = Duration::from_secs(600);
 
-fn board_of(store: &Connection) -> Result<&dyn DynBoard, Failure> {
-    store.board().ok_or_else(|| Failure::new("the store has a board only at times"))
+fn notes_of(store: &Connection) -> Result<&dyn DynNotes, Failure> {
+    store.notes().ok_or_else(|| Failure::new("the store has notes only at times"))
 }

@@ -27,9 +27,10 @@
 //!
 //! - `laws/`: one file a law, about stores alone
 //! - `laws/elections/`: one file a law, about elections over a store, through the real engine
+//! - [`mod@faults`]: laws about networks and servers that fail, one file a law in `laws/faults/`
 //! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
 //! - [`proxy`]: a network that fails on demand
-//! - [`contender`]: candidates for a store's own tests, at a desk that tells whether two ever led at once
+//! - [`candidate`]: candidates of laws and of a store's own tests, with a detector that tells whether two ever led at once
 //! - [`fleet`]: candidates in processes of their own, killed and stopped in turns
 //! - [`figures`]: how soon a leader is followed and what many elections cost, in one frame for all stores
 //! - [`servers`]: real servers on this machine, for the tests of a store
@@ -37,8 +38,7 @@
 //! See `docs/writing-a-store.md` for a store from scratch.
 
 mod bench;
-pub mod contender;
-mod desk;
+pub mod candidate;
 mod failure;
 #[cfg(unix)]
 pub mod figures;
@@ -49,21 +49,22 @@ mod law;
 pub mod laws;
 mod lines;
 mod memory;
+mod overlap;
 mod ports;
 pub mod proxy;
 #[cfg(unix)]
 pub mod servers;
-mod standing;
 mod subject;
 pub mod wrap;
 
 pub use bench::Bench;
-pub use contender::Contender;
-pub use desk::{Desk, Shift};
+pub use candidate::TestCandidate;
 pub use failure::{Failure, Verdict};
 pub use kit::{Kit, conformance};
 pub use law::Law;
+#[cfg(unix)]
+pub use laws::faults;
 pub use lines::Lines;
 pub use memory::MemorySubject;
-pub use standing::Standing;
+pub use overlap::{OverlapDetector, Shift};
 pub use subject::Subject;

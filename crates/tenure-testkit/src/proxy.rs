@@ -21,6 +21,7 @@
 mod pump;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ struct Control {
     snags: Mutex<Snags>,
     /// How many snags have caught something.
     caught: watch::Sender<u64>,
+    /// How many messages were handed over.
+    delivered: AtomicU64,
 }
 
 /// How all connections are treated.
@@ -88,6 +91,7 @@ impl Proxy {
             rules: watch::Sender::new(Rules::default()),
             snags: Mutex::default(),
             caught: watch::Sender::new(0),
+            delivered: AtomicU64::new(0),
         });
         let listener = std::net::TcpListener::bind(("127.0.0.1", crate::ports::free_port())).expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -163,6 +167,25 @@ impl Proxy {
             .await
             .expect("the message that was waited for never came")
             .expect("the proxy is there");
+    }
+
+    /// Waits until nothing has been said for so long, either way: whatever was being set up is then there, if it is to
+    /// be there at all.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub async fn quiet(&self, time: Duration) {
+        let delivered = || self.control.delivered.load(Ordering::Relaxed);
+        let quiet = async {
+            loop {
+                let before = delivered();
+                tokio::time::sleep(time).await;
+                if delivered() == before {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), quiet).await.expect("there is always something to say");
     }
 
     fn rule(&self, change: impl FnOnce(&mut Rules)) {

@@ -59,6 +59,12 @@ pub trait Subject: Send + Sync + 'static {
         false
     }
 
+    /// Whether what the store pushes arrives. Through a connection pooler it may not, which the store notices only once it
+    /// is connected: then elections look by themselves, as with a store that pushes nothing.
+    fn is_told(&self) -> bool {
+        true
+    }
+
     /// A connection on which every call must fail: there is no server, or no permission.
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         None

@@ -5,11 +5,28 @@
 
 mod broken;
 mod mutants;
+mod tiny;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tenure_testkit::{Law, laws};
+use tenure_testkit::{Law, faults, laws};
 
 use crate::broken::Breaker;
+use crate::tiny::{Flaw, TinyServer};
+
+/// Which law about faults finds which flaw.
+const FLAWS: &[(&str, Flaw)] = &[
+    ("a_leader_that_is_cut_off_stops_before_another_starts", Flaw::KeepsByItself),
+    ("a_bid_whose_reply_is_lost_is_a_term_all_the_same", Flaw::ReadsWhatItLastHeard),
+    ("a_renewal_whose_reply_is_lost_costs_no_term", Flaw::ReadsWhatItLastHeard),
+    ("a_message_cut_in_the_middle_costs_no_term", Flaw::KeepsHalfAReply),
+    ("connections_that_are_reset_cost_no_term", Flaw::NeverConnectsAgain),
+    ("a_watch_that_is_cut_is_taken_up_again", Flaw::WatchesABrokenConnection),
+    ("a_connection_that_was_given_up_is_closed_though_it_answers_after_all", Flaw::KeepsWhatItGaveUp),
+    ("a_server_that_stops_for_a_moment_costs_no_term_and_for_long_costs_one", Flaw::TakesSilenceForAYes),
+    ("a_server_that_is_killed_and_restarted_has_forgotten_nothing", Flaw::ForgetsWhenRestarted),
+    ("a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising", Flaw::HasNoFloor),
+    ("faults_leave_no_connections_behind", Flaw::KeepsWhatItGaveUp),
+];
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -21,6 +38,9 @@ fn main() {
             Trial::test(name, move || fails(&breaker))
         })
         .collect();
+    trials.extend(
+        FLAWS.iter().map(|(law, flaw)| Trial::test(format!("{law}::is_broken_by::{flaw:?}"), || finds(law, *flaw))),
+    );
     trials.push(Trial::test("no_law_is_without_something_that_breaks_it", nothing_is_unbroken));
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -46,6 +66,17 @@ fn fails(breaker: &Breaker) -> Result<(), Failed> {
     Ok(())
 }
 
+fn finds(name: &str, flaw: Flaw) -> Result<(), Failed> {
+    let law = faults::all().into_iter().find(|law| law.name == name).ok_or("there is no such law")?;
+    match law.check_on(Box::new(TinyServer::with(Some(flaw)))) {
+        Ok(()) => Err("the law holds on a store that breaks it".into()),
+        Err(failure) => {
+            println!("{flaw:?}: {failure}");
+            Ok(())
+        }
+    }
+}
+
 fn nothing_is_unbroken() -> Result<(), Failed> {
     let broken: Vec<_> = broken::ALL.iter().map(|breaker| breaker.law.to_owned()).collect();
     let mutants = mutants::load()?.into_iter().map(|mutant| mutant.caught_by);
@@ -53,8 +84,9 @@ fn nothing_is_unbroken() -> Result<(), Failed> {
     for name in &covered {
         law(name)?;
     }
-    let unbroken: Vec<_> =
-        laws::all().into_iter().map(|law| law.name).filter(|name| !covered.iter().any(|law| law == name)).collect();
+    let covered = |name: &str| covered.iter().any(|law| law == name) || FLAWS.iter().any(|(law, _)| *law == name);
+    let names = laws::all().into_iter().map(|law| law.name).chain(faults::all().into_iter().map(|law| law.name));
+    let unbroken: Vec<_> = names.filter(|name| !covered(name)).collect();
     if unbroken.is_empty() { Ok(()) } else { Err(format!("nothing shows that these can fail: {unbroken:?}").into()) }
 }
 

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use tenure_testkit::figures::{
-    ConsulGround, EtcdGround, FileGround, Ground, KubernetesGround, MemoryGround, Open, PostgresGround, RedisGround,
-    crowd_child, number, scale,
+    BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, MemoryTarget, Open, PostgresTarget,
+    RedisTarget, crowd_child, number, scale,
 };
 
 const OPEN: Open = |url| tenure::connect(url).expect("a URL that can be read");
@@ -22,27 +22,27 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let most = number("TENURE_BENCH_ELECTIONS", 10_000);
     let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 60));
-    type Start = fn() -> Box<dyn Ground>;
-    let grounds: [(&str, Start); 8] = [
-        ("memory", || Box::new(MemoryGround)),
-        ("sqlite", || Box::new(FileGround::new())),
-        ("etcd", || Box::new(EtcdGround::start())),
-        ("redis", || Box::new(RedisGround::start())),
-        ("postgres", || Box::new(PostgresGround::start("lease"))),
-        ("postgres", || Box::new(PostgresGround::start("session"))),
-        ("consul", || Box::new(ConsulGround::start())),
-        ("kubernetes", || Box::new(KubernetesGround::start())),
+    type Start = fn() -> Box<dyn BenchTarget>;
+    let targets: [(&str, Start); 8] = [
+        ("memory", || Box::new(MemoryTarget)),
+        ("sqlite", || Box::new(FileTarget::new())),
+        ("etcd", || Box::new(EtcdTarget::start())),
+        ("redis", || Box::new(RedisTarget::start())),
+        ("postgres", || Box::new(PostgresTarget::start("lease"))),
+        ("postgres", || Box::new(PostgresTarget::start("session"))),
+        ("consul", || Box::new(ConsulTarget::start())),
+        ("kubernetes", || Box::new(KubernetesTarget::start())),
     ];
-    for (name, start) in grounds {
+    for (name, start) in targets {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
             continue;
         }
-        let ground = start();
-        let most = most.min(ground.most());
+        let target = start();
+        let most = most.min(target.most());
         let sizes: Vec<u64> = [100, 1000, 10_000].into_iter().filter(|size| *size < most).chain([most]).collect();
-        scale::table(&*ground, &sizes, held_for);
-        if ground.is_shared() {
-            scale::takeover(&*ground, most);
+        scale::table(&*target, &sizes, held_for);
+        if target.is_shared() {
+            scale::takeover(&*target, most);
         }
     }
 }

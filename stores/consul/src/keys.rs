@@ -5,15 +5,25 @@
 //! | `PREFIX/seats/NAME/seat` | the record of a seat, locked by the session of its holder |
 //! | `PREFIX/seats/NAME/requests/KEY` | what is asked of its leader |
 //! | `PREFIX/floors/NAME/floor` | what its tokens must stay above |
-//! | `PREFIX/processes/INCARNATION` | locked by the session of a process that is there |
-//! | `PREFIX/candidates/INCARNATION/NAME/note` | what that process says of itself there |
+//! | `PREFIX/candidates/NAME/KEY` | a candidate that stands for it |
+//! | `PREFIX/processes/KEY` | a process that runs |
 //! | `PREFIX/identity` | names this life of the data |
 //! | `PREFIX/lives/IDENTITY` | that it is this one: a number of a write can be the same in another |
 //!
 //! Everything in a name but letters, digits, `-`, `_` and `.` is written as `%20`: two names are never
 //! one key, and none is the beginning of another.
 
-use tenure_core::SeatName;
+use tenure_core::{Board, SeatName};
+use tenure_kit::url::{decoded, encoded};
+
+/// What a key is, among those that are watched.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// The record of this seat.
+    Seat(SeatName),
+    /// A request to the leader of this seat.
+    Request(SeatName),
+}
 
 /// The keys of one store.
 #[derive(Clone, Debug)]
@@ -36,42 +46,41 @@ impl Keys {
         format!("{}/seats", self.prefix)
     }
 
-    /// Everything of a seat that its watchers mind.
+    /// Everything that is watched of a seat.
     pub(crate) fn seat_folder(&self, seat: &SeatName) -> String {
         format!("{}/seats/{}/", self.prefix, escaped(seat.as_str()))
+    }
+
+    /// The seat that a watched key is about.
+    pub(crate) fn watched(&self, key: &str) -> Option<Watched> {
+        let (name, rest) = key.strip_prefix(&self.seats())?.strip_prefix('/')?.split_once('/')?;
+        let seat = SeatName::new(unescaped(name)?).ok()?;
+        match rest {
+            "seat" => Some(Watched::Seat(seat)),
+            rest if rest.starts_with("requests/") => Some(Watched::Request(seat)),
+            _ => None,
+        }
     }
 
     pub(crate) fn seat(&self, seat: &SeatName) -> String {
         format!("{}seat", self.seat_folder(seat))
     }
 
-    pub(crate) fn requests(&self, seat: &SeatName) -> String {
-        format!("{}requests/", self.seat_folder(seat))
-    }
-
-    pub(crate) fn request(&self, seat: &SeatName, key: &str) -> String {
-        format!("{}{}", self.requests(seat), escaped(key))
-    }
-
     pub(crate) fn floor(&self, seat: &SeatName) -> String {
         format!("{}/floors/{}/floor", self.prefix, escaped(seat.as_str()))
     }
 
-    pub(crate) fn processes(&self) -> String {
-        format!("{}/processes/", self.prefix)
+    /// The prefix of the keys of all notes on a board.
+    pub(crate) fn board(&self, board: &Board) -> String {
+        match board {
+            Board::Requests(seat) => format!("{}requests/", self.seat_folder(seat)),
+            Board::Candidates(seat) => format!("{}/candidates/{}/", self.prefix, escaped(seat.as_str())),
+            Board::Processes => format!("{}/processes/", self.prefix),
+        }
     }
 
-    pub(crate) fn process(&self, incarnation: &str) -> String {
-        format!("{}{}", self.processes(), escaped(incarnation))
-    }
-
-    /// Everything that a process says of itself.
-    pub(crate) fn candidates(&self, incarnation: &str) -> String {
-        format!("{}/candidates/{}/", self.prefix, escaped(incarnation))
-    }
-
-    pub(crate) fn candidate(&self, incarnation: &str, seat: &SeatName) -> String {
-        format!("{}{}/note", self.candidates(incarnation), escaped(seat.as_str()))
+    pub(crate) fn note(&self, board: &Board, key: &str) -> String {
+        format!("{}{}", self.board(board), escaped(key))
     }
 
     pub(crate) fn identity(&self) -> String {
@@ -85,29 +94,17 @@ impl Keys {
 
 /// A name as a part of a key.
 pub(crate) fn escaped(name: &str) -> String {
-    escape(name, b"-_.")
+    encoded(name, "-_.")
 }
 
 /// A key as a part of a URL.
 pub(crate) fn in_url(key: &str) -> String {
-    escape(key, b"-_./~")
-}
-
-fn escape(text: &str, kept: &[u8]) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
+    encoded(key, "-_./~")
 }
 
 /// The other way round; `None` if it was not escaped like that.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
-    tenure_core::url::decoded(text).ok()
+    decoded(text).ok()
 }
 
 #[cfg(test)]
@@ -122,6 +119,17 @@ mod tests {
         assert_eq!(seat("a/b c%"), "tenure/seats/a%2Fb%20c%25/seat");
         for name in ["a/b c%", "..", "выборы", "%2F"] {
             assert_eq!(unescaped(&escaped(name)).as_deref(), Some(name));
+        }
+        for name in ["nightly-jobs", "a/b c%", "seat"] {
+            let name = SeatName::new(name).unwrap();
+            assert_eq!(keys.watched(&keys.seat(&name)), Some(Watched::Seat(name.clone())));
+            assert_eq!(
+                keys.watched(&keys.note(&Board::Requests(name.clone()), "a/b")),
+                Some(Watched::Request(name.clone()))
+            );
+        }
+        for other in ["tenure/seats", "tenure/seats/a/seats", "tenure/identity", "other/seats/a/seat"] {
+            assert_eq!(keys.watched(other), None, "{other}");
         }
         assert_eq!(in_url("a/b%20c"), "a/b%2520c");
         assert_eq!(unescaped("%4"), None);

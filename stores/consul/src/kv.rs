@@ -1,22 +1,23 @@
 //! Keys and values as Consul has them: entries, and transactions of several conditions and writes.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
-use tenure_core::StoreError;
+use tenure_core::{Record, StoreError, record};
 
 use crate::client::{Ask, Client};
-use crate::faults;
+use crate::errors;
 use crate::keys::in_url;
 
 /// An entry.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Entry {
     pub(crate) key: String,
     /// As Consul encodes it.
-    #[serde(default)]
-    value: Option<String>,
+    pub(crate) value: Option<String>,
     /// The session that has locked it; empty: none.
     #[serde(default)]
     pub(crate) session: String,
@@ -36,6 +37,11 @@ impl Entry {
         })
     }
 
+    /// The record of a seat.
+    pub(crate) fn record(&self) -> Result<Record, StoreError> {
+        record::from_json(&self.text()?)
+    }
+
     #[cfg(test)]
     pub(crate) fn of(key: &str, text: &str, session: &str, modify_index: u64) -> Self {
         Self { key: key.into(), value: Some(BASE64.encode(text)), session: session.into(), modify_index }
@@ -43,24 +49,27 @@ impl Entry {
 }
 
 /// One step of a transaction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Op {
     verb: &'static str,
     key: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<String>,
+    /// As Consul wants it encoded.
+    value: String,
+    index: u64,
+    session: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
 }
 
 impl Op {
     fn of(verb: &'static str, key: impl Into<String>) -> Self {
-        Self { verb, key: key.into(), value: None, index: None, session: None, namespace: None }
+        Self { verb, key: key.into(), ..Self::default() }
+    }
+
+    /// Reads an entry, which must be there.
+    pub(crate) fn get(key: impl Into<String>) -> Self {
+        Self::of("get", key)
     }
 
     /// All entries whose keys begin so.
@@ -69,24 +78,20 @@ impl Op {
     }
 
     pub(crate) fn check_index(key: impl Into<String>, index: u64) -> Self {
-        Self { index: Some(index), ..Self::of("check-index", key) }
+        Self { index, ..Self::of("check-index", key) }
     }
 
     pub(crate) fn check_not_exists(key: impl Into<String>) -> Self {
         Self::of("check-not-exists", key)
     }
 
-    pub(crate) fn check_session(key: impl Into<String>, session: &str) -> Self {
-        Self { session: Some(session.to_owned()), ..Self::of("check-session", key) }
-    }
-
     pub(crate) fn set(key: impl Into<String>, text: &str) -> Self {
-        Self { value: Some(BASE64.encode(text)), ..Self::of("set", key) }
+        Self { value: BASE64.encode(text), ..Self::of("set", key) }
     }
 
     /// Writes it and locks it, unless a session other than this one has; that must live.
     pub(crate) fn lock(key: impl Into<String>, text: &str, session: &str) -> Self {
-        Self { session: Some(session.to_owned()), ..Self { verb: "lock", ..Self::set(key, text) } }
+        Self { session: session.to_owned(), ..Self { verb: "lock", ..Self::set(key, text) } }
     }
 
     /// Writes it and unlocks it, if this session has locked it.
@@ -103,92 +108,86 @@ impl Op {
     }
 }
 
-/// What came of a transaction.
-#[derive(Debug)]
+/// The result of a transaction.
+#[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// All of it was done: what was read and written, in order.
+    /// All of it was done: the entries that were read and written, in order.
     Done(Vec<Entry>),
-    /// Nothing was, as some conditions did not hold.
-    Unmet(Vec<Unmet>),
+    /// Nothing was done: a condition does not hold, another session has the lock, or the lock-delay of a session that has
+    /// ended keeps the key from everybody for now.
+    Unmet,
+    /// Nothing was done: the session that was to lock a key is over.
+    SessionOver,
 }
 
-/// A step that was not possible.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Unmet {
-    what: String,
-}
-
-impl Unmet {
-    fn says(&self, words: &str) -> bool {
-        self.what.contains(words)
-    }
-}
-
-/// Whether a transaction was not possible because the session that was to lock a key is over. Otherwise a condition did
-/// not hold, another session has the lock, or the lock-delay of one that has ended keeps the key from everybody for now.
-///
-/// # Errors
-/// If a step is not permitted.
-pub(crate) fn is_session_over(client: &Client, unmet: &[Unmet]) -> Result<bool, StoreError> {
-    match unmet.iter().find(|unmet| unmet.says("Permission denied") || unmet.says("ACL not found")) {
-        Some(unmet) => Err(faults::of_status(&client.shown(), client.prefix(), 403, &unmet.what)),
-        None => Ok(unmet.iter().any(|unmet| unmet.says("invalid session"))),
-    }
-}
-
-/// Makes several steps in one, or none of them. If none writes, it reads what is confirmed by a majority.
-pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcome, StoreError> {
-    #[derive(Serialize)]
-    struct Step {
-        #[serde(rename = "KV")]
-        kv: Op,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Answer {
-        #[serde(default)]
-        results: Option<Vec<Found>>,
-        #[serde(default)]
-        errors: Option<Vec<Unmet>>,
-    }
-    #[derive(Deserialize)]
-    struct Found {
-        #[serde(rename = "KV")]
-        kv: Option<Entry>,
-    }
-    for op in &mut ops {
-        op.namespace = client.namespace();
-    }
-    let steps: Vec<_> = ops.into_iter().map(|kv| Step { kv }).collect();
-    let body = serde_json::to_string(&steps).map_err(|error| StoreError::denied("no JSON").because(error))?;
-    let ask = Ask::put("/v1/txn").with("consistent").body(body).also(409);
-    let answer = client.call(ask).await?;
-    let parsed: Answer = answer.json()?;
-    Ok(match answer.status {
-        409 => Outcome::Unmet(parsed.errors.unwrap_or_default()),
-        _ => Outcome::Done(parsed.results.unwrap_or_default().into_iter().filter_map(|found| found.kv).collect()),
-    })
-}
-
-/// Reads all entries whose keys begin so, one after the other in the same state of the store.
-pub(crate) async fn get(client: &Client, keys: impl IntoIterator<Item = String>) -> Result<Vec<Entry>, StoreError> {
-    match transact(client, keys.into_iter().map(Op::get_tree).collect()).await? {
-        Outcome::Done(entries) => Ok(entries),
-        Outcome::Unmet(unmet) => {
-            is_session_over(client, &unmet)?;
-            Err(StoreError::refused("Consul did not read what it was asked for"))
+impl Outcome {
+    /// The entries, or an error that says this if nothing was done.
+    pub(crate) fn or(self, otherwise: &str) -> Result<Vec<Entry>, StoreError> {
+        match self {
+            Self::Done(entries) => Ok(entries),
+            Self::Unmet | Self::SessionOver => Err(StoreError::refused(otherwise)),
         }
     }
 }
 
+/// The most operations that Consul takes in one transaction.
+pub(crate) const OPS: usize = 64;
+
+/// Makes several steps in one, or none of them. If none writes, it reads what is confirmed by a majority.
+///
+/// # Errors
+/// Also if a step is not permitted.
+pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcome, StoreError> {
+    #[derive(Serialize, Deserialize)]
+    struct Step<T> {
+        #[serde(rename = "KV")]
+        kv: T,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Answer {
+        results: Option<Vec<Step<Option<Entry>>>>,
+        errors: Option<Vec<Unmet>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Unmet {
+        what: String,
+    }
+    ops.iter_mut().for_each(|op| op.namespace.clone_from(&client.namespace));
+    let steps: Vec<_> = ops.into_iter().map(|kv| Step { kv }).collect();
+    let body = serde_json::to_string(&steps).map_err(|error| StoreError::denied("no JSON").because(error))?;
+    let answer = client.call(Ask::put("/v1/txn", "consistent").body(body).also(409)).await?;
+    let Answer { results, errors } = answer.json()?;
+    if answer.status != 409 {
+        return Ok(Outcome::Done(results.into_iter().flatten().filter_map(|found| found.kv).collect()));
+    }
+    let unmet = errors.unwrap_or_default();
+    let says = |words: &str| unmet.iter().find(|unmet| unmet.what.contains(words));
+    match says("Permission denied").or_else(|| says("ACL not found")) {
+        Some(unmet) => Err(errors::of_status(&answer.shown, &client.prefix, 403, &unmet.what)),
+        None if says("invalid session").is_some() => Ok(Outcome::SessionOver),
+        None => Ok(Outcome::Unmet),
+    }
+}
+
+/// Reads all entries whose keys begin so, all in the same state of the store. Returns them by their keys.
+pub(crate) async fn get(
+    client: &Client,
+    keys: impl IntoIterator<Item = String>,
+) -> Result<BTreeMap<String, Entry>, StoreError> {
+    let outcome = transact(client, keys.into_iter().map(Op::get_tree).collect()).await?;
+    let entries = outcome.or("Consul did not read what it was asked for")?;
+    Ok(entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect())
+}
+
 /// The number of the last write to anything, if there is no such key; otherwise of the last one to this.
 pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreError> {
-    let ask = Ask::get(format!("/v1/kv/{}", in_url(key))).with("consistent").also(404);
+    let ask = Ask::get(format!("/v1/kv/{}", in_url(key)), "consistent").also(404);
     client.call(ask).await?.index()
 }
 
 /// Removes an entry. That there is none is not an error.
 pub(crate) async fn remove(client: &Client, key: &str) -> Result<(), StoreError> {
-    client.call(Ask::delete(format!("/v1/kv/{}", in_url(key)))).await.map(drop)
+    transact(client, vec![Op::delete(key)]).await?.or("the entry could not be removed").map(drop)
 }

@@ -1,22 +1,18 @@
 #![doc = include_str!("../README.md")]
 
-mod bells;
-mod board;
 mod client;
-mod environment;
-mod faults;
+mod errors;
 mod keys;
 mod kv;
+mod notes;
 mod options;
 mod seats;
 mod session;
-mod sessions;
 mod store;
 mod tls;
 mod token;
 mod tree;
-mod url;
 mod watch;
 
-pub use options::{ConsulOptions, SCHEMES, Secret, TakeoverMode};
+pub use options::{ConsulOptions, SCHEMES, Secret};
 pub use store::ConsulStore;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::Takeover;
-pub use tenure_core::url::Secret;
-
-use crate::{environment, url};
+use tenure_core::TakeoverOption;
+use tenure_kit::settings::{Variables, refuse};
+use tenure_kit::tls::NEEDS_KEY;
+pub use tenure_kit::url::Secret;
+use tenure_kit::url::{Url, decoded, with_port};
 
 /// Where the store keeps its seats, and how it gets there.
 ///
@@ -57,8 +58,10 @@ pub struct ConsulOptions {
     pub tls_server_name: Option<String>,
     /// Whether the agent's certificate is checked.
     pub verify: bool,
-    /// How soon a seat is taken whose session has ended.
-    pub takeover: TakeoverMode,
+    /// How soon a seat is taken whose session has ended. `Instant`: the end of the session is taken for the end of its
+    /// leader. `Safe`: Consul's lock-delay keeps the seat from everybody for a lease (for a minute at the most), and
+    /// candidates wait by themselves, too.
+    pub takeover: TakeoverOption,
     /// The shortest lease that the servers keep, if `session_ttl_min` is set there: `"10s"`, if not.
     #[serde(with = "span")]
     pub min_lease: Duration,
@@ -86,30 +89,9 @@ impl Default for ConsulOptions {
             key: None,
             tls_server_name: None,
             verify: true,
-            takeover: TakeoverMode::default(),
+            takeover: TakeoverOption::Instant,
             min_lease: Duration::from_secs(10),
             checks: Vec::new(),
-        }
-    }
-}
-
-/// How soon a seat is taken whose session has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TakeoverMode {
-    /// At once: the end of the session is taken for the end of its leader.
-    #[default]
-    Instant,
-    /// A lease later. Consul's lock-delay keeps the seat from everybody until then (for a minute at
-    /// the most), and candidates wait by themselves, too.
-    Safe,
-}
-
-impl From<TakeoverMode> for Takeover {
-    fn from(mode: TakeoverMode) -> Self {
-        match mode {
-            TakeoverMode::Instant => Self::Instant,
-            TakeoverMode::Safe => Self::Safe,
         }
     }
 }
@@ -131,7 +113,7 @@ impl ConsulOptions {
     /// # Errors
     /// In one line, which never shows more of the URL than the name of an option.
     pub fn from_url(url: &str) -> Result<Self, String> {
-        url::parse(url, &|name| std::env::var(name).ok())
+        Self::parse(url, &ENVIRONMENT)
     }
 
     /// From the environment alone: `CONSUL_HTTP_ADDR`, `CONSUL_HTTP_TOKEN`, `CONSUL_HTTP_TOKEN_FILE`,
@@ -142,30 +124,111 @@ impl ConsulOptions {
     /// # Errors
     /// In one line, if one of them cannot be read.
     pub fn from_env() -> Result<Self, String> {
-        environment::options(&|name| std::env::var(name).ok())
+        Self::from_variables(&ENVIRONMENT)
     }
 
-    /// What cannot be.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let wrong = if self.addresses.is_empty() && self.socket.is_none() {
-            "no agent is named: consul://host:8500"
-        } else if self.prefix.is_empty() || self.prefix.starts_with('/') || self.prefix.ends_with('/') {
-            "a prefix is not empty, and does not begin or end with a slash"
-        } else if self.prefix.chars().any(char::is_control) {
-            "a prefix has no control characters"
-        } else if self.cert.is_some() != self.key.is_some() {
-            "a certificate needs its key (?cert=FILE&key=FILE)"
-        } else if self.min_lease < Duration::from_secs(1) {
-            "min_lease is a second or more"
-        } else if self.socket.is_some() && cfg!(not(unix)) {
-            "there are no unix sockets on this system"
-        } else if self.socket.is_some() && self.tls {
-            "a socket is asked without TLS"
+    fn parse(url: &str, variables: &Variables<'_>) -> Result<Self, String> {
+        let url = Url::parse(url, SCHEMES)?;
+        let mut options = Self::from_variables(variables)?;
+        // A token may stand where the user does, too.
+        let token = url.password()?.or(url.user()?.map(Secret));
+        options.token = token.or(options.token);
+        if url.scheme == "consul+unix" {
+            options.use_socket(decoded(url.place)?);
         } else {
-            return Ok(());
-        };
-        Err(wrong.to_owned())
+            let is_tls = url.scheme == "consuls";
+            let mut addresses = Vec::new();
+            url.hosts(port(is_tls), &mut addresses)?;
+            options.tls |= is_tls;
+            if !addresses.is_empty() {
+                options.tls = is_tls;
+                options.socket = None;
+                options.addresses = addresses;
+            }
+            let prefix = url.path().trim_matches('/');
+            if !prefix.is_empty() {
+                options.prefix = decoded(prefix)?;
+            }
+        }
+        let mut given = url.options()?;
+        given.take("prefix", &mut options.prefix)?;
+        given.take("token", &mut options.token)?.take("token_file", &mut options.token_file)?;
+        given.take("dc", &mut options.datacenter)?.take("datacenter", &mut options.datacenter)?;
+        given.take("ns", &mut options.namespace)?.take("namespace", &mut options.namespace)?;
+        given.take("partition", &mut options.partition)?;
+        given.take("ca", &mut options.ca)?.take("ca_path", &mut options.ca_path)?;
+        given.take("cert", &mut options.cert)?.take("key", &mut options.key)?;
+        given.take("tls_server_name", &mut options.tls_server_name)?.take("verify", &mut options.verify)?;
+        let modes = [("instant", TakeoverOption::Instant), ("safe", TakeoverOption::Safe)];
+        given.choose("takeover", &mut options.takeover, &modes)?.take("min_lease", &mut options.min_lease)?;
+        options.checks.extend(given.take_all("check"));
+        given.finish()?;
+        options.check()?;
+        Ok(options)
     }
+
+    /// Reads the variables that Consul's own command and libraries go by.
+    fn from_variables(variables: &Variables<'_>) -> Result<Self, String> {
+        let mut options = Self::default();
+        variables
+            .take("CONSUL_HTTP_TOKEN", &mut options.token)?
+            .take("CONSUL_HTTP_TOKEN_FILE", &mut options.token_file)?
+            .take("CONSUL_HTTP_AUTH", &mut options.auth)?
+            .take("CONSUL_NAMESPACE", &mut options.namespace)?
+            .take("CONSUL_PARTITION", &mut options.partition)?
+            .take("CONSUL_CACERT", &mut options.ca)?
+            .take("CONSUL_CAPATH", &mut options.ca_path)?
+            .take("CONSUL_CLIENT_CERT", &mut options.cert)?
+            .take("CONSUL_CLIENT_KEY", &mut options.key)?
+            .take("CONSUL_TLS_SERVER_NAME", &mut options.tls_server_name)?
+            .take("CONSUL_HTTP_SSL", &mut options.tls)?
+            .take("CONSUL_HTTP_SSL_VERIFY", &mut options.verify)?;
+        let Some(address) = variables.get("CONSUL_HTTP_ADDR") else { return Ok(options) };
+        let (scheme, rest) = address.split_once("://").unwrap_or(("", &address));
+        match scheme {
+            "unix" => options.use_socket(rest),
+            "" | "http" | "https" | "tcp" => {
+                options.tls |= scheme == "https";
+                let agent = with_port(rest.trim_end_matches('/'), port(options.tls)).map_err(|_| ADDRESS)?;
+                options.addresses = vec![agent];
+            }
+            _ => return Err(ADDRESS.to_owned()),
+        }
+        Ok(options)
+    }
+
+    fn use_socket(&mut self, path: impl Into<PathBuf>) {
+        self.socket = Some(path.into());
+        self.addresses.clear();
+        self.tls = false;
+    }
+
+    /// Refuses what contradicts itself, and what would be ignored.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let prefix = self.prefix.as_str();
+        refuse(&[
+            (self.addresses.is_empty() && self.socket.is_none(), "no agent is named: consul://host:8500"),
+            (
+                prefix.is_empty() || prefix.starts_with('/') || prefix.ends_with('/'),
+                "a prefix is not empty, and does not begin or end with a slash",
+            ),
+            (prefix.chars().any(char::is_control), "a prefix has no control characters"),
+            (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
+            (self.min_lease < Duration::from_secs(1), "min_lease must be a second or more"),
+            (self.socket.is_some() && cfg!(not(unix)), "there are no unix sockets on this system"),
+            (self.socket.is_some() && self.tls, "a socket has no TLS"),
+        ])
+    }
+}
+
+/// The variables of this process.
+const ENVIRONMENT: Variables<'static> = Variables(&|name| std::env::var(name).ok());
+
+const ADDRESS: &str = "CONSUL_HTTP_ADDR must be host:port, http://host:port, https://host:port or unix:///path";
+
+/// Where agents listen unless told otherwise.
+fn port(is_tls: bool) -> u16 {
+    if is_tls { 8501 } else { 8500 }
 }
 
 /// Durations as people write them.
@@ -194,10 +257,123 @@ mod tests {
             "addresses = ['a:1']\ntoken = 'hunter2'\nmin_lease = '2s'\ntakeover = 'safe'\nchecks = ['serfHealth']";
         let options: ConsulOptions = toml::from_str(text).unwrap();
         assert_eq!((options.addresses[0].as_str(), options.min_lease.as_secs()), ("a:1", 2));
-        assert_eq!((options.takeover, options.checks[0].as_str()), (TakeoverMode::Safe, "serfHealth"));
+        assert_eq!((options.takeover, options.checks[0].as_str()), (TakeoverOption::Safe, "serfHealth"));
         assert!(!format!("{options:?}").contains("hunter2"));
         let written = toml::Value::try_from(&options).unwrap();
         assert_eq!(written.get("token"), None, "a token was written");
         assert!(toml::from_str::<ConsulOptions>("adresses = []").unwrap_err().to_string().contains("unknown field"));
+    }
+
+    fn given(variables: &[(&str, &str)]) -> Result<ConsulOptions, String> {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        ConsulOptions::from_variables(&Variables(&find))
+    }
+
+    #[test]
+    fn the_usual_variables_are_heard() {
+        assert_eq!(given(&[]).unwrap(), ConsulOptions::default());
+        let options = given(&[
+            ("CONSUL_HTTP_ADDR", "https://consul.example"),
+            ("CONSUL_HTTP_TOKEN", "hunter2"),
+            ("CONSUL_HTTP_SSL_VERIFY", "false"),
+            ("CONSUL_CACERT", "/ca.pem"),
+            ("CONSUL_CLIENT_CERT", "/c.pem"),
+            ("CONSUL_CLIENT_KEY", "/k.pem"),
+            ("CONSUL_TLS_SERVER_NAME", "server.dc1.consul"),
+            ("CONSUL_NAMESPACE", "team"),
+        ])
+        .unwrap();
+        assert_eq!((options.addresses[0].as_str(), options.tls, options.verify), ("consul.example:8501", true, false));
+        assert_eq!((options.token, options.namespace.as_deref()), (Some("hunter2".into()), Some("team")));
+        assert_eq!(options.tls_server_name.as_deref(), Some("server.dc1.consul"));
+        let socket = given(&[("CONSUL_HTTP_ADDR", "unix:///run/consul.sock")]).unwrap();
+        assert_eq!((socket.socket, socket.addresses.len()), (Some("/run/consul.sock".into()), 0));
+        assert_eq!(given(&[("CONSUL_HTTP_ADDR", "10.0.0.1:80")]).unwrap().addresses, ["10.0.0.1:80"]);
+        assert!(
+            given(&[("CONSUL_HTTP_SSL", "yes please")]).unwrap_err().contains("CONSUL_HTTP_SSL must be true or false")
+        );
+        assert!(given(&[("CONSUL_HTTP_ADDR", "gopher://x")]).unwrap_err().contains("CONSUL_HTTP_ADDR must be"));
+    }
+
+    #[test]
+    fn a_url_says_more_than_the_environment() {
+        let find = |name: &str| match name {
+            "CONSUL_HTTP_ADDR" => Some("https://elsewhere:1".to_owned()),
+            "CONSUL_HTTP_TOKEN" => Some("from-outside".to_owned()),
+            "CONSUL_NAMESPACE" => Some("team".to_owned()),
+            _ => None,
+        };
+        let alone = ConsulOptions::parse("consul:", &Variables(&find)).unwrap();
+        assert_eq!((alone.addresses[0].as_str(), alone.tls), ("elsewhere:1", true));
+        let named = ConsulOptions::parse("consul://:mine@here/p?namespace=other", &Variables(&find)).unwrap();
+        assert_eq!((named.addresses[0].as_str(), named.tls, named.prefix.as_str()), ("here:8500", false, "p"));
+        assert_eq!((named.token, named.namespace.as_deref()), (Some("mine".into()), Some("other")));
+    }
+
+    fn options(url: &str) -> Result<ConsulOptions, String> {
+        ConsulOptions::parse(url, &Variables(&|_| None))
+    }
+
+    #[test]
+    fn urls_name_agents_and_sockets() {
+        for short in ["consul:", "consul://", "consul:///"] {
+            assert_eq!(options(short).unwrap(), ConsulOptions::default(), "{short}");
+        }
+        let one =
+            options("consuls://:t%40ken@db.example:1/a/b?datacenter=east&min_lease=2s&takeover=safe&check=serfHealth");
+        let one = one.unwrap();
+        assert_eq!((one.addresses[0].as_str(), one.tls, one.prefix.as_str()), ("db.example:1", true, "a/b"));
+        assert_eq!((one.token, one.datacenter.as_deref()), (Some("t@ken".into()), Some("east")));
+        assert_eq!((one.min_lease.as_secs(), one.takeover), (2, TakeoverOption::Safe));
+        assert_eq!(options("consul://a,b:1,[::1]").unwrap().addresses, ["a:8500", "b:1", "[::1]:8500"]);
+        assert_eq!(options("consuls://a").unwrap().addresses, ["a:8501"]);
+        let socket = options("consul+unix:///run/consul.sock?prefix=x").unwrap();
+        assert_eq!((socket.socket, socket.prefix.as_str()), (Some("/run/consul.sock".into()), "x"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_told_without_the_token() {
+        for (url, told) in [
+            ("consul:x", "begins with consul://"),
+            ("http://:hunter2@host", "begins with one of"),
+            ("consul://:hunter2@host?colour=red", "unknown option \"colour\""),
+            ("consul://:hunter2%@host", "%25"),
+            ("consul://:hunter2@host:port", "host:port"),
+            ("consul://:hunter2@ho st", "host:port"),
+            ("consul://:x?hunter2@host/y", "%3F"),
+            ("consul://x?hunter2&hunter2@host/y", "%3F"),
+            ("consul://:hunter2@host?verify=perhaps", "true or false"),
+            ("consul://:hunter2@host?takeover=soon", "instant or safe"),
+            ("consul://:hunter2@host?min_lease=hunter2", "like 2s"),
+            ("consul://:hunter2@host?min_lease=10ms", "a second or more"),
+            ("consuls://:hunter2@host?cert=x", "needs its key"),
+            ("consul://:hunter2@host?prefix=/x", "slash"),
+        ] {
+            for url in
+                [url.to_owned(), url.replace("//:hunter2", "//hunter2"), url.replace("//:hunter2", "//u:hunter2")]
+            {
+                let error = options(&url).unwrap_err();
+                assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_is_never_shown_however_it_is_written() {
+        for url in [
+            "consul://hunter2@host",
+            "consul://:hunter2@host",
+            "consuls://u:hunter2@a,b",
+            "consul://host?token=hunter2",
+        ] {
+            let options = options(url).unwrap();
+            assert_eq!(options.token, Some("hunter2".into()), "{url}");
+            let written = format!("{:?}", toml::Value::try_from(&options).unwrap());
+            let store = crate::ConsulStore::new(options.clone()).unwrap();
+            for shown in [format!("{options:?}"), format!("{store:?}"), written] {
+                assert!(!shown.contains("hunter2"), "{url}: {shown}");
+            }
+        }
     }
 }

@@ -1,40 +1,52 @@
 //! Seats: read, written on condition, kept and forgotten.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tenure_core::{
-    Clock, Identity, Incarnation, Life, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record,
+    Answers, Board, Expect, Identity, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, StoreError, Swap,
+    Token, Version, Write, record,
 };
+use tenure_kit::{Flight, lock};
 
-use crate::client::Client;
-use crate::keys::Keys;
 use crate::kv::{self, Entry, Op, Outcome};
-use crate::sessions::Sessions;
-use crate::tree::{Mirror, Tree};
+use crate::store::ConsulStore;
+use crate::tree::Tree;
 
-/// What is known of the store's data, and how seats in it are read and written.
+/// The most seats in one read: a transaction reads two keys for each, and the name of this life of the data.
+pub(crate) const SEATS: usize = (kv::OPS - 1) / 2;
+
+/// What this process knows of the seats.
+#[derive(Default)]
 pub(crate) struct Seats {
-    client: Arc<Client>,
-    keys: Keys,
-    sessions: Arc<Sessions>,
-    mirror: Arc<Mirror>,
     known: Mutex<Option<Known>>,
-    /// Which write each seat was last seen to be of.
-    latest: Mutex<HashMap<SeatName, u64>>,
     /// The holders that this process has ever written.
     own: Mutex<HashSet<Incarnation>>,
-    /// Locked while a write to a seat is under way.
-    turns: Mutex<HashMap<SeatName, Arc<tokio::sync::Mutex<()>>>>,
+    writes: Arc<Mutex<Writes>>,
+}
+
+#[derive(Default)]
+struct Writes {
+    /// By their seats, those that are under way.
+    underway: HashMap<SeatName, Flight<Outcome>>,
+    /// When the last one ended.
+    ended: Moment,
+}
+
+impl Writes {
+    fn underway(&self, seat: &SeatName) -> Option<Flight<Outcome>> {
+        self.underway.get(seat).filter(|write| write.is_running()).cloned()
+    }
 }
 
 /// This life of the data.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Its name: random, written by whoever came first.
+    /// Its name: random, written by the first process.
     identity: String,
-    /// Which write that was.
-    index: u64,
     /// The highest number of a write that was seen in it.
     highest: u64,
 }
@@ -69,52 +81,56 @@ impl Mark {
     }
 }
 
-impl Seats {
-    pub(crate) fn new(client: Arc<Client>, keys: Keys, sessions: Arc<Sessions>, mirror: Arc<Mirror>) -> Self {
-        Self {
-            client,
-            keys,
-            sessions,
-            mirror,
-            known: Mutex::default(),
-            latest: Mutex::default(),
-            own: Mutex::default(),
-            turns: Mutex::default(),
+impl ConsulStore {
+    /// Reads seats.
+    ///
+    /// A write that was given up is settled before its seat is read: each call has a connection of its own, so the write
+    /// could be applied after the read. The other seats do not wait for it.
+    pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) {
+        let settled = seats.iter().enumerate().map(async |(place, seat)| {
+            self.settle(seat).await;
+            place
+        });
+        let together = settled.collect::<FuturesUnordered<_>>().ready_chunks(SEATS);
+        let read = together.for_each_concurrent(None, async |places| {
+            if let Err(error) = self.look(seats, &places, to).await {
+                // Seats that were answered before stay so.
+                places.iter().for_each(|place| to.set(*place, Err(error.clone())));
+            }
+        });
+        read.await;
+    }
+
+    /// Reads the seats at these places of a call, in one transaction.
+    async fn look(&self, seats: &[SeatName], places: &[usize], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let keys = places.iter().flat_map(|place| [self.keys.seat(&seats[*place]), self.keys.floor(&seats[*place])]);
+        let (entries, known) = self.get(keys.collect()).await?;
+        let floor = |place: usize| match entries.get(&self.keys.floor(&seats[place])) {
+            Some(floor) => Ok(Token::new(floor.text()?.parse().unwrap_or(0))),
+            None => Ok(Token::ZERO),
+        };
+        let reading = |seat, floor| Reading { seat, floor, identity: Some(Identity::new(known.identity.as_str())) };
+        let mut absent = Vec::new();
+        for place in places.iter().copied() {
+            let Some(entry) = entries.get(&self.keys.seat(&seats[place])) else {
+                absent.push(place);
+                continue;
+            };
+            self.saw(entry.modify_index);
+            let seat = self.seat_in(entry, &known.identity);
+            to.set(place, seat.and_then(|seat| Ok(reading(Some(seat), floor(place)?))));
         }
-    }
-
-    pub(crate) async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        // What we have written ourselves, and given up on, is settled first: each call has a connection of its
-        // own, so that it could be applied after this.
-        drop(self.turn(seat).lock().await);
-        let keys = [self.keys.seat(seat), self.keys.floor(seat), self.keys.identity()];
-        let (entries, known) = self.get(&keys).await?;
-        let entry = entries.iter().find(|entry| entry.key == keys[0]);
-        let floor = match entries.iter().find(|entry| entry.key == keys[1]) {
-            Some(floor) => floor.text()?.parse().unwrap_or(0),
-            None => 0,
-        };
-        self.is_now(seat, entry);
-        let Some(entry) = entry else {
-            // Nobody can tell whether there never was one, or it was deleted. Tokens are not above the
-            // number of the write that made them, see `swap`, so this is above all of them.
-            let last = kv::last_write(&self.client, &keys[0]).await?;
+        // Nobody can tell whether there never was a seat, or it was deleted. Tokens are not above the number of the
+        // write that made them, see `swap`, so the number of a later write is above all of them. If there is still no such
+        // key, it is the last write to anything; otherwise it is the one that has made the key since.
+        if let Some(first) = absent.first() {
+            let last = kv::last_write(&self.client, &self.keys.seat(&seats[*first])).await?;
             self.saw(last);
-            let floor = Token::new(floor.max(last));
-            return Ok(Reading { seat: None, floor, identity: Some(Identity::new(known.identity)) });
-        };
-        self.saw(entry.modify_index);
-        Ok(Reading {
-            seat: Some(self.seat_in(entry, &known.identity)?),
-            floor: Token::new(floor),
-            identity: Some(Identity::new(known.identity)),
-        })
-    }
-
-    /// A seat as the mirror has it.
-    pub(crate) fn seat_of(&self, entry: &Entry) -> Result<Seat, StoreError> {
-        let life = self.lock().as_ref().map(|known| known.identity.clone()).unwrap_or_default();
-        self.seat_in(entry, &life)
+            for place in absent {
+                to.set(place, floor(place).map(|floor| reading(None, floor.max(Token::new(last)))));
+            }
+        }
+        Ok(())
     }
 
     /// What an entry says of its seat.
@@ -125,13 +141,29 @@ impl Seats {
     /// to do so: a process renews only what it won itself, so the named holder cannot lead by this record; and the engine
     /// of this process bids only after the work of its own last term has ended.
     fn seat_in(&self, entry: &Entry, life: &str) -> Result<Seat, StoreError> {
-        let record = record::from_json(&entry.text()?)?;
+        let record = entry.record()?;
         let is_held = record.holder.as_ref().is_some_and(|holder| {
-            let is_written_over = self.sessions.is_own(&entry.session) && !self.own().contains(&holder.incarnation);
+            let is_written_over =
+                self.sessions.is_own(&entry.session) && !lock(&self.seats.own).contains(&holder.incarnation);
             !entry.session.is_empty() && !is_written_over
         });
         let life_of_holder = if is_held { Life::Held } else { Life::Over };
         Ok(Seat { record, version: Mark::of(entry, life).version(), life: life_of_holder })
+    }
+
+    pub(crate) async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
+        let version = match expect {
+            Expect::Absent => return self.swap(seat, None, record).await,
+            Expect::Version(version) | Expect::Held(version) => version,
+        };
+        let Some(mark) = Mark::parse(version) else {
+            // No version of ours looks like that; whether there is a store at all is still to be told.
+            return self.known().await.map(|_| Swap::Lost);
+        };
+        match expect {
+            Expect::Held(_) => self.renew(seat, &mark, record).await,
+            _ => self.swap(seat, Some(&mark), record).await,
+        }
     }
 
     /// Writes a seat, if it has the expected version and no living session but one of ours has locked it.
@@ -146,9 +178,8 @@ impl Seats {
     ///   with; and that must live, by the same entry of the log. So no seat is won from a living session or on
     ///   one that is over. Consul's locks do not keep anybody from a plain `set`: it is used only for a seat
     ///   that no session had locked when it was read, and, by the version, none has since.
-    /// - *The life of the data.* The key of its name, which is random, must still be there: what was read from
-    ///   a cluster that has been made anew since is no reason to write. The number of the write that named it
-    ///   would not do, as it can be the same in another life.
+    /// - *The life of the data.* The key of its name, which is random, must still be there, or `get` fails: what was
+    ///   read from a cluster that has been made anew since is no reason to write.
     ///
     /// The leader counts from the send of the last renewal that was answered: Consul keeps the session for
     /// its time from then at the least. If our process, the connection or the server stops in between, the
@@ -159,38 +190,26 @@ impl Seats {
     /// own number is above those, too. So no token is above the number of its write, and the number of a later
     /// one, such as the deletion of the seat, is a floor. Where a token is above that, having been minted
     /// elsewhere, a floor is written with it.
-    pub(crate) async fn swap(
-        &self,
-        seat: &SeatName,
-        expected: Option<&Version>,
-        next: &Record,
-        clock: &Clock,
-    ) -> Result<Swap, StoreError> {
-        let expected = match expected.map(Mark::parse) {
-            Some(None) => return Ok(Swap::Lost),
-            Some(mark) => mark,
-            None => None,
-        };
+    async fn swap(&self, seat: &SeatName, expected: Option<&Mark>, next: &Record) -> Result<Swap, StoreError> {
         let known = self.known().await?;
-        if expected.as_ref().is_some_and(|mark| mark.life != known.identity) {
-            return Ok(Swap::Lost);
-        }
-        let holder = expected.as_ref().and_then(|mark| mark.session.as_deref());
-        if holder.is_some_and(|holder| !self.sessions.is_own(holder)) {
+        let holder = expected.and_then(|mark| mark.session.as_deref());
+        if expected.is_some_and(|mark| mark.life != known.identity)
+            || holder.is_some_and(|holder| !self.sessions.is_own(holder))
+        {
             return Ok(Swap::Lost);
         }
         let session = match next.is_vacant() {
             true => None,
-            false => Some(self.sessions.fresh(next.lease, next.lease / 2, clock).await?),
+            false => Some(self.sessions.fresh(next.lease, next.lease / 2).await?),
         };
-        self.own().extend(next.holder.as_ref().map(|holder| holder.incarnation));
+        lock(&self.seats.own).extend(next.holder.as_ref().map(|holder| holder.incarnation));
         let since = session.as_ref().map(|session| session.renewed());
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
-        let mut ops = vec![Op::check_index(self.keys.life(&known.identity), known.index)];
-        ops.push(match &expected {
+        let unchanged = match expected {
             None => Op::check_not_exists(&key),
             Some(mark) => Op::check_index(&key, mark.index),
-        });
+        };
+        let mut ops = vec![Op::get(self.keys.life(&known.identity)), unchanged];
         match (&session, holder) {
             (Some(session), Some(holder)) if holder != session.id => {
                 ops.extend([Op::unlock(&key, &json, holder), Op::lock(&key, &json, &session.id)]);
@@ -202,178 +221,153 @@ impl Seats {
         if next.token.get() > known.highest + 1 {
             ops.push(Op::set(self.keys.floor(seat), &next.token.get().to_string()));
         }
-        // Dropped up to here, nothing is sent; from here on it is run to its end.
-        let (turn, client, within) = (self.turn(seat).lock_owned().await, self.client.clone(), next.lease / 5);
-        let task = tokio::spawn(async move {
-            let _turn = turn;
-            let late = |_| Err(StoreError::unknown("Consul has not answered in time"));
-            tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late)
-        });
-        let cut_off = |error| Err(StoreError::unknown("the write was cut off").because(error));
-        let written = match task.await.unwrap_or_else(cut_off)? {
+        let written = match self.send(seat, ops, next.lease / 5).await? {
             Outcome::Done(entries) => entries.into_iter().rfind(|entry| entry.key == key),
-            Outcome::Unmet(unmet) => {
-                let is_over = kv::is_session_over(&self.client, &unmet)?;
-                if let Some(session) = session.filter(|_| is_over) {
-                    session.end();
-                }
+            Outcome::Unmet => return Ok(Swap::Lost),
+            Outcome::SessionOver => {
+                session.iter().for_each(|session| session.end());
                 return Ok(Swap::Lost);
             }
         };
         let written = written.ok_or_else(|| StoreError::unknown("Consul does not say which write that was"))?;
         self.saw(written.modify_index);
-        self.is_now(seat, Some(&written));
         let version = Mark::of(&written, &known.identity).version();
         Ok(Swap::Done { version, since, granted: session.map(|session| session.lease) })
+    }
+
+    /// Sends a write, once no other one to this seat is under way. It runs to its end, also if this is dropped, and reads
+    /// of its seat wait for it.
+    async fn send(&self, seat: &SeatName, ops: Vec<Op>, within: Duration) -> Result<Outcome, StoreError> {
+        let write = loop {
+            // Dropped up to here, nothing is sent.
+            self.settle(seat).await;
+            let mut writes = lock(&self.seats.writes);
+            if writes.underway(seat).is_none() {
+                let write = self.begin(seat.clone(), ops, within);
+                writes.underway.insert(seat.clone(), write.clone());
+                break write;
+            }
+        };
+        write.wait(StoreError::unknown("the write was cut off")).await
+    }
+
+    fn begin(&self, seat: SeatName, ops: Vec<Op>, within: Duration) -> Flight<Outcome> {
+        let (client, mirror, writes) = (self.client.clone(), self.mirror.clone(), self.seats.writes.clone());
+        Flight::start(async move {
+            let late = |_| Err(StoreError::unknown("Consul has not answered in time"));
+            let outcome = tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late);
+            let mut writes = lock(&writes);
+            writes.ended = mirror.now();
+            writes.underway.remove(&seat);
+            outcome
+        })
+    }
+
+    /// Waits until no write to a seat is under way.
+    async fn settle(&self, seat: &SeatName) {
+        let underway = || lock(&self.seats.writes).underway(seat);
+        while let Some(write) = underway() {
+            let _ = write.wait(StoreError::unknown("the write was cut off")).await;
+        }
     }
 
     /// Keeps a seat by the heartbeat that all seats share.
     ///
     /// # Correctness
-    /// `Done` says that the session was renewed, and that after the renewal was sent the seat was as it was
-    /// when it was won: by the number of its last write, so it names the same holder and term, and locked by
-    /// this very session. See [`Session`](crate::session::Session) for how both are known.
-    pub(crate) async fn renew(&self, seat: &SeatName, held: &Version, clock: &Clock) -> Result<Swap, StoreError> {
-        let Some(mark) = Mark::parse(held) else {
-            // Nothing of ours looks like that; whether there is a store at all is still to be told.
-            self.known().await?;
+    /// `Done` says that the session was renewed, and that after the renewal was sent the seat named this holder and
+    /// term, and was locked by this very session: see [`Session`](crate::session::Session) for how both are known. A
+    /// heartbeat that was sent a while ago will do, as the leader counts from its send; but not one from before the last
+    /// write of this process, which may have been a release.
+    async fn renew(&self, seat: &SeatName, mark: &Mark, record: &Record) -> Result<Swap, StoreError> {
+        let Some(session) = mark.session.as_deref().and_then(|session| self.sessions.find(session)) else {
             return Ok(Swap::Lost);
         };
-        if self.latest().get(seat).is_some_and(|latest| *latest > mark.index) {
-            return Ok(Swap::Lost);
-        }
-        let session = mark.session.as_deref().and_then(|session| self.sessions.alive(session));
-        let Some(session) = session else { return Ok(Swap::Lost) };
-        let (key, began) = (self.keys.seat(seat), clock.now());
-        let is_it = |tree: &Tree| {
-            let entry = tree.get(&key);
-            entry.is_some_and(|entry| Some(&entry.session) == mark.session.as_ref() && entry.modify_index == mark.index)
+        let key = self.keys.seat(seat);
+        let kept = |tree: &Tree| {
+            let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
+            (names(&entry.record().ok()?) == names(record)).then(|| Mark::of(entry, &mark.life).version())
         };
-        // One that has been sent a while ago will do, unless there is reason to doubt it.
-        let is_doubtful = self.mirror.tree().is_some_and(|tree| tree.index >= mark.index && !is_it(&tree));
-        let mut from = if is_doubtful { began } else { began - session.lease / 4 };
-        loop {
-            let beat = match session.beat(from).await {
-                Err(_) if session.is_over() => return Ok(Swap::Lost),
-                answer => answer?,
-            };
-            if is_it(&beat.tree) {
-                return Ok(Swap::Done { version: held.clone(), since: Some(beat.sent), granted: Some(session.lease) });
-            }
-            if beat.sent >= began {
-                return Ok(Swap::Lost);
-            }
-            // It may be older than the seat.
-            from = began;
-        }
+        let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
+        let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.told).is_some()).await {
+            Err(_) if session.is_over() => return Ok(Swap::Lost),
+            answer => answer?,
+        };
+        let done = |version| Swap::Done { version, since: Some(beat.sent), granted: Some(session.lease) };
+        Ok(kept(&beat.told).map_or(Swap::Lost, done))
     }
 
-    /// Removes a seat and its requests. Its token stays.
-    pub(crate) async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        let keys = [self.keys.seat(seat), self.keys.floor(seat), self.keys.identity()];
-        let (entries, _) = self.get(&keys).await?;
+    /// Removes a seat and its notes. Its token stays.
+    pub(crate) async fn forget_seat(&self, seat: &SeatName) -> Result<(), StoreError> {
+        let [key, floor] = [self.keys.seat(seat), self.keys.floor(seat)];
+        let (entries, _) = self.get(vec![key.clone()]).await?;
         let mut ops = Vec::new();
-        if let Some(entry) = entries.iter().find(|entry| entry.key == keys[0]) {
-            ops.push(Op::check_index(&keys[0], entry.modify_index));
+        if let Some(entry) = entries.get(&key) {
+            ops.push(Op::check_index(&key, entry.modify_index));
             // A record that cannot be read has no token to keep, and above the highest there is none.
-            let record = entry.text().and_then(|text| record::from_json(&text));
-            if let Some(token) = record.ok().map(|record| record.token).filter(|token| *token < Token::MAX) {
-                ops.push(Op::set(&keys[1], &token.get().to_string()));
+            if let Some(token) = entry.record().ok().map(|record| record.token).filter(|token| *token < Token::MAX) {
+                ops.push(Op::set(floor, &token.get().to_string()));
             }
         }
         ops.push(Op::delete_tree(self.keys.seat_folder(seat)));
-        match kv::transact(&self.client, ops).await? {
-            Outcome::Done(_) => Ok(()),
-            Outcome::Unmet(unmet) => {
-                kv::is_session_over(&self.client, &unmet)?;
-                Err(StoreError::refused("the seat was just written: try again"))
-            }
-        }
+        ops.push(Op::delete_tree(self.keys.board(&Board::Candidates(seat.clone()))));
+        kv::transact(&self.client, ops).await?.or("the seat was just written: try again").map(drop)
     }
 
     /// The life of the data.
     async fn known(&self) -> Result<Known, StoreError> {
-        if let Some(known) = self.lock().clone() {
-            return Ok(known);
+        let known = lock(&self.seats.known).clone();
+        match known {
+            Some(known) => Ok(known),
+            None => Ok(self.get(Vec::new()).await?.1),
         }
-        Ok(self.get(&[self.keys.identity()]).await?.1)
     }
 
-    /// Reads keys, the last of which names the life of the data. Written, if it is not there yet.
-    async fn get(&self, keys: &[String]) -> Result<(Vec<Entry>, Known), StoreError> {
-        let key = self.keys.identity();
-        if self.client.is_narrowed() && self.lock().is_none() {
+    /// Reads keys, and the name of this life of the data. It is written, if it is not there yet.
+    async fn get(&self, keys: Vec<String>) -> Result<(BTreeMap<String, Entry>, Known), StoreError> {
+        let identity = self.keys.identity();
+        if self.client.is_narrowed() && lock(&self.seats.known).is_none() {
             // A server without namespaces does not mind them in a transaction.
-            kv::last_write(&self.client, &key).await?;
+            kv::last_write(&self.client, &identity).await?;
         }
         for _ in 0..2 {
-            let entries = kv::get(&self.client, keys.iter().cloned()).await?;
-            if let Some(identity) = entries.iter().find(|entry| entry.key == key) {
-                let known = self.knows(identity.text()?, identity.modify_index);
+            let entries = kv::get(&self.client, keys.iter().chain([&identity]).cloned()).await?;
+            if let Some(name) = entries.get(&identity) {
+                let known = self.knows(name.text()?, name.modify_index);
                 return Ok((entries, known));
             }
-            self.name_life(&key).await?;
+            self.name_life(&identity).await?;
         }
         Err(StoreError::denied(format!(
-            "the key {key} is there, but cannot be read: the token needs read on key_prefix \"{}/\", too",
-            self.client.prefix()
+            "the key {identity} is there, but cannot be read: the token needs read on key_prefix \"{}/\", too",
+            self.client.prefix
         )))
     }
 
-    /// Names this life of the data, unless another has just done so. One transaction, so both writes have the
-    /// same number.
+    /// Names this life of the data, unless another process has just done so.
     async fn name_life(&self, key: &str) -> Result<(), StoreError> {
         let identity = format!("{:032x}", rand::random::<u128>());
-        let ops = vec![
-            Op::check_not_exists(key),
-            Op::set(key, &identity),
-            Op::set(self.keys.life(&identity), "this is the one"),
-        ];
-        match kv::transact(&self.client, ops).await? {
-            Outcome::Done(_) => Ok(()),
-            Outcome::Unmet(unmet) => kv::is_session_over(&self.client, &unmet).map(drop),
-        }
+        let life = Op::set(self.keys.life(&identity), "this is the one");
+        let ops = vec![Op::check_not_exists(key), Op::set(key, &identity), life];
+        kv::transact(&self.client, ops).await.map(drop)
     }
 
     fn knows(&self, identity: String, index: u64) -> Known {
-        let mut known = self.lock();
-        match known.as_ref().filter(|known| known.identity == identity && known.index == index) {
-            Some(known) => known.clone(),
-            None => known.insert(Known { identity, index, highest: index }).clone(),
-        }
+        let mut known = lock(&self.seats.known);
+        let same = known.take().filter(|known| known.identity == identity);
+        known.insert(same.unwrap_or(Known { identity, highest: index })).clone()
     }
 
     /// Notes the number of a write.
     fn saw(&self, index: u64) {
-        if let Some(known) = self.lock().as_mut() {
+        if let Some(known) = lock(&self.seats.known).as_mut() {
             known.highest = known.highest.max(index);
         }
     }
+}
 
-    /// Notes which write a seat is of.
-    fn is_now(&self, seat: &SeatName, entry: Option<&Entry>) {
-        match entry {
-            Some(entry) => self.latest().insert(seat.clone(), entry.modify_index),
-            None => self.latest().remove(seat),
-        };
-    }
-
-    fn turn(&self, seat: &SeatName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        turns.entry(seat.clone()).or_default().clone()
-    }
-
-    fn own(&self) -> MutexGuard<'_, HashSet<Incarnation>> {
-        self.own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn latest(&self) -> MutexGuard<'_, HashMap<SeatName, u64>> {
-        self.latest.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+/// The holder and term that a record names.
+pub(crate) fn names(record: &Record) -> (Option<Incarnation>, Token) {
+    (record.holder.as_ref().map(|holder| holder.incarnation), record.token)
 }
 
 #[cfg(test)]

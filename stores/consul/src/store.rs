@@ -1,35 +1,34 @@
 //! The store itself.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, Incarnation, Life, LifeKind, Note, NoteKind, Promises, Push, Reading,
-    Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Version,
+    Answers, Call, Clock, DynNotes, Interest, LifeKind, Most, News, Promises, Push, Reading, SeatName, Session, Store,
+    StoreError, Swap, TakeoverOption, Version, Write,
 };
 
-use crate::board::Notes;
 use crate::client::Client;
 use crate::keys::Keys;
-use crate::options::{ConsulOptions, TakeoverMode};
-use crate::seats::{Mark, Seats};
-use crate::sessions::Sessions;
+use crate::notes::NoteSessions;
+use crate::options::ConsulOptions;
+use crate::seats::{Mark, SEATS, Seats};
+use crate::session::{Sessions, sessions};
 use crate::tree::Mirror;
-use crate::watch::Watch;
 
 /// Seats in Consul.
 ///
 /// Nothing is connected by making one: the engine connects when it first asks for a seat.
 pub struct ConsulStore {
-    keys: Keys,
-    mirror: Arc<Mirror>,
-    watch: Watch,
-    sessions: Arc<Sessions>,
-    seats: Seats,
-    notes: Notes,
-    takeover: TakeoverMode,
-    min_lease: Duration,
-    clock: OnceLock<Clock>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) keys: Keys,
+    pub(crate) mirror: Arc<Mirror>,
+    pub(crate) sessions: Sessions,
+    pub(crate) seats: Seats,
+    pub(crate) note_sessions: NoteSessions,
+    pub(crate) min_lease: Duration,
+    takeover: TakeoverOption,
 }
 
 impl ConsulStore {
@@ -62,112 +61,17 @@ impl ConsulStore {
     fn over(client: Client, options: ConsulOptions) -> Self {
         let (client, keys) = (Arc::new(client), Keys::new(&options.prefix));
         let mirror = Arc::new(Mirror::new(client.clone(), keys.clone()));
-        let sessions = Sessions::new(client.clone(), mirror.clone(), options.takeover, options.checks);
-        let sessions = Arc::new(sessions);
         Self {
-            watch: Watch::new(mirror.clone()),
-            seats: Seats::new(client.clone(), keys.clone(), sessions.clone(), mirror.clone()),
-            notes: Notes::new(client, keys.clone(), sessions.clone(), options.min_lease),
+            sessions: sessions(client.clone(), mirror.clone(), &options),
+            client,
             keys,
             mirror,
-            sessions,
-            takeover: options.takeover,
+            seats: Seats::default(),
+            note_sessions: NoteSessions::default(),
             min_lease: options.min_lease,
-            clock: OnceLock::new(),
+            takeover: options.takeover,
         }
     }
-
-    fn clock(&self) -> Clock {
-        self.clock.get().cloned().unwrap_or_default()
-    }
-
-    /// What there is to tell a watcher, by what was last heard.
-    fn news(&self, seat: &SeatName, seen: &Seen) -> Option<News> {
-        let tree = self.mirror.tree()?;
-        let mark = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version));
-        if mark.as_ref().is_some_and(|mark| tree.index < mark.index) {
-            // What was seen is news to the mirror.
-            return None;
-        }
-        let now = match tree.get(&self.keys.seat(seat)).map(|entry| (entry, self.seats.seat_of(entry))) {
-            None => None,
-            Some((_, Err(_))) => return Some(News::Look),
-            Some((entry, Ok(now))) => {
-                let held_on = mark.as_ref().and_then(|mark| mark.session.as_ref());
-                let is_ended =
-                    held_on.is_some_and(|session| self.sessions.is_own(session) && *session != entry.session);
-                if is_ended && !seen.differs_from(Some(&now)) {
-                    return Some(News::SessionOver);
-                }
-                Some(now)
-            }
-        };
-        let is_over =
-            |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
-        if seen.differs_from(now.as_ref()) || is_over(seen.seat.as_ref()) != is_over(now.as_ref()) {
-            return Some(News::Look);
-        }
-        (seen.requests && tree.has_below(&self.keys.requests(seat))).then_some(News::Requests)
-    }
-
-    /// Resolves when the one of our own sessions is over that a seat was seen to be held on.
-    async fn session_over(&self, seen: &Seen) {
-        let mark = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version));
-        match mark.and_then(|mark| mark.session).filter(|session| self.sessions.is_own(session)) {
-            None => std::future::pending().await,
-            Some(session) => {
-                if let Some(session) = self.sessions.alive(&session) {
-                    let over = session.over();
-                    drop(session);
-                    over.await;
-                }
-            }
-        }
-    }
-
-    /// Waits for what the mirror has to tell, while it is served.
-    async fn heard(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Change {
-        let clock = self.clock();
-        let mut served = self.watch.mind(lease, &clock);
-        let bell = self.mirror.bells.listen(&self.keys.seat_folder(seat));
-        let ready = tokio::time::timeout(lease / 3, served.wait_for(|served| served.is_served));
-        let Ok(Ok(before)) = ready.await.map(|served| served.map(|served| *served)) else {
-            // What cannot be heard must be looked for.
-            return Change::Look;
-        };
-        loop {
-            let mut told = std::pin::pin!(bell.notified());
-            told.as_mut().enable();
-            match self.news(seat, seen) {
-                Some(News::Look) => return Change::Look,
-                Some(News::SessionOver) => return Change::SessionOver,
-                Some(News::Requests) => {
-                    // They may have been taken off the board a moment ago: that is looked up, and learned.
-                    if self.mirror.proven(&clock, lease / 3).await.is_err() {
-                        return Change::Look;
-                    }
-                    if matches!(self.news(seat, seen), Some(News::Requests)) {
-                        return Change::Look;
-                    }
-                    if self.news(seat, seen).is_some() {
-                        continue;
-                    }
-                }
-                None => {}
-            }
-            tokio::select! {
-                () = told => {}
-                _ = served.wait_for(|now| *now != before) => return Change::Look,
-            }
-        }
-    }
-}
-
-/// What there is to tell.
-enum News {
-    Look,
-    Requests,
-    SessionOver,
 }
 
 impl std::fmt::Debug for ConsulStore {
@@ -179,20 +83,17 @@ impl std::fmt::Debug for ConsulStore {
     }
 }
 
-impl Drop for ConsulStore {
-    fn drop(&mut self) {
-        self.sessions.close();
-    }
-}
-
-impl SeatStore for ConsulStore {
+impl Store for ConsulStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Session,
             takeover: self.takeover.into(),
             push: Push::Proven,
+            reads: Most { seats: SEATS, calls: 4 },
+            // Each is a transaction of its own, so that a condition which does not hold undoes no other, and takes a
+            // connection; agents limit those of a client, to 200 by default.
+            writes: Most { seats: 1, calls: 16 },
             shared_heartbeat: true,
-            attends_by_session: true,
             durability: "a write is on the disks of a majority of the servers before it counts",
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),
@@ -208,60 +109,36 @@ impl SeatStore for ConsulStore {
         }
     }
 
-    fn attach(&self, clock: &Clock) {
-        let _ = self.clock.set(clock.clone());
+    fn attach(&self, clock: &Clock, news: &News) {
+        self.mirror.attach(clock);
+        self.sessions.attach(clock, Some(news));
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.seats.read(seat).await
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        self.read_seats(seats, to).await;
+        Ok(())
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.seats.swap(seat, expected, next, &self.clock()).await
+    async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        join_all(writes.iter().enumerate().map(async |(place, write)| to.set(place, self.write_seat(write).await)))
+            .await;
+        Ok(())
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, _record: &Record) -> Result<Swap, StoreError> {
-        self.seats.renew(seat, held, &self.clock()).await
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        Mark::parse(version)?.session.map(Session::new)
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let lease = seen.seat.as_ref().map_or(self.min_lease, |seat| seat.record.lease);
-        let is_others = seen.seat.as_ref().is_some_and(|seat| {
-            let session = Mark::parse(&seat.version).and_then(|mark| mark.session);
-            session.is_some_and(|session| !self.sessions.is_own(&session))
-        });
-        let _ready = is_others.then(|| self.sessions.keep_ready(lease, &self.clock()));
-        tokio::select! {
-            biased;
-            () = self.session_over(seen) => Change::SessionOver,
-            change = self.heard(seat, seen, lease) => change,
-        }
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        let Err(error) = self.listen(interest, news).await;
+        error
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        self.seats.forget(seat).await?;
-        self.notes.forget(seat).await
-    }
-}
-
-impl Board for ConsulStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        self.notes.put(seat, note).await
-    }
-
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        self.notes.attend(process, lifetime, &self.clock()).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.notes.list(seat, kind).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.notes.remove(seat, kind, key).await
+        self.forget_seat(seat).await
     }
 }

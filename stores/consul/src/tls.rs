@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Identity, redirect, retry};
+use tenure_kit::tls::{self, Certificates};
 
 use crate::options::ConsulOptions;
 
@@ -30,53 +31,41 @@ pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String>
     }
     let mut roots = Vec::new();
     for file in options.ca.iter().cloned().chain(folder(options.ca_path.as_deref())?) {
-        let bundle = Certificate::from_pem_bundle(&read(&file)?).unwrap_or_default();
-        if bundle.is_empty() {
-            return Err(format!("{} has no certificate in it, or is not PEM", file.display()));
+        for certificate in Certificates::read(&file)?.found {
+            roots.push(Certificate::from_der(&certificate).map_err(|error| tls::cannot(&error))?);
         }
-        roots.extend(bundle);
     }
     if options.ca.is_some() || options.ca_path.is_some() {
         builder = builder.tls_certs_only(roots);
     }
-    if let (Some(cert), Some(key)) = (&options.cert, &options.key) {
-        let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
-        let identity = Identity::from_pem(&pem)
-            .map_err(|_| format!("{} and {} are no certificate and key in PEM", cert.display(), key.display()))?;
-        builder = builder.identity(identity);
+    if let Some(own) = tls::Identity::read(options.cert.as_deref(), options.key.as_deref())? {
+        let pem = [own.certificates.pem.as_slice(), b"\n", &own.key_pem].concat();
+        builder = builder.identity(Identity::from_pem(&pem).map_err(|error| tls::cannot(&error))?);
     }
     if !options.verify {
         builder = builder.tls_danger_accept_invalid_certs(true);
     }
-    if let Some(name) = &options.tls_server_name {
+    if options.tls_server_name.is_some() {
         let hosts = options.addresses.iter().filter_map(|address| address.rsplit_once(':'));
         let hosts = hosts.map(|(host, _)| host.trim_matches(['[', ']']).to_owned()).collect();
-        builder = builder.dns_resolver(Elsewhere { name: name.clone(), hosts });
+        builder = builder.dns_resolver(Elsewhere(hosts));
     }
-    builder.build().map_err(|error| format!("TLS cannot be set up: {error}"))
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
+    builder.build().map_err(|error| tls::cannot(&error))
 }
 
 /// The files of a folder with certificates.
 fn folder(path: Option<&Path>) -> Result<Vec<std::path::PathBuf>, String> {
     let Some(path) = path else { return Ok(Vec::new()) };
-    let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let entries = std::fs::read_dir(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect())
 }
 
-/// Finds the name of a certificate at the hosts that were named instead.
-struct Elsewhere {
-    name: String,
-    hosts: Vec<String>,
-}
+/// Finds the name of the agents' certificate, which all URLs have, at the hosts that were named instead.
+struct Elsewhere(Vec<String>);
 
 impl Resolve for Elsewhere {
-    fn resolve(&self, name: Name) -> Resolving {
-        let asked = name.as_str().to_owned();
-        let hosts = if asked == self.name { self.hosts.clone() } else { vec![asked] };
+    fn resolve(&self, _: Name) -> Resolving {
+        let hosts = self.0.clone();
         Box::pin(async move {
             let mut found = Vec::new();
             let mut last = None;

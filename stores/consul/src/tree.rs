@@ -1,13 +1,13 @@
-//! All seats and requests as last heard of, and whether that is how they still are.
+//! All seats and requests as last heard of, and the proof that they are still so.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{Clock, Moment, StoreError};
+use tenure_kit::{Flight, lock};
 
-use crate::bells::Bells;
-use crate::client::{Ask, Client};
+use crate::client::{Answer, Ask, Client};
 use crate::keys::{Keys, in_url};
 use crate::kv::Entry;
 
@@ -20,7 +20,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    fn new(index: u64, entries: Vec<Entry>) -> Self {
+    pub(crate) fn new(index: u64, entries: Vec<Entry>) -> Self {
         Self { index, entries: entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect() }
     }
 
@@ -28,29 +28,45 @@ impl Tree {
         self.entries.get(key)
     }
 
-    /// How much there is of it.
+    /// The number of entries.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether there is anything in a folder.
-    pub(crate) fn has_below(&self, folder: &str) -> bool {
-        self.entries.range(folder.to_owned()..).next().is_some_and(|(key, _)| key.starts_with(folder))
+    /// The entries in a folder.
+    pub(crate) fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a Entry> {
+        let from_there = self.entries.range(folder.to_owned()..).map(|(_, entry)| entry);
+        from_there.take_while(move |entry| entry.key.starts_with(folder))
+    }
+
+    /// Whether this session has locked anything.
+    pub(crate) fn is_locked_by(&self, session: &str) -> bool {
+        self.entries.values().any(|entry| entry.session == session)
+    }
+
+    /// The keys that were written or deleted since an earlier state.
+    pub(crate) fn changed_since<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
+        let index = |entry: &Entry| entry.modify_index;
+        let written = self.entries.iter().filter(move |(key, entry)| earlier.get(key).map(index) != Some(index(entry)));
+        let deleted = earlier.entries.keys().filter(|key| !self.entries.contains_key(*key));
+        written.map(|(key, _)| key).chain(deleted).map(String::as_str)
     }
 }
 
-/// The last that was heard.
+/// The last state that was heard of, and how it is asked for.
 pub(crate) struct Mirror {
     client: Arc<Client>,
     keys: Keys,
-    pub(crate) bells: Bells,
+    clock: OnceLock<Clock>,
     heard: Mutex<Heard>,
+    /// The proof that will be asked for next.
+    next: Mutex<Option<Flight<Arc<Tree>>>>,
 }
 
 #[derive(Default)]
 struct Heard {
-    tree: Option<Arc<Tree>>,
-    /// When this was last asked for, and answered to be so.
+    tree: Arc<Tree>,
+    /// When it was last asked for, and the answer was that it is so.
     confirmed: Moment,
 }
 
@@ -58,118 +74,97 @@ struct Heard {
 /// is forgotten after a quarter of an hour, and then an earlier one stands for the state without it.
 const TRUSTED: Duration = Duration::from_secs(300);
 
+/// How long the servers may take to prove a state. Callers have time-outs of their own.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Mirror {
     pub(crate) fn new(client: Arc<Client>, keys: Keys) -> Self {
-        Self { client, keys, bells: Bells::default(), heard: Mutex::default() }
+        Self { client, keys, clock: OnceLock::new(), heard: Mutex::default(), next: Mutex::default() }
     }
 
-    pub(crate) fn tree(&self) -> Option<Arc<Tree>> {
-        self.lock().tree.clone()
+    pub(crate) fn attach(&self, clock: &Clock) {
+        let _ = self.clock.set(clock.clone());
     }
 
-    /// The state at some moment after the call, confirmed by a majority of the servers.
+    /// The moment, on the engine's clock.
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.get().cloned().unwrap_or_default().now()
+    }
+
+    /// The state at some moment after this call, confirmed by a majority of the servers.
     ///
+    /// Calls that are made in the same turn of the engine share a proof: nothing is sent before the next turn, so each
+    /// call is before the send.
+    pub(crate) async fn proven(self: &Arc<Self>) -> Result<Arc<Tree>, StoreError> {
+        let proof = {
+            let mut next = lock(&self.next);
+            let shared = next.take().filter(Flight::is_running).unwrap_or_else(|| self.next_proof());
+            next.insert(shared).clone()
+        };
+        proof.wait(StoreError::refused("the proof was cut off")).await
+    }
+
+    fn next_proof(self: &Arc<Self>) -> Flight<Arc<Tree>> {
+        let mirror = self.clone();
+        Flight::start_while_wanted(async move {
+            tokio::task::yield_now().await;
+            // A later call needs a later proof.
+            lock(&mirror.next).take();
+            mirror.prove().await
+        })
+    }
+
     /// # Correctness
     /// Every change to a seat, by whomever, raises the number of the state, and one that is deleted counts
     /// as changed. So if the number, asked for with `consistent` after the call began, is the one of the
     /// state that we know, then nothing has changed, and it need not be sent again. It is asked for by a
     /// list of what is directly below `PREFIX/seats`, which is one line. Otherwise all of it is read.
-    pub(crate) async fn proven(&self, clock: &Clock, within: Duration) -> Result<Arc<Tree>, StoreError> {
-        let asked = clock.now();
-        let list = self.ask("keys&separator=/&consistent").within(within);
-        let number = self.client.call_aside(list).await?.index()?;
+    async fn prove(&self) -> Result<Arc<Tree>, StoreError> {
+        let asked = self.now();
+        let number = self.ask("keys&separator=/&consistent", PATIENCE).await?.index()?;
         {
-            let mut heard = self.lock();
-            let is_trusted = asked.since(heard.confirmed) < TRUSTED;
-            if let Some(tree) = heard.tree.clone().filter(|tree| tree.index == number && is_trusted) {
+            let mut heard = lock(&self.heard);
+            if heard.tree.index == number && asked.since(heard.confirmed) < TRUSTED {
                 heard.confirmed = heard.confirmed.max(asked);
-                return Ok(tree);
+                return Ok(heard.tree.clone());
             }
         }
-        let asked = clock.now();
-        let tree = self.fetch("consistent", within).await?;
-        Ok(self.learn(tree, asked, false))
+        self.fetch("consistent", PATIENCE).await
     }
 
     /// Reads all of it.
-    pub(crate) async fn fetch(&self, parameters: &str, within: Duration) -> Result<Tree, StoreError> {
-        let answer = self.client.call_aside(self.ask("recurse").with(parameters).within(within)).await?;
+    pub(crate) async fn fetch(&self, parameters: &str, within: Duration) -> Result<Arc<Tree>, StoreError> {
+        let asked = self.now();
+        let answer = self.ask(&format!("recurse&{parameters}"), within).await?;
         let entries = if answer.status == 404 { Vec::new() } else { answer.json()? };
-        Ok(Tree::new(answer.index()?, entries))
-    }
-
-    fn ask(&self, parameters: &str) -> Ask {
-        Ask::get(format!("/v1/kv/{}", in_url(&self.keys.seats()))).with(parameters).also(404)
-    }
-
-    /// Takes in a state, unless a later one is known, and tells whoever minds what has changed. `anew`: it
-    /// counts whatever its number, as those have started over.
-    pub(crate) fn learn(&self, tree: Tree, asked: Moment, anew: bool) -> Arc<Tree> {
-        let tree = Arc::new(tree);
-        let before = {
-            let mut heard = self.lock();
-            let is_later = heard.tree.as_ref().is_none_or(|known| known.index <= tree.index);
-            if !is_later && !anew {
-                return tree;
-            }
-            heard.confirmed = heard.confirmed.max(asked);
-            heard.tree.replace(tree.clone())
-        };
-        let unknown = Arc::default();
-        let (old, new) = (&before.as_ref().unwrap_or(&unknown).entries, &tree.entries);
-        let index = |entry: &Entry| entry.modify_index;
-        let changed = new.keys().filter(|key| old.get(*key).map(index) != new.get(*key).map(index));
-        for key in changed.chain(old.keys().filter(|key| !new.contains_key(*key))) {
-            if let Some(folder) = self.folder(key) {
-                self.bells.ring(folder);
-            }
+        let tree = Arc::new(Tree::new(answer.index()?, entries));
+        let mut heard = lock(&self.heard);
+        // A query that waits is asked long before it is answered. Numbers start over when a snapshot was restored.
+        if tree.index >= heard.tree.index || asked >= heard.confirmed {
+            *heard = Heard { tree: tree.clone(), confirmed: heard.confirmed.max(asked) };
         }
-        tree
+        Ok(tree)
     }
 
-    /// The folder of the seat that a key belongs to.
-    fn folder<'a>(&self, key: &'a str) -> Option<&'a str> {
-        let start = self.keys.seats().len() + 1;
-        let end = key.get(start..)?.find('/')?;
-        key.get(..start + end + 1)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    async fn ask(&self, parameters: &str, within: Duration) -> Result<Answer, StoreError> {
+        let path = format!("/v1/kv/{}", in_url(&self.keys.seats()));
+        self.client.call(Ask::get(path, parameters).also(404).within(within)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
-    use crate::options::ConsulOptions;
-
-    fn mirror() -> Mirror {
-        Mirror::new(Arc::new(Client::new(&ConsulOptions::default()).unwrap()), Keys::new("t"))
-    }
 
     #[test]
-    fn only_those_are_told_whose_seat_has_changed() {
-        let mirror = mirror();
+    fn only_what_was_written_or_deleted_has_changed() {
         let entry = |name: &str, index| Entry::of(&format!("t/seats/{name}/seat"), "{}", "", index);
-        let now = Clock::system().now();
-        mirror.learn(Tree::new(2, vec![entry("a", 1), entry("b", 2), entry("c", 1)]), now, false);
-        let heard = |tree: Tree| {
-            let bells = ["a", "b", "c", "d"].map(|name| mirror.bells.listen(&format!("t/seats/{name}/")));
-            let mut told = bells.each_ref().map(|bell| Box::pin(bell.notified()));
-            for told in &mut told {
-                told.as_mut().enable();
-            }
-            mirror.learn(tree, now, false);
-            told.each_mut().map(|told| told.now_or_never().is_some())
-        };
-        let next = || Tree::new(5, vec![entry("a", 1), entry("b", 3), entry("d", 5)]);
-        assert_eq!(heard(next()), [false, true, true, true], "changed, deleted, made");
-        assert_eq!(heard(Tree::new(4, Vec::new())), [false; 4], "what comes late changes nothing");
-        assert_eq!(heard(next()), [false; 4]);
-        assert!(mirror.tree().unwrap().has_below("t/seats/b/"));
-        assert!(!mirror.tree().unwrap().has_below("t/seats/c/"));
+        let before = Tree::new(2, vec![entry("a", 1), entry("b", 2), entry("c", 1)]);
+        let after = Tree::new(5, vec![entry("a", 1), entry("b", 3), entry("d", 5)]);
+        let changed: Vec<_> = after.changed_since(&before).collect();
+        assert_eq!(changed, ["t/seats/b/seat", "t/seats/d/seat", "t/seats/c/seat"]);
+        assert_eq!(after.changed_since(&after).count(), 0);
+        let below = |folder| after.below(folder).map(|entry| entry.modify_index).collect::<Vec<_>>();
+        assert_eq!((below("t/seats/b/"), below("t/seats/c/")), (vec![3], vec![]));
     }
 }

@@ -1,141 +1,165 @@
-//! Waits for news: one query that Consul answers when a seat has changed, for all seats of the process.
+//! The watch: one query that Consul answers when a seat or a request has changed, for all seats of the process.
 //!
-//! As Consul asks of those who do so: the number to wait from is the last one that was answered, it is
-//! never below 1, starts over when it goes backwards, every wait has an end, and answers that come in
-//! quick succession are asked for more slowly.
+//! It follows Consul's rules for blocking queries: the number to wait from is the last one that was answered, it is
+//! never below 1, the watch starts over when it goes backwards, every wait has an end, and answers that come in quick
+//! succession are asked for more slowly.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::Clock;
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use futures_util::future::join_all;
+use tenure_core::{Delta, Interest, News, Said, Scope, SeatName, StoreError};
+use tenure_kit::Ready;
+use tokio::time::Instant;
 
-use crate::tree::Mirror;
+use crate::keys::Watched;
+use crate::seats::{Mark, names};
+use crate::store::ConsulStore;
+use crate::tree::Tree;
 
-/// The query, while anybody minds.
-pub(crate) struct Watch {
-    inner: Arc<Inner>,
-}
+/// The shortest and the longest time that a query waits.
+const WAIT: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
-struct Inner {
-    mirror: Arc<Mirror>,
-    served: watch::Sender<Served>,
-    /// How long one query waits, in milliseconds: half of the shortest lease, so that one which is no longer
-    /// served is noticed within a lease.
-    wait: AtomicU64,
-    task: Mutex<Option<AbortHandle>>,
-}
-
-/// Whether news is heard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Served {
-    pub(crate) is_served: bool,
-    /// How often it was not, for a while.
-    pub(crate) breaks: u64,
-}
-
-impl Watch {
-    pub(crate) fn new(mirror: Arc<Mirror>) -> Self {
-        let (served, _) = watch::channel(Served::default());
-        Self { inner: Arc::new(Inner { mirror, served, wait: AtomicU64::new(30_000), task: Mutex::default() }) }
-    }
-
-    /// Has the mirror kept up to date for as long as what this returns is kept.
-    pub(crate) fn mind(&self, lease: Duration, clock: &Clock) -> watch::Receiver<Served> {
-        let wait = u64::try_from(lease.as_millis() / 2).unwrap_or(u64::MAX).clamp(500, 30_000);
-        self.inner.wait.fetch_min(wait, Ordering::Relaxed);
-        let mut task = self.inner.task();
-        let served = self.inner.served.subscribe();
-        if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            *task = Some(tokio::spawn(run(self.inner.clone(), clock.clone())).abort_handle());
-        }
-        served
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if let Some(task) = self.inner.task().take() {
-            task.abort();
-        }
-    }
-}
-
-impl Inner {
-    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.task.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn tell(&self, is_served: bool, broken: bool) {
-        self.served.send_if_modified(|served| {
-            let before = *served;
-            served.is_served = is_served;
-            served.breaks += u64::from(broken);
-            *served != before
-        });
-    }
-
-    /// Ends it, if nobody minds.
-    fn is_over(&self) -> bool {
-        let mut task = self.task();
-        let over = self.served.receiver_count() == 0;
-        if over {
-            *task = None;
-            self.tell(false, false);
-        }
-        over
-    }
-}
-
-/// How soon after the last answer the next query may be sent, if many have come at once.
+/// The time between two queries, and how much more it is for each entry of the answer: every answer has all of them,
+/// and while a thousand seats are being won, they would be read a thousand times.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// And how much later for each seat and request that it tells of: every answer has them all, and while a thousand
-/// seats are being won, nothing else would be done than to read them a thousand times.
 const PAUSE_FOR_EACH: Duration = Duration::from_micros(200);
 
-/// How many may come at once.
-const BURST: u32 = 16;
+/// Queries may be ahead of these times by so much: a few changes in a row are each heard of at once.
+const BURST: Duration = Duration::from_millis(100);
 
-async fn run(inner: Arc<Inner>, clock: Clock) {
-    let (mut index, mut credit, mut failures) = (0, BURST, 0_u32);
-    let mut pause = PAUSE;
-    let mut last = clock.now();
-    // It lives on for one query when nobody minds: an election that looks is back in a moment.
-    let mut idle = 0;
-    while idle < 2 || !inner.is_over() {
-        idle = if inner.served.receiver_count() == 0 { idle + 1 } else { 0 };
-        let wait = Duration::from_millis(inner.wait.load(Ordering::Relaxed));
-        let asked = clock.now();
-        credit =
-            credit.saturating_add(u32::try_from(asked.since(last).as_millis() / pause.as_millis()).unwrap_or(BURST));
-        credit = credit.min(BURST);
-        last = asked;
-        if credit == 0 {
-            tokio::time::sleep(pause).await;
-        }
-        credit = credit.saturating_sub(1);
-        let parameters = format!("index={index}&wait={}ms", wait.as_millis());
-        // Consul adds a sixteenth of its own.
-        match inner.mirror.fetch(&parameters, wait + wait / 8 + Duration::from_secs(1)).await {
-            Ok(tree) => {
-                pause = PAUSE + PAUSE_FOR_EACH * tree.len();
-                let starts_over = tree.index < index;
-                index = if starts_over { 0 } else { tree.index };
-                inner.mirror.learn(tree, asked, starts_over);
-                inner.tell(true, starts_over);
-                failures = 0;
+impl ConsulStore {
+    /// See [`Store::watch`](tenure_core::Store::watch).
+    ///
+    /// # Correctness
+    /// *Nothing is missed.* Once a query was answered with a state and its number, the next one asks for what comes after
+    /// that number. Consul answers it with the whole state, and each answer is compared with the one before. A read that
+    /// is sent after the first answer sees at least that state, so what it does not see has a higher number, and is in a
+    /// later answer. If the numbers go backwards, a snapshot was restored or the servers are others: the watch ends, and
+    /// starts over.
+    ///
+    /// *A watch that is no longer served ends.* A query waits for half of the shortest lease, so one that is never
+    /// answered is noticed within about a lease.
+    pub(crate) async fn listen(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
+        let (mut wait, mut ready, mut due) = (WAIT[1], HashMap::new(), Instant::now());
+        self.want(interest.next().await, &mut wait, &mut ready);
+        let mut known = self.query(0, wait, due).await?;
+        // A session of ours may have ended while nothing was heard. Its heartbeat tells that before the seats are read.
+        let now = self.mirror.now();
+        join_all(self.sessions.live().iter().map(|session| session.beat(|beat| beat.sent >= now))).await;
+        news.listening(Scope::All);
+        let mut query = Box::pin(self.query(known.index, wait, due));
+        loop {
+            tokio::select! {
+                deltas = interest.next() => {
+                    let before = wait;
+                    self.want(deltas, &mut wait, &mut ready);
+                    if wait < before {
+                        query.set(self.query(known.index, wait, due));
+                    }
+                }
+                answer = &mut query => {
+                    let before = std::mem::replace(&mut known, answer?);
+                    if known.index < before.index {
+                        return Err(StoreError::refused("Consul's numbers have gone backwards: the watch starts over"));
+                    }
+                    self.tell(&before, &known, news);
+                    due = due.max(Instant::now()) + PAUSE + PAUSE_FOR_EACH * known.len();
+                    query.set(self.query(known.index, wait, due));
+                }
             }
-            Err(error) => {
-                tracing::debug!(%error, "changes cannot be waited for");
-                inner.tell(false, true);
-                index = 0;
-                failures += 1;
-                let longest = 50 << failures.min(5);
-                tokio::time::sleep(Duration::from_millis(rand::random_range(longest / 2..=longest))).await;
+        }
+    }
+
+    /// Takes in what the engine wants to know: how long a query may wait, and the seats that other processes hold, for
+    /// which a session is kept ready.
+    fn want(&self, deltas: Vec<Delta>, wait: &mut Duration, ready: &mut HashMap<SeatName, Arc<Ready>>) {
+        for Delta { seat, wanted } in deltas {
+            let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
+            *wait = (*wait).min(lease / 2).max(WAIT[0]);
+            let session = wanted.and_then(|wanted| Mark::parse(&wanted.seen?.seat?.version)?.session);
+            match session.filter(|session| !self.sessions.is_own(session)) {
+                Some(_) => ready.insert(seat, self.sessions.keep_ready(lease)),
+                None => ready.remove(&seat),
+            };
+        }
+    }
+
+    /// Asks for a state with a higher number when that is nearly due, and waits for it for about so long.
+    async fn query(&self, index: u64, wait: Duration, due: Instant) -> Result<Arc<Tree>, StoreError> {
+        tokio::time::sleep(due.saturating_duration_since(Instant::now() + BURST)).await;
+        // Consul adds up to a sixteenth of its own.
+        let within = wait + wait / 8 + Duration::from_secs(1);
+        self.mirror.fetch(&format!("index={index}&wait={}ms", wait.as_millis()), within).await
+    }
+
+    /// Tells what has changed from one state to another.
+    fn tell(&self, before: &Tree, after: &Tree, news: &News) {
+        for key in after.changed_since(before) {
+            match self.keys.watched(key) {
+                Some(Watched::Seat(seat)) => news.holder(&seat, self.said(before, after, key)),
+                Some(Watched::Request(seat)) if after.get(key).is_some() => news.request(&seat),
+                _ => {}
             }
         }
+    }
+
+    /// What there is to say of a seat that has changed.
+    fn said(&self, before: &Tree, after: &Tree, key: &str) -> Said {
+        match (before.get(key), after.get(key)) {
+            (_, None) => Said::Names(None),
+            // It names the same holder, which has lost the seat all the same.
+            (Some(old), Some(new)) if old.value == new.value && old.session != new.session => {
+                self.lost_lock(&old.session, after);
+                Said::Nothing
+            }
+            // If it names nobody that can be read, a look tells what is wrong with it.
+            (_, Some(new)) => new.record().map_or(Said::Nothing, |record| Said::Names(Some(names(&record)))),
+        }
+    }
+
+    /// A session has lost the lock of a seat that still names its holder. If the session is our own and has no other lock
+    /// left, it is over: the end of a session unlocks all its keys in one step, and leaves their records as they are. If
+    /// it has others, somebody has released this one by hand.
+    fn lost_lock(&self, session: &str, tree: &Tree) {
+        if let Some(own) = self.sessions.find(session).filter(|own| !tree.is_locked_by(&own.id)) {
+            own.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{Incarnation, Token};
+
+    use super::*;
+    use crate::kv::Entry;
+    use crate::options::ConsulOptions;
+
+    #[test]
+    fn a_change_says_who_holds_the_seat_now_or_that_it_must_be_read() {
+        let store = ConsulStore::new(ConsulOptions::default()).unwrap();
+        let key = "tenure/seats/a/seat";
+        let held = |by: u128, token: u64| {
+            format!(
+                r#"{{"v":1,"token":{token},"lease_ms":1000,"nonce":"0000000000000001",
+                "holder":{{"id":"a","incarnation":"{by:032x}"}}}}"#
+            )
+        };
+        let tree = |text: &str, session: &str, index| Tree::new(index, vec![Entry::of(key, text, session, index)]);
+        let names = |by, token| Said::Names(Some((Some(Incarnation::from_bits(by)), Token::new(token))));
+        let before = tree(&held(1, 5), "s1", 3);
+        for (after, said) in [
+            (Tree::new(4, Vec::new()), Said::Names(None)),
+            (tree(&held(2, 6), "s2", 4), names(2, 6)),
+            // The session is over.
+            (tree(&held(1, 5), "", 4), Said::Nothing),
+            (tree("nonsense", "s1", 4), Said::Nothing),
+        ] {
+            assert_eq!(store.said(&before, &after, key), said);
+        }
+        assert_eq!(store.said(&Tree::default(), &before, key), names(1, 5));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_consul::ConsulStore;
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_testkit::servers::{Consul, ConsulCluster};
 use tenure_testkit::{Kit, Subject};
 
@@ -48,10 +48,6 @@ fn key(seat: &SeatName) -> String {
 
 impl Subject for Servers {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(ConsulStore::from_url(&self.url).expect("a URL that can be read"))
     }
 

@@ -2,19 +2,21 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
+use std::io::{Read, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use support::{LEASE, SEAT, stand, told, within};
 use tenure_consul::{ConsulOptions, ConsulStore};
 use tenure_core::{
-    Attended, Board, Candidate, Clock, Elections, Event, Fault, Incarnation, Note, NoteKind, Record, SeatName,
-    SeatStore, Swap, Token, Why,
+    Answers, Board, Call, Candidate, Clock, DynNotes, Elections, EndReason, Event, Expect, Fault, Incarnation,
+    OneByOne, Reading, Record, SeatName, SeatStore, StoreError, Swap, Token, Was, Write,
 };
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Consul, ConsulSetup, Folder, free_port};
+use tokio::sync::mpsc;
 
 #[tokio::test]
 async fn no_token_and_a_wrong_one_are_told_and_never_shown() {
@@ -35,21 +37,19 @@ async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
     let rules = rules.split(|line| *line == "```").next().unwrap().join("\n");
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let url = with_token(&consul, &token_for(&consul, "jobs", &rules));
-    let desk = Desk::new();
-    let mut one = stand(&url, "one", &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url, "one", &detector);
     let first = one.leads().await;
-    let mut other = stand(&url, "other", &desk);
+    let mut other = stand(&url, "other", &detector);
     other.knows(Token::ZERO).await;
     within("it may ask", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = store(&url);
-    let process = Incarnation::from_bits(7);
-    assert_eq!(Board::attend(&store, process, LEASE).await.unwrap(), Attended::Anew);
-    let note =
-        Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: Duration::ZERO };
-    Board::put(&store, &seat(), &note).await.unwrap();
-    let listed = Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap();
-    assert!(listed.iter().any(|listed| listed.key == note.key), "{listed:?}");
+    for board in [Board::Processes, Board::Candidates(seat())] {
+        assert_eq!(notes(&store).put_one(&board, "7", "{}", LEASE).await.unwrap(), Was::Absent);
+        let listed = notes(&store).list_one(&board).await.unwrap();
+        assert!(listed.iter().any(|listed| listed.key == "7"), "{listed:?}");
+    }
     store.forget(&seat()).await.unwrap();
 
     // Without sessions, and with the keys to be read alone.
@@ -68,7 +68,7 @@ async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
     let secret = token_for(&consul, "jobs", rules);
-    let mut one = stand(&with_token(&consul, &secret), "one", &Desk::new());
+    let mut one = stand(&with_token(&consul, &secret), "one", &OverlapDetector::new());
     let first = one.leads().await;
     revoke(&consul, &secret);
     let (fault, error) = one
@@ -78,7 +78,7 @@ async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
         })
         .await;
     assert!(error.contains("knows no such token") && !error.contains(&secret), "{fault:?} {error}");
-    assert_eq!(one.loses().await, (first, Why::NotRenewed));
+    assert_eq!(one.loses().await, (first, EndReason::NotRenewed));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,9 +86,9 @@ async fn a_token_that_is_rotated_in_its_file_costs_no_term() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
     let (file, next) = (consul.folder().join("token"), consul.folder().join("next"));
-    let (desk, mut before) = (Desk::new(), token_for(&consul, "jobs", rules));
+    let (detector, mut before) = (OverlapDetector::new(), token_for(&consul, "jobs", rules));
     std::fs::write(&file, &before).unwrap();
-    let mut one = stand(&format!("{}&token_file={}", consul.url(), file.display()), "one", &desk);
+    let mut one = stand(&format!("{}&token_file={}", consul.url(), file.display()), "one", &detector);
     one.leads().await;
     for _ in 0..2 {
         let token = token_for(&consul, "jobs", rules);
@@ -100,7 +100,7 @@ async fn a_token_that_is_rotated_in_its_file_costs_no_term() {
         let renewals = one.counter.counts().renewals;
         within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
         tokio::time::sleep(LEASE).await;
-        assert!(one.election.is_leader() && desk.sittings() == 1, "the rotation has cost the term");
+        assert!(one.election.is_leader() && detector.work_spans() == 1, "the rotation has cost the term");
     }
 }
 
@@ -117,7 +117,13 @@ async fn namespaces_and_datacenters_that_there_are_not_are_told() {
 #[tokio::test]
 async fn leases_that_consul_cannot_keep_are_refused_with_the_reason() {
     let start = |url: &str, lease: Duration| {
-        Elections::new(store(url)).election("jobs").lease(lease).start().map(drop).unwrap_err().to_string()
+        Elections::new(ConsulStore::from_url(url).unwrap())
+            .election("jobs")
+            .lease(lease)
+            .start()
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     let error = start("consul:", Duration::from_secs(9));
     assert!(error.contains("10"), "{error}");
@@ -156,7 +162,7 @@ async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
     let proxy = Proxy::start(consul.address());
     proxy.black_hole(Way::Up);
     let began = Clock::system().now();
-    let mut one = stand(&format!("consul://{}/tenure?min_lease=1s", proxy.address()), "one", &Desk::new());
+    let mut one = stand(&format!("consul://{}/tenure?min_lease=1s", proxy.address()), "one", &OverlapDetector::new());
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
     assert!(Clock::system().now().since(began) < Duration::from_secs(30));
@@ -284,6 +290,54 @@ async fn a_renewal_is_lost_once_its_seat_is_deleted_or_unlocked_though_the_sessi
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_seat_of_a_call_is_answered_by_itself() {
+    use tenure_core::Store;
+    let consul = Consul::start();
+    let proxy = Proxy::start(consul.address());
+    let url = format!("consul://{},{}/tenure?min_lease=1s", proxy.address(), consul.address());
+    let store = ConsulStore::from_url(&url).unwrap();
+    let lease = Duration::from_secs(60);
+    let (call, moment) = (Call { lease, within: lease }, Duration::from_millis(300));
+    let named = |name: &str| SeatName::new(name).unwrap();
+    let write = |name| Write { seat: named(name), expect: Expect::Absent, record: Record { lease, ..record(1) } };
+
+    // One whose condition does not hold undoes no other.
+    consul.ask("PUT", "/v1/kv/tenure/seats/there/seat", "nonsense");
+    let (to, mut swaps) = answers();
+    within("all are written", Store::write(&store, &call, &["a", "there", "b"].map(write), &to)).await.unwrap();
+    let mut done = [None; 3];
+    while let Ok((place, swap)) = swaps.try_recv() {
+        done[place] = Some(matches!(swap, Ok(Swap::Done { .. })));
+    }
+    assert_eq!(done, [Some(true), Some(false), Some(true)]);
+
+    // A write is given up, and still under way. The agent that it was sent to is given up, too.
+    proxy.black_hole(Way::Up);
+    let given_up = tokio::time::timeout(moment, Store::write(&store, &call, &[write("late")], &answers().0)).await;
+    assert!(given_up.is_err(), "it was answered");
+    let given_up = tokio::time::timeout(moment, Store::read(&store, &call, &[named("a")], &answers().0)).await;
+    assert!(given_up.is_err(), "it was answered");
+    let (to, mut readings) = answers::<Reading>();
+    let seats = ["late", "a", "there", "none"].map(named);
+    let (read, told) = (Store::read(&store, &call, &seats, &to), async {
+        let mut told = BTreeMap::new();
+        while told.len() < seats.len() {
+            let (place, reading) = readings.recv().await.unwrap();
+            let token = |reading: Reading| reading.seat.map(|seat| seat.record.token.get());
+            told.insert(place, reading.map(token).map_err(|error| error.fault()));
+            if told.len() == 3 {
+                assert_eq!(told, BTreeMap::from([(1, Ok(Some(1))), (2, Err(Fault::Denied)), (3, Ok(None))]));
+                proxy.pass();
+            }
+        }
+        told
+    });
+    let (read, told) = within("all are read", async { tokio::join!(read, told) }).await;
+    read.unwrap();
+    assert_eq!(told[&0], Ok(Some(1)), "it was read before it was written");
+}
+
 #[tokio::test]
 async fn a_version_of_another_life_of_the_data_is_lost() {
     let mut consul = Consul::start();
@@ -315,7 +369,7 @@ async fn a_forgotten_seat_keeps_its_floor_however_high() {
 }
 
 #[tokio::test]
-async fn sessions_have_no_checks_unless_told_and_what_dead_processes_leave_is_cleared_away() {
+async fn sessions_have_no_checks_unless_told_and_notes_end_with_theirs() {
     let consul = Consul::start();
     works(&consul.url()).await;
     let (_, sessions) = consul.ask("GET", "/v1/session/list", "");
@@ -324,19 +378,20 @@ async fn sessions_have_no_checks_unless_told_and_what_dead_processes_leave_is_cl
     with_check.swap(&SeatName::new("checked").unwrap(), None, &record(1)).await.unwrap();
     assert!(consul.ask("GET", "/v1/session/list", "").1.contains("serfHealth"));
 
-    let (gone, next) = (store(&consul.url()), store(&consul.url()));
-    let process = Incarnation::from_bits(1);
-    Board::attend(&gone, process, Duration::from_secs(60)).await.unwrap();
-    let note =
-        Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: Duration::ZERO };
-    Board::put(&gone, &seat(), &note).await.unwrap();
+    let store = store(&consul.url());
+    let boards = [Board::Processes, Board::Candidates(seat()), Board::Requests(seat())];
+    for board in &boards {
+        notes(&store).put_one(board, "gone", "{}", Duration::from_secs(60)).await.unwrap();
+    }
     let keys = || consul.ask("GET", "/v1/kv/tenure/?keys", "").1;
-    assert!(keys().contains(&format!("candidates/{process}/jobs/note")));
-    consul.destroy_session_of(&format!("tenure/processes/{process}"));
-    let put = Board::put(&gone, &seat(), &note).await.unwrap_err();
+    assert_eq!(keys().matches("/gone").count(), 3);
+    consul.destroy_session_of("tenure/processes/gone");
+    assert_eq!(keys().matches("/gone").count(), 0, "{}", keys());
+    // The session is made anew.
+    let put = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap_err();
     assert_eq!(put.fault(), Fault::Refused, "{put}");
-    Board::attend(&next, Incarnation::from_bits(2), Duration::from_secs(60)).await.unwrap();
-    assert!(!keys().contains(&process.to_string()), "{}", keys());
+    let was = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap();
+    assert_eq!(was, Was::Absent);
 }
 
 #[tokio::test]
@@ -346,16 +401,32 @@ async fn a_socket_a_client_and_options_lead_there_too() {
     let consul = ConsulSetup::new().with(format!(r#""addresses": {{"http": "127.0.0.1 unix://{path}"}}"#)).start();
     works(&format!("consul+unix://{path}?min_lease=1s")).await;
     let options = ConsulOptions { addresses: vec![consul.address()], ..ConsulOptions::default() };
-    assert!(ConsulStore::new(options.clone()).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    assert!(OneByOne::new(ConsulStore::new(options.clone()).unwrap()).read(&seat()).await.unwrap().seat.is_some());
     let client = reqwest::Client::builder().retry(reqwest::retry::never()).build().unwrap();
-    assert!(ConsulStore::with_client(client, options).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    assert!(
+        OneByOne::new(ConsulStore::with_client(client, options).unwrap()).read(&seat()).await.unwrap().seat.is_some()
+    );
     let _ = std::fs::remove_file(socket);
 }
 
 // -------------------------------------------------------------------------------------------------
 
-fn store(url: &str) -> ConsulStore {
-    ConsulStore::from_url(url).unwrap()
+/// Asked about one seat at a time.
+fn store(url: &str) -> OneByOne {
+    OneByOne::new(ConsulStore::from_url(url).unwrap())
+}
+
+/// An answer, with its place in the call.
+type Placed<T> = (usize, Result<T, StoreError>);
+
+/// Takes the answers to a call.
+fn answers<T: Send + 'static>() -> (Answers<T>, mpsc::UnboundedReceiver<Placed<T>>) {
+    let (put, answers) = mpsc::unbounded_channel();
+    (Answers::new(move |place, answer| drop(put.send((place, answer)))), answers)
+}
+
+fn notes(store: &OneByOne) -> &dyn DynNotes {
+    store.notes().unwrap()
 }
 
 fn seat() -> SeatName {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::Elections;
 use tenure_etcd::EtcdStore;
-use tenure_testkit::figures::{EtcdGround, Ground, Open, beside_a_load, crowd_child, hand_over, show};
+use tenure_testkit::figures::{BenchTarget, EtcdTarget, Open, beside_a_load, crowd_child, hand_over, show};
 use tenure_testkit::proxy::{Proxy, Way};
 
 const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a URL that can be read"));
@@ -16,18 +16,18 @@ fn main() {
     if crowd_child(OPEN) {
         return;
     }
-    let ground = EtcdGround::start();
+    let target = EtcdTarget::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        hand_over::graceful(&ground, OPEN).await;
-        past_the_end_of_a_lease(&ground).await;
+        hand_over::graceful(&target, OPEN).await;
+        past_the_end_of_a_lease(&target).await;
     });
-    beside_a_load(&ground);
+    beside_a_load(&target);
 }
 
 /// From the end of the lease, counted from the moment at which the leader was cut off, which is no earlier than
 /// its last keep-alive, to the next one's term. etcd looks for leases that are over twice a second.
-async fn past_the_end_of_a_lease(ground: &EtcdGround) {
+async fn past_the_end_of_a_lease(target: &EtcdTarget) {
     let lease = Duration::from_secs(2);
     let stand = |url: &str, name: &str| {
         let elections = Elections::new(EtcdStore::from_url(url).unwrap());
@@ -36,10 +36,10 @@ async fn past_the_end_of_a_lease(ground: &EtcdGround) {
     };
     let rounds = (0..10).map(|round| async move {
         let name = format!("crash-{round}");
-        let proxy = Proxy::start(ground.address().expect("a server"));
-        let leader = stand(&ground.url_at(&proxy.address().to_string()), &name);
+        let proxy = Proxy::start(target.address().expect("a server"));
+        let leader = stand(&target.url_at(&proxy.address().to_string()), &name);
         leader.1.elected().await.unwrap();
-        let next = stand(&ground.url(), &name);
+        let next = stand(&target.url(), &name);
         // Right after a renewal.
         let renewed = leader.1.last_renewal();
         while leader.1.last_renewal() == renewed {

@@ -5,15 +5,15 @@
 //! | `tenure/seats/NAME` | the seat: its session, then the record | never |
 //! | `tenure/live/LEASE` | a process that lives, while its lease does | with the lease |
 //! | `tenure/requests/NAME/KEY` | a request to the leader | with a lease of its own |
-//! | `tenure/announcements/NAME/KEY` | who stands | with the lease of its process |
-//! | `tenure/attending/PROCESS` | a process that attends | with the lease of its process |
+//! | `tenure/candidates/NAME/KEY` | a candidate that stands | with a lease of its own |
+//! | `tenure/attending/KEY` | a process that runs | with a lease of its own |
 //! | `tenure/floors/NAME` | what tokens must stay above, where the data's revision does not say enough | never |
 //!
 //! The first three are watched, so they stand next to each other: everything from `live/` to `seats/`.
 
 use std::borrow::Cow;
 
-use tenure_core::{NoteKind, SeatName};
+use tenure_core::{Board, SeatName};
 
 /// The keys under one prefix.
 #[derive(Clone, Debug)]
@@ -47,12 +47,10 @@ impl Keys {
         format!("{}/live/{lease:016x}", self.prefix)
     }
 
-    pub(crate) fn attending(&self) -> String {
-        format!("{}/attending/", self.prefix)
-    }
-
-    /// What the keys of all notes of a kind on a board begin with.
-    pub(crate) fn board(&self, seat: &SeatName, kind: NoteKind) -> String {
+    /// The prefix of the keys of all notes on a board.
+    pub(crate) fn board(&self, board: &Board) -> String {
+        // Processes would be watched under that name.
+        let Some(seat) = board.seat() else { return format!("{}/attending/", self.prefix) };
         // A slash would end the name.
         let name = seat.as_str();
         let name = if name.contains(['/', '%']) {
@@ -60,11 +58,7 @@ impl Keys {
         } else {
             Cow::Borrowed(name)
         };
-        let kind = match kind {
-            NoteKind::Request => "requests",
-            NoteKind::Announcement => "announcements",
-        };
-        format!("{}/{kind}/{name}/", self.prefix)
+        format!("{}/{}/{name}/", self.prefix, board.kind())
     }
 
     /// From where to where everything is that is watched.
@@ -95,7 +89,7 @@ mod tests {
         let keys = Keys::new("a/b");
         for name in ["jobs", "team/jobs", "100 %/x", "/", "%2F", "%252F/%25"] {
             let seat = SeatName::new(name).unwrap();
-            let board = keys.board(&seat, NoteKind::Request);
+            let board = keys.board(&Board::Requests(seat.clone()));
             assert_eq!(keys.subject(&keys.seat(&seat)), Some(Subject::Seat(seat.clone())));
             assert_eq!(keys.subject(&format!("{board}k/e/y")), Some(Subject::Request(seat)));
         }
@@ -108,10 +102,11 @@ mod tests {
         let (keys, seat) = (Keys::new("tenure"), SeatName::new("\u{10FFFF}").unwrap());
         let (from, to) = keys.watched();
         let is_watched = |key: &str| key >= from.as_str() && key < to.as_str();
-        for key in [keys.seat(&seat), keys.live(i64::MAX), keys.board(&seat, NoteKind::Request)] {
+        for key in [keys.seat(&seat), keys.live(i64::MAX), keys.board(&Board::Requests(seat.clone()))] {
             assert!(is_watched(&key), "{key}");
         }
-        for key in [keys.floor(&seat), keys.attending(), keys.board(&seat, NoteKind::Announcement)] {
+        let boards = [Board::Processes, Board::Candidates(seat.clone())].map(|board| keys.board(&board));
+        for key in boards.into_iter().chain([keys.floor(&seat)]) {
             assert!(!is_watched(&key), "{key}");
         }
     }

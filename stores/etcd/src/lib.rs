@@ -1,22 +1,20 @@
 #![doc = include_str!("../README.md")]
 
-mod bells;
-mod board;
-mod dial;
-mod faults;
+mod connect;
+mod connection;
+mod errors;
 mod keys;
-mod line;
-mod link;
 mod login;
+mod mark;
+mod notes;
 mod options;
-mod reads;
 mod seats;
 mod session;
-mod sessions;
 mod store;
-mod tls;
+mod watch;
 mod wire;
-mod writes;
 
 pub use options::{EtcdOptions, SCHEMES, Secret};
 pub use store::EtcdStore;
+
+use tenure_kit::lock;

@@ -1,52 +1,53 @@
 //! Who we are to the members.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
-use http::uri::PathAndQuery;
+use tenure_core::StoreError;
+use tenure_kit::Flight;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
 
+use crate::connection::send;
 use crate::options::Secret;
 use crate::wire::{AuthenticateRequest, AuthenticateResponse};
+use crate::{errors, lock};
 
 /// A user and a password, and what a member has given for them: a token that lasts for some minutes.
 pub(crate) struct Login {
+    address: String,
+    grpc: Grpc<Channel>,
     user: String,
     password: Secret,
-    token: Mutex<Option<String>>,
-    /// Held while a new token is asked for, so that one asks for all.
-    asking: tokio::sync::Mutex<()>,
+    /// The last log-in. It goes on when its call is given up, as members take their time over passwords.
+    last: Mutex<Option<Flight<String>>>,
 }
 
 impl Login {
-    pub(crate) fn new(user: String, password: Secret) -> Self {
-        Self { user, password, token: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    pub(crate) fn new(address: &str, grpc: Grpc<Channel>, user: String, password: Secret) -> Self {
+        Self { address: address.to_owned(), grpc, user, password, last: Mutex::default() }
     }
 
-    pub(crate) fn token(&self) -> Option<String> {
-        self.lock().clone()
+    /// The token to use. Another one than `stale`, which has run out: one call asks for it on behalf of all.
+    pub(crate) async fn token(&self, stale: Option<&str>) -> Result<String, StoreError> {
+        let login = {
+            let mut last = lock(&self.last);
+            let is_usable = |login: &&Flight<String>| match login.result() {
+                None => login.is_running(),
+                Some(token) => token.is_ok_and(|token| Some(token.as_str()) != stale),
+            };
+            let login = last.as_ref().filter(is_usable).cloned().unwrap_or_else(|| self.log_in());
+            last.insert(login).clone()
+        };
+        login.wait(StoreError::refused("the log-in was cut off")).await
     }
 
-    pub(crate) async fn first(&self, grpc: &Grpc<Channel>) -> Result<(), Status> {
-        let mut grpc = grpc.clone();
-        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    fn log_in(&self) -> Flight<String> {
+        let (address, grpc) = (self.address.clone(), self.grpc.clone());
         let request = AuthenticateRequest { name: self.user.clone(), password: self.password.0.clone() };
-        let path = PathAndQuery::from_static("/etcdserverpb.Auth/Authenticate");
-        let codec = ProstCodec::<AuthenticateRequest, AuthenticateResponse>::default();
-        let answer = grpc.unary(Request::new(request), path, codec).await?;
-        *self.lock() = Some(answer.into_inner().token);
-        Ok(())
-    }
-
-    /// Gets another token in place of one that has run out, unless somebody has done so already.
-    pub(crate) async fn again(&self, stale: &str, grpc: &Grpc<Channel>) -> Result<(), Status> {
-        let _asking = self.asking.lock().await;
-        if self.token().as_deref() == Some(stale) { self.first(grpc).await } else { Ok(()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.token.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        Flight::start(async move {
+            let answer = send(&grpc, "/etcdserverpb.Auth/Authenticate", request, None).await;
+            let answer: AuthenticateResponse = answer.map_err(|status| errors::of_greeting(&address, status))?;
+            Ok(answer.token)
+        })
     }
 }

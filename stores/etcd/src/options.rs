@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-pub use tenure_core::url::Secret;
-use tenure_core::url::{check_login, decoded, with_port};
+use tenure_kit::settings::refuse;
+use tenure_kit::tls::NEEDS_KEY;
+pub use tenure_kit::url::Secret;
+use tenure_kit::url::{Url, decoded, with_port};
 
 /// Where members listen unless told otherwise.
 const PORT: u16 = 2379;
@@ -73,79 +75,46 @@ impl EtcdOptions {
     /// # Errors
     /// In one line, which never shows more of the URL than the name of an option.
     pub fn from_url(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        if !SCHEMES.contains(&scheme) {
-            return Err("a URL of this store begins with etcd:// or etcds://".to_owned());
+        let url = Url::parse(url, SCHEMES)?;
+        let (user, password) = (url.user()?, url.password()?);
+        let mut options = Self { tls: url.scheme == "etcds", user, password, ..Self::default() };
+        url.hosts(PORT, &mut options.endpoints)?;
+        if !url.path().is_empty() {
+            options.prefix = decoded(url.path())?;
         }
-        let rest = if rest.is_empty() { Some(rest) } else { rest.strip_prefix("//") };
-        let rest = rest.ok_or("a URL of this store begins with etcd:// or etcds://")?;
-        check_login(url)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Self { tls: scheme == "etcds", ..Self::default() };
-        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
-        if let Some(login) = login {
-            let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
-            options.user = Some(decoded(user)?).filter(|user| !user.is_empty());
-            options.password = password.map(decoded).transpose()?.map(Secret);
-        }
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
-        options.endpoints = hosts.split(',').map(|host| with_port(host, PORT)).collect::<Result<_, _>>()?;
-        if !path.is_empty() {
-            options.prefix = decoded(path)?;
-        }
-        options.query(query)?;
+        let (seconds, read) = ("a whole number of seconds", |text: &str| text.parse().ok());
+        let mut given = url.options()?;
+        given.take("ca", &mut options.ca)?.take("cert", &mut options.cert)?.take("key", &mut options.key)?;
+        given.take_with("min_lease", seconds, &mut options.min_lease, read)?;
+        given.take_with("connect_timeout", seconds, &mut options.connect_timeout, read)?;
+        given.finish()?;
         options.check()?;
         Ok(options)
     }
 
-    /// What cannot be.
+    /// Refuses what contradicts itself, and what would be ignored.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let wrong = if self.endpoints.is_empty() {
-            "no member is named: etcd://host:port"
-        } else if self.endpoints.iter().any(|endpoint| with_port(endpoint, PORT).as_ref() != Ok(endpoint)) {
-            "a member is written as host:port"
-        } else if self.prefix.is_empty() || self.prefix.ends_with('/') {
-            "a prefix is not empty, and does not end with a slash"
-        } else if self.user.is_some() != self.password.is_some() {
-            "a user needs a password, and a password its user: etcd://user:password@host"
-        } else if self.cert.is_some() != self.key.is_some() {
-            "a certificate needs its key (?cert=FILE&key=FILE)"
-        } else if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
-            "certificates are for TLS: etcds://"
-        } else if self.min_lease == 0 {
-            "min_lease is at least 1 second"
-        } else if self.connect_timeout == 0 {
-            "connect_timeout is at least 1 second"
-        } else {
-            return Ok(());
-        };
-        Err(wrong.to_owned())
+        let is_member = |endpoint: &String| with_port(endpoint, PORT).as_ref() == Ok(endpoint);
+        refuse(&[
+            (self.endpoints.is_empty(), "no member is named: etcd://host:port"),
+            (!self.endpoints.iter().all(is_member), "a member is written as host:port"),
+            (
+                self.prefix.is_empty() || self.prefix.ends_with('/'),
+                "a prefix is not empty, and does not end with a slash",
+            ),
+            (
+                self.user.is_some() != self.password.is_some(),
+                "a user needs a password, and a password its user: etcd://user:password@host",
+            ),
+            (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
+            (!self.tls && (self.ca.is_some() || self.cert.is_some()), "ca, cert and key are for TLS: use etcds://"),
+            (self.min_lease == 0, "min_lease must be at least 1 second"),
+            (self.connect_timeout == 0, "connect_timeout must be at least 1 second"),
+        ])
     }
 
     pub(crate) fn connect_within(&self) -> Duration {
         Duration::from_secs(self.connect_timeout.into())
-    }
-
-    fn query(&mut self, query: &str) -> Result<(), String> {
-        for (name, value) in
-            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        {
-            let value = decoded(value)?;
-            let seconds = || value.parse().map_err(|_| format!("{name} is a whole number of seconds"));
-            match name {
-                "ca" => self.ca = Some(value.into()),
-                "cert" => self.cert = Some(value.into()),
-                "key" => self.key = Some(value.into()),
-                "min_lease" => self.min_lease = seconds()?,
-                "connect_timeout" => self.connect_timeout = seconds()?,
-                _ => {
-                    let known = "ca, cert, key, min_lease, connect_timeout";
-                    return Err(format!("unknown option {name:?}: known are {known}"));
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -169,7 +138,7 @@ mod tests {
     fn what_is_wrong_with_a_url_is_told_without_the_password() {
         for (url, told) in [
             ("etcd:x", "begins with etcd://"),
-            ("http://u:hunter2@host", "begins with etcd://"),
+            ("http://u:hunter2@host", "begins with one of etcd://, etcds://"),
             ("etcd://u:hunter2@host?colour=red", "unknown option \"colour\""),
             ("etcd://u:hunter2%@host", "%25"),
             ("etcd://u:hunter2@host:port", "host:port"),

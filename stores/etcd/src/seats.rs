@@ -1,134 +1,144 @@
 //! Seats: how they are read, and the one write that changes them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tenure_core::{
-    Clock, Identity, Life, NoteKind, Reading, Record, Seat, SeatName, StoreError, Swap, Token, Version, record,
+use futures_util::future::{join, join_all};
+use tenure_core::{Answers, Board, Expect, Identity, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write};
+use tenure_kit::{Connection, Kept, Patience, Waiting};
+
+use crate::connection::EtcdConnection;
+use crate::lock;
+use crate::mark::{Claim, Mark, Written, session_name};
+use crate::session::{Session, renew};
+use crate::store::EtcdStore;
+use crate::wire::{
+    KeyValue, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put, written_at,
 };
 
-use crate::keys::Keys;
-use crate::line::Line;
-use crate::link::Link;
-use crate::reads::{Found, Question};
-use crate::sessions::Sessions;
-use crate::wire::{KeyValue, TxnRequest, created_at, delete, delete_under, get, get_key, put, written_at};
+/// How many sessions are remembered: each is an operation of every reading, and members take 128 of those.
+const HOLDERS: usize = 60;
 
-/// Names one write of a seat: the revision that it made in this cluster's data, and the session that the seat
-/// is held on since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    cluster: u64,
-    pub(crate) revision: i64,
-    pub(crate) session: Option<i64>,
-}
+/// A write that is not a renewal: its place in the call, and what it expects, if there is to be a seat.
+type Change<'a> = (usize, &'a Write, Option<Mark>);
 
-impl Mark {
-    pub(crate) fn version(&self) -> Version {
-        let session = self.session.map_or("-".to_owned(), |session| format!("{session:016x}"));
-        Version::new(format!("{:x}/{}/{session}", self.cluster, self.revision))
-    }
-
-    /// `None` if it is not as we write it: then it never was the version of a seat.
-    pub(crate) fn parse(version: &Version) -> Option<Self> {
-        let mut parts = version.as_str().split('/');
-        let cluster = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let revision = parts.next()?.parse().ok()?;
-        let session = match parts.next()? {
-            "-" => None,
-            session => Some(i64::from_str_radix(session, 16).ok()?),
-        };
-        Some(Self { cluster, revision, session }).filter(|mark| mark.version() == *version)
-    }
-}
-
-pub(crate) struct Seats {
-    line: Arc<Line>,
-    pub(crate) keys: Keys,
-    pub(crate) sessions: Arc<Sessions>,
-    known: Mutex<HashMap<SeatName, Known>>,
-}
-
-/// What was last read of a seat.
-#[derive(Clone, Copy, Debug)]
-enum Known {
-    /// There was none, in this cluster.
-    Absent(u64),
-    /// It was held on this session.
-    Held(i64),
-    Vacant,
-}
-
-/// Who reads: a call that is given up when it takes too long, or a watch that is dropped at any time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Reader {
-    Call,
-    Watch,
-}
-
-/// A reading, and what else was seen with it, at one moment.
-pub(crate) struct Glance {
-    pub(crate) reading: Reading,
-    pub(crate) session: Option<i64>,
-    pub(crate) requested: bool,
-    /// How far the data had come.
-    pub(crate) revision: i64,
-}
-
-impl Seats {
-    pub(crate) fn new(line: Arc<Line>, keys: Keys, sessions: Arc<Sessions>) -> Self {
-        Self { line, keys, sessions, known: Mutex::default() }
-    }
-
-    pub(crate) async fn link(&self) -> Result<Arc<Link>, StoreError> {
-        self.line.link().await
-    }
-
-    /// Reads a seat, its floor, whether its holder's session lives, and whether requests lie on its board: one
-    /// transaction, so all of one moment, confirmed by a majority. Which session to look at is guessed, as it
-    /// rarely changes; a wrong guess costs a second transaction.
-    pub(crate) async fn read(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
-        let mut guess = match self.known().get(seat) {
-            Some(Known::Held(session)) => Some(*session),
-            _ => None,
-        };
-        // Somebody would have to win it again and again in between.
-        for _ in 0..5 {
-            let question = Question {
-                seat: self.keys.seat(seat),
-                floor: self.keys.floor(seat),
-                requests: self.keys.board(seat, NoteKind::Request),
-                live: guess.map(|session| self.keys.live(session)),
+impl EtcdStore {
+    /// Reads seats, their floors, and whether the sessions live that hold them.
+    ///
+    /// # Correctness
+    /// All reads are confirmed by a majority. Which sessions to look at is guessed, as there are few of them and they
+    /// rarely change. A seat on another session waits for a second transaction. Its session is then looked at later
+    /// than the seat itself, and that is as good: the key of a session is made before any seat names it, and never
+    /// again. If it is there, it was there when the seat was read. If it is gone, the seat of this version is free
+    /// from then on, and a bid for it is conditional on the version.
+    pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let connection = self.connection.get().await?;
+        let guesses: Vec<i64> = lock(&self.holders).iter().copied().collect();
+        let each = seats.iter().flat_map(|seat| [get(&self.keys.seat(seat)), get(&self.keys.floor(seat))]);
+        let mut answer = connection.txn(TxnRequest::of(each.chain(self.lives(&guesses)))).await?;
+        let mut lives = BTreeMap::new();
+        let (cluster, revision) = (answer.cluster(), answer.revision());
+        self.learn(&guesses, &mut answer, seats.len() * 2, &mut lives);
+        let mut later = Vec::new();
+        for (place, name) in seats.iter().enumerate() {
+            let floor = answer.found(place * 2 + 1).first().map_or(0, number).max(revision.try_into().unwrap_or(0));
+            let read =
+                Reading { seat: None, floor: Token::new(floor), identity: Some(Identity::new(format!("{cluster:x}"))) };
+            let found = answer.found(place * 2).pop();
+            match &found {
+                None => lock(&self.absent).insert(name.clone(), cluster),
+                Some(_) => lock(&self.absent).remove(name),
             };
-            let doubt = matches!(reader, Reader::Call).then(|| link.doubt_if_dropped());
-            let found = link.read(question).await;
-            std::mem::forget(doubt);
-            let found = found?;
-            let written = found.seat.as_ref().map(Written::of).transpose()?;
-            let session = written.as_ref().and_then(|written| written.session);
-            self.remember(seat, written.as_ref(), found.cluster);
-            if session.is_none() || session == guess {
-                return Ok(glance(&found, written));
+            match found.as_ref().map(Written::of).transpose() {
+                Err(error) => to.set(place, Err(error)),
+                Ok(None) => to.set(place, Ok(read)),
+                Ok(Some(written)) => match written.session {
+                    Some(session) if !lives.contains_key(&session) => later.push((place, read, written, session)),
+                    _ => to.set(place, Ok(with_seat(read, cluster, written, &lives))),
+                },
             }
-            guess = session;
         }
-        Err(StoreError::refused("the seat changes hands faster than it can be read"))
+        if !later.is_empty() {
+            let unknown: BTreeSet<i64> = later.iter().map(|(.., session)| *session).collect();
+            let unknown: Vec<i64> = unknown.into_iter().collect();
+            let mut answer = connection.txn(TxnRequest::of(self.lives(&unknown))).await?;
+            self.learn(&unknown, &mut answer, 0, &mut lives);
+            for (place, read, written, _) in later {
+                to.set(place, Ok(with_seat(read, cluster, written, &lives)));
+            }
+        }
+        Ok(())
     }
 
-    fn remember(&self, seat: &SeatName, written: Option<&Written>, cluster: u64) {
-        let known = match written.map(|written| written.session) {
-            None => Known::Absent(cluster),
-            Some(Some(session)) => Known::Held(session),
-            Some(None) => Known::Vacant,
+    fn lives(&self, sessions: &[i64]) -> impl Iterator<Item = RequestOp> {
+        sessions.iter().map(|session| get_key(&self.keys.live(*session)))
+    }
+
+    /// Takes in which sessions live, from this place of an answer on.
+    fn learn(&self, sessions: &[i64], answer: &mut TxnResponse, from: usize, lives: &mut BTreeMap<i64, bool>) {
+        let mut holders = lock(&self.holders);
+        for (at, session) in sessions.iter().enumerate() {
+            let is_alive = !answer.found(from + at).is_empty();
+            lives.insert(*session, is_alive);
+            if is_alive {
+                if holders.len() >= HOLDERS && !holders.contains(session) {
+                    holders.clear();
+                }
+                holders.insert(*session);
+            } else {
+                holders.remove(session);
+                if let Some(own) = self.sessions.find(session_name(answer.cluster(), *session).as_str()) {
+                    own.end();
+                }
+            }
+        }
+    }
+
+    /// Writes seats, and renews those that are held.
+    pub(crate) async fn write_seats(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) {
+        let (mut changes, mut renewals, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
+        for (place, write) in writes.iter().enumerate() {
+            let mark = match &write.expect {
+                Expect::Absent => None,
+                Expect::Version(version) | Expect::Held(version) => Mark::parse(version),
+            };
+            let session = match (&write.expect, &mark) {
+                (Expect::Absent, _) | (Expect::Version(_), Some(_)) => {
+                    changes.push((place, write, mark));
+                    continue;
+                }
+                (Expect::Held(_), Some(mark)) => mark.session_name().and_then(|name| self.sessions.find(name.as_str())),
+                (_, None) => None,
+            };
+            match (session, mark) {
+                (Some(session), Some(mark)) => {
+                    let (_, seats) = renewals.entry(session.id).or_insert_with(|| (session, Vec::new()));
+                    seats.push((place, Claim::new(write, &mark)));
+                }
+                _ => lost.push(place),
+            }
+        }
+        let renewals = join_all(renewals.values().map(|(session, seats)| renew(session, seats, to)));
+        let changes = async {
+            if let Err(error) = self.swap(lease, &changes, &lost, to).await {
+                let places = changes.iter().map(|(place, ..)| place).chain(&lost);
+                places.for_each(|place| to.set(*place, Err(error.clone())));
+            }
         };
-        self.known().insert(seat.clone(), known);
+        // Tasks that go on for the next call do part of the work. If this call is given up, the connection is doubted as
+        // if it had done everything by itself.
+        let connection = self.connection.current();
+        let waiting = connection.as_ref().map(|connection| connection.liveness().waiting(Patience::default()));
+        join(renewals, changes).await;
+        waiting.into_iter().for_each(Waiting::failed);
     }
 
-    /// Writes a seat, if it is as expected.
+    /// Writes seats, each if it is as expected.
     ///
     /// # Correctness
     /// One transaction compares and writes, and etcd runs it as a whole or not at all, after a majority has it
-    /// on disk; nothing comes in between. It may be sent together with those of other seats: see `writes.rs`.
+    /// on disk; nothing comes in between.
     ///
     /// - *The seat is as it was read*: it was last written in the expected revision. Revisions are never given
     ///   twice, and a key that is not there has revision zero, so a seat that was deleted, or made anew, is
@@ -146,93 +156,111 @@ impl Seats {
     /// The new token is above the floor that was read, which is the data's revision. The write makes a later
     /// revision. Where the token is above that one, too, as after bids whose outcome is not known, the write also
     /// sets the floor; so whatever becomes of the seat, every later reading gives a floor that is no lower.
-    pub(crate) async fn swap(
+    ///
+    /// *Many seats* go as operations of a transaction that has no conditions: each is still a transaction of its own,
+    /// with its own conditions, and has its own answer. etcd first decides on all of them, by how everything was
+    /// before the first is run. So one that is lost changes nothing, and neither fails nor helps another. That none
+    /// sees what another has done makes no difference: no call has a seat twice, and the keys of sessions, which they
+    /// compare as well, are written by none. They share one revision, which is still that of one write for each
+    /// key, and later than any before.
+    ///
+    /// A leader counts from the last keep-alive that was sent, and answered, before the write is sent.
+    ///
+    /// That a seat is `lost` whose session is over, or that never had such a version, is told once a server is there to
+    /// say so.
+    async fn swap(
         &self,
-        seat: &SeatName,
-        expected: Option<&Version>,
-        next: &Record,
-        clock: Clock,
-    ) -> Result<Swap, StoreError> {
-        let expected = match expected.map(Mark::parse) {
-            Some(None) => return Ok(Swap::Lost),
-            Some(mark) => mark,
-            None => None,
-        };
-        let session = if next.is_vacant() { None } else { Some(self.sessions.session(next.lease, clock).await?) };
-        let link = self.line.link().await?;
-        let read_in = match &expected {
-            Some(mark) => Some(mark.cluster),
-            None => match self.known().get(seat) {
-                Some(Known::Absent(cluster)) => Some(*cluster),
-                _ => None,
-            },
-        };
-        if read_in.is_some_and(|cluster| cluster != link.cluster) {
-            return Ok(Swap::Lost);
+        lease: Duration,
+        changes: &[Change<'_>],
+        lost: &[usize],
+        to: &Answers<Swap>,
+    ) -> Result<(), StoreError> {
+        if changes.is_empty() && lost.is_empty() {
+            return Ok(());
         }
-        let (key, revision) = (self.keys.seat(seat), expected.as_ref().map_or(0, |mark| mark.revision));
-        let mut compare = vec![written_at(&key, revision)];
+        let connection = self.connection.get().await?;
+        lost.iter().for_each(|place| to.set(*place, Ok(Swap::Lost)));
+        let bids = changes.iter().any(|(_, write, _)| !write.record.is_vacant());
+        let session = if bids { Some(self.sessions.fresh(lease, lease / 2).await?) } else { None };
+        if let Some(session) = &session {
+            session.check_cluster(&connection)?;
+        }
+        let since = session.as_ref().map(|session| session.renewed());
+        let (mut sent, mut requests) = (Vec::new(), Vec::new());
+        for (place, write, expected) in changes {
+            let read_in = match expected {
+                Some(mark) => Some(mark.cluster),
+                None => lock(&self.absent).get(&write.seat).copied(),
+            };
+            if read_in.is_some_and(|cluster| cluster != connection.cluster) {
+                to.set(*place, Ok(Swap::Lost));
+                continue;
+            }
+            let session = session.as_ref().filter(|_| !write.record.is_vacant());
+            requests.push(self.request(&connection, write, expected.as_ref(), session));
+            sent.push((*place, write, session));
+        }
+        if sent.is_empty() {
+            return Ok(());
+        }
+        let answer = connection.txn(TxnRequest::together(requests)).await?;
+        let (cluster, revision) = (answer.cluster(), answer.revision());
+        let mut answers = answer.responses.into_iter();
+        for (place, write, session) in sent {
+            let swap = match answers.next().and_then(|answer| answer.txn) {
+                Some(answer) if answer.succeeded => {
+                    lock(&self.absent).remove(&write.seat);
+                    let mark = Mark { cluster, revision, session: session.map(|session| session.id) };
+                    let granted = session.map(|session| session.granted);
+                    Ok(Swap::Done { version: mark.version(), since: session.and(since), granted })
+                }
+                Some(mut answer) => {
+                    if let Some(session) = session
+                        && answer.found(1).first().is_none_or(|live| live.create_revision != session.created)
+                    {
+                        session.end();
+                    }
+                    Ok(Swap::Lost)
+                }
+                None => Err(StoreError::unknown(format!("{} does not say what came of it", connection.address))),
+            };
+            to.set(place, swap);
+        }
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        connection: &EtcdConnection,
+        write: &Write,
+        expected: Option<&Mark>,
+        session: Option<&Arc<Kept<Session>>>,
+    ) -> TxnRequest {
+        let key = self.keys.seat(&write.seat);
+        let mut compare = vec![written_at(&key, expected.map_or(0, |mark| mark.revision))];
         let mut failure = vec![get_key(&key)];
-        if let Some(holder) = expected.as_ref().and_then(|mark| mark.session)
-            && !self.sessions.is_own(holder)
-        {
+        let holder = expected.and_then(|mark| mark.session.zip(mark.session_name()));
+        if let Some((holder, _)) = holder.filter(|(_, name)| !self.sessions.is_own(name.as_str())) {
             compare.push(created_at(&self.keys.live(holder), 0));
         }
-        if let Some(session) = &session {
-            session.freshen();
+        if let Some(session) = session {
             compare.push(created_at(&session.live_key, session.created));
             failure.push(get_key(&session.live_key));
         }
-        let id = session.as_ref().map(|session| session.id);
-        let mut success = vec![put(&key, Written::text(id, next), 0)];
-        let covered = u64::try_from(link.revision() + 1).unwrap_or(0);
-        if next.token.get() > covered {
-            success.push(put(&self.keys.floor(seat), next.token.to_string(), 0));
+        let mut success = vec![put(&key, Written::text(session.map(|session| session.id), &write.record), 0)];
+        let covered = u64::try_from(connection.revision() + 1).unwrap_or(0);
+        if write.record.token.get() > covered {
+            success.push(put(&self.keys.floor(&write.seat), write.record.token.to_string(), 0));
         }
-        let mut answer = link.write(key, TxnRequest { compare, success, failure }).await?;
-        if !answer.succeeded {
-            if let Some(session) = session
-                .filter(|session| answer.found(1).first().is_none_or(|live| live.create_revision != session.created))
-            {
-                session.end();
-            }
-            return Ok(Swap::Lost);
-        }
-        let mark = Mark { cluster: answer.cluster(), revision: answer.revision(), session: id };
-        self.known().insert(seat.clone(), id.map_or(Known::Vacant, Known::Held));
-        if let Some(before) = expected.and_then(|mark| mark.session).and_then(|before| self.sessions.alive(before)) {
-            before.let_go(seat);
-        }
-        let (since, granted) = match &session {
-            Some(session) => {
-                session.won(seat, mark.revision);
-                (Some(session.proven()), Some(session.granted))
-            }
-            None => (None, None),
-        };
-        Ok(Swap::Done { version: mark.version(), since, granted })
+        TxnRequest { compare, success, failure }
     }
 
-    pub(crate) async fn renew(&self, seat: &SeatName, held: &Version) -> Result<Swap, StoreError> {
-        let Some(mark) = Mark::parse(held) else { return self.denied_or_lost().await };
-        match mark.session.and_then(|session| self.sessions.alive(session)) {
-            Some(session) => session.renew(seat, held, &mark).await,
-            None => self.denied_or_lost().await,
-        }
-    }
-
-    /// That a seat is lost is an answer of the server's: where there is none, that is told.
-    async fn denied_or_lost(&self) -> Result<Swap, StoreError> {
-        self.line.link().await.map(|_| Swap::Lost)
-    }
-
-    /// Removes a seat and its board. What its tokens must stay above is kept, unless the data's revision says as
+    /// Removes a seat and its notes. What its tokens must stay above is kept, unless the data's revision says as
     /// much by itself.
-    pub(crate) async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        let link = self.line.link().await?;
+    pub(crate) async fn forget_seat(&self, seat: &SeatName) -> Result<(), StoreError> {
+        let connection = self.connection.get().await?;
         let (key, floor_key) = (self.keys.seat(seat), self.keys.floor(seat));
-        let ask = vec![get(&key), get(&floor_key)];
-        let mut answer = link.txn(TxnRequest { success: ask, ..Default::default() }).await?;
+        let mut answer = connection.txn(TxnRequest::of([get(&key), get(&floor_key)])).await?;
         let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
         let token = found.as_ref().and_then(|found| Written::of(found).ok()).map_or(0, |it| it.record.token.get());
         // Above the highest token there is none.
@@ -244,8 +272,9 @@ impl Seats {
         } else {
             delete(&floor_key)
         };
-        let boards = [NoteKind::Request, NoteKind::Announcement].map(|kind| delete_under(&self.keys.board(seat, kind)));
-        let answer = link
+        let boards = [Board::Requests(seat.clone()), Board::Candidates(seat.clone())];
+        let boards = boards.map(|board| delete_under(&self.keys.board(&board)));
+        let answer = connection
             .txn(TxnRequest {
                 compare: vec![written_at(&key, revision(&found)), written_at(&floor_key, revision(&floor))],
                 success: [delete(&key), keep].into_iter().chain(boards).collect(),
@@ -254,77 +283,16 @@ impl Seats {
             .await?;
         if answer.succeeded { Ok(()) } else { Err(StoreError::refused("the seat has changed meanwhile: try again")) }
     }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<SeatName, Known>> {
-        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
-fn glance(found: &Found, written: Option<Written>) -> Glance {
-    let Found { cluster, revision, .. } = *found;
-    let floor = found.floor.as_ref().map_or(0, number).max(revision.try_into().unwrap_or(0));
-    let session = written.as_ref().and_then(|written| written.session);
-    let seat = written.map(|written| Seat {
-        version: Mark { cluster, revision: written.revision, session }.version(),
-        record: written.record,
-        life: if session.is_some() && found.lives { Life::Held } else { Life::Over },
-    });
-    let identity = Some(Identity::new(format!("{cluster:x}")));
-    Glance {
-        reading: Reading { seat, floor: Token::new(floor), identity },
-        session,
-        requested: found.requests > 0,
-        revision,
-    }
-}
-
-/// What stands in a seat's key: its session in a line of its own, `-` for none, then the record.
-struct Written {
-    session: Option<i64>,
-    record: Record,
-    revision: i64,
-}
-
-impl Written {
-    fn of(found: &KeyValue) -> Result<Self, StoreError> {
-        let foreign = || {
-            let key = String::from_utf8_lossy(&found.key);
-            StoreError::denied(format!("the key {key} holds something that Tenure did not write: use another prefix"))
-        };
-        let text = std::str::from_utf8(&found.value).map_err(|_| foreign())?;
-        let (session, json) = text.split_once('\n').ok_or_else(foreign)?;
-        let session = match session {
-            "-" => None,
-            session => Some(i64::from_str_radix(session, 16).map_err(|_| foreign())?),
-        };
-        let record = record::from_json(json)?;
-        // A record that names no holder is held by nobody, whatever stands before it.
-        let session = session.filter(|_| !record.is_vacant());
-        Ok(Self { session, record, revision: found.mod_revision })
-    }
-
-    fn text(session: Option<i64>, record: &Record) -> String {
-        let session = session.map_or("-".to_owned(), |session| format!("{session:016x}"));
-        format!("{session}\n{}", record::to_json(record))
-    }
+fn with_seat(read: Reading, cluster: u64, written: Written, lives: &BTreeMap<i64, bool>) -> Reading {
+    let Written { session, record, revision } = written;
+    let is_held = session.is_some_and(|session| lives.get(&session) == Some(&true));
+    let version = Mark { cluster, revision, session }.version();
+    let seat = Seat { version, record, life: if is_held { Life::Held } else { Life::Over } };
+    Reading { seat: Some(seat), ..read }
 }
 
 fn number(kv: &KeyValue) -> u64 {
     std::str::from_utf8(&kv.value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_names_its_write_and_its_session() {
-        for session in [None, Some(1), Some(i64::MAX)] {
-            let mark = Mark { cluster: u64::MAX, revision: 7, session };
-            assert_eq!(Mark::parse(&mark.version()), Some(mark));
-        }
-        for text in ["", "1", "x/1/-", "1/2", "1/2/x", "1/2/-/", "1/2/3/4"] {
-            assert_eq!(Mark::parse(&Version::new(text)), None, "{text}");
-        }
-    }
 }

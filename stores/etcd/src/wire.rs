@@ -1,7 +1,7 @@
 //! The messages of etcd's API that are needed here, by their documented field numbers. Fields that are
 //! neither set nor looked at are left out, which the format allows.
 
-use prost::{Message, Oneof};
+use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Header {
@@ -21,8 +21,6 @@ pub(crate) struct KeyValue {
     pub(crate) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(crate) value: Vec<u8>,
-    #[prost(int64, tag = "6")]
-    pub(crate) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -31,10 +29,6 @@ pub(crate) struct RangeRequest {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(crate) limit: i64,
-    #[prost(bool, tag = "7")]
-    pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
     #[prost(bool, tag = "9")]
@@ -47,8 +41,6 @@ pub(crate) struct RangeResponse {
     pub(crate) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) kvs: Vec<KeyValue>,
-    #[prost(int64, tag = "4")]
-    pub(crate) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -61,30 +53,26 @@ pub(crate) struct PutRequest {
     pub(crate) lease: i64,
 }
 
+/// Keys to delete, or to watch.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeRequest {
+pub(crate) struct KeyRange {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
 }
 
+/// One of these.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
-    pub(crate) op: Option<Op>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Op {
-    #[prost(message, tag = "1")]
-    Range(RangeRequest),
-    #[prost(message, tag = "2")]
-    Put(PutRequest),
-    #[prost(message, tag = "3")]
-    Delete(DeleteRangeRequest),
-    #[prost(message, tag = "4")]
-    Txn(TxnRequest),
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range: Option<RangeRequest>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) put: Option<PutRequest>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) delete: Option<KeyRange>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) txn: Option<TxnRequest>,
 }
 
 /// Of the answers only those of ranges and transactions are looked at.
@@ -96,25 +84,18 @@ pub(crate) struct ResponseOp {
     pub(crate) txn: Option<TxnResponse>,
 }
 
+/// One of the two must be equal, which is what is compared if nothing else is said.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Compare {
-    /// Equal is 0, greater is 1, less is 2, not equal is 3: only the first is used.
-    #[prost(int32, tag = "1")]
-    pub(crate) result: i32,
+    /// Creation is 1, the last write is 2.
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
-    #[prost(oneof = "Target", tags = "5, 6")]
-    pub(crate) value: Option<Target>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Target {
-    #[prost(int64, tag = "5")]
-    Create(i64),
-    #[prost(int64, tag = "6")]
-    Mod(i64),
+    #[prost(int64, optional, tag = "5")]
+    pub(crate) created: Option<i64>,
+    #[prost(int64, optional, tag = "6")]
+    pub(crate) written: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -137,62 +118,20 @@ pub(crate) struct TxnResponse {
     pub(crate) responses: Vec<ResponseOp>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseGrantRequest {
-    #[prost(int64, tag = "1")]
-    pub(crate) ttl: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseGrantResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    pub(crate) id: i64,
-    #[prost(int64, tag = "3")]
-    pub(crate) ttl: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseRevokeRequest {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseRevokeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseTimeToLiveRequest {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseTimeToLiveResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-    /// In whole seconds, rounded down; -1: the lease is over.
-    #[prost(int64, tag = "3")]
-    pub(crate) ttl: i64,
-}
-
+/// Every request about a lease has one number in front: how many seconds to grant, or which lease it is about.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct LeaseKeepAliveRequest {
+pub(crate) struct LeaseRequest {
     #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
+    pub(crate) number: i64,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseKeepAliveResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
+/// And every answer has these two.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct LeaseResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
-    /// Zero or less: the lease is over.
+    /// In whole seconds, rounded down. If the lease is over, a keep-alive says 0 or less, and the question for what is
+    /// left says -1.
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
 }
@@ -200,27 +139,15 @@ pub(crate) struct LeaseKeepAliveResponse {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
-    pub(crate) create: Option<WatchCreateRequest>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchCreateRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) range_end: Vec<u8>,
+    pub(crate) create: Option<KeyRange>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
     #[prost(bool, tag = "3")]
     pub(crate) created: bool,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
-    #[prost(int64, tag = "5")]
-    pub(crate) compact_revision: i64,
     #[prost(string, tag = "6")]
     pub(crate) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
@@ -256,44 +183,14 @@ pub(crate) struct AuthenticateResponse {
     pub(crate) token: String,
 }
 
-/// What every answer can tell: whose it is, and how far the data has come.
-pub(crate) trait Answer {
-    fn header(&self) -> Option<&Header>;
-}
-
-macro_rules! answers {
-    ($($answer:ty),*) => {
-        $(impl Answer for $answer {
-            fn header(&self) -> Option<&Header> {
-                self.header.as_ref()
-            }
-        })*
-    };
-}
-
-answers!(
-    RangeResponse,
-    TxnResponse,
-    LeaseGrantResponse,
-    LeaseRevokeResponse,
-    LeaseKeepAliveResponse,
-    LeaseTimeToLiveResponse
-);
-
-impl Answer for AuthenticateResponse {
-    fn header(&self) -> Option<&Header> {
-        None
-    }
-}
-
 /// The key was created in this revision; zero: there is none.
 pub(crate) fn created_at(key: &str, revision: i64) -> Compare {
-    Compare { result: 0, target: 1, key: key.into(), value: Some(Target::Create(revision)) }
+    Compare { target: 1, key: key.into(), created: Some(revision), written: None }
 }
 
 /// The key was last written in this revision; zero: there is none.
 pub(crate) fn written_at(key: &str, revision: i64) -> Compare {
-    Compare { result: 0, target: 2, key: key.into(), value: Some(Target::Mod(revision)) }
+    Compare { target: 2, key: key.into(), created: None, written: Some(revision) }
 }
 
 pub(crate) fn get(key: &str) -> RequestOp {
@@ -305,7 +202,7 @@ pub(crate) fn get_key(key: &str) -> RequestOp {
 }
 
 pub(crate) fn range(request: RangeRequest) -> RequestOp {
-    RequestOp { op: Some(Op::Range(request)) }
+    RequestOp { range: Some(request), ..Default::default() }
 }
 
 /// Everything whose key begins like this.
@@ -314,16 +211,20 @@ pub(crate) fn under(prefix: &str) -> RangeRequest {
 }
 
 pub(crate) fn put(key: &str, value: String, lease: i64) -> RequestOp {
-    RequestOp { op: Some(Op::Put(PutRequest { key: key.into(), value: value.into(), lease })) }
+    let put = PutRequest { key: key.into(), value: value.into(), lease };
+    RequestOp { put: Some(put), ..Default::default() }
 }
 
 pub(crate) fn delete(key: &str) -> RequestOp {
-    RequestOp { op: Some(Op::Delete(DeleteRangeRequest { key: key.into(), range_end: Vec::new() })) }
+    delete_range(key, Vec::new())
 }
 
 pub(crate) fn delete_under(prefix: &str) -> RequestOp {
-    let range_end = end_of(prefix);
-    RequestOp { op: Some(Op::Delete(DeleteRangeRequest { key: prefix.into(), range_end })) }
+    delete_range(prefix, end_of(prefix))
+}
+
+fn delete_range(key: &str, range_end: Vec<u8>) -> RequestOp {
+    RequestOp { delete: Some(KeyRange { key: key.into(), range_end }), ..Default::default() }
 }
 
 /// The first key behind all that begin like this. Prefixes here end with a slash, so that is `0`.
@@ -335,16 +236,23 @@ pub(crate) fn end_of(prefix: &str) -> Vec<u8> {
     end
 }
 
+impl TxnRequest {
+    /// One without conditions.
+    pub(crate) fn of(ops: impl IntoIterator<Item = RequestOp>) -> Self {
+        Self { success: ops.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Many as one. Each has an answer of its own, in the same order.
+    pub(crate) fn together(requests: Vec<Self>) -> Self {
+        Self::of(requests.into_iter().map(|request| RequestOp { txn: Some(request), ..Default::default() }))
+    }
+}
+
 impl TxnResponse {
     /// What was found by the range at this place of the branch that was taken.
     pub(crate) fn found(&mut self, place: usize) -> Vec<KeyValue> {
         let range = self.responses.get_mut(place).and_then(|answer| answer.range.as_mut());
         range.map(|range| std::mem::take(&mut range.kvs)).unwrap_or_default()
-    }
-
-    /// How many there are in that range.
-    pub(crate) fn count(&self, place: usize) -> i64 {
-        self.responses.get(place).and_then(|answer| answer.range.as_ref()).map_or(0, |range| range.count)
     }
 
     pub(crate) fn revision(&self) -> i64 {
@@ -367,7 +275,7 @@ mod tests {
         // A member of a choice is written though it is zero.
         assert_eq!(created_at("k", 0).encode_to_vec(), [0x10, 1, 0x1a, 1, b'k', 0x28, 0]);
         assert_eq!(put("k", "v".into(), 3).encode_to_vec(), [0x12, 8, 0x0a, 1, b'k', 0x12, 1, b'v', 0x18, 3]);
-        assert_eq!(LeaseGrantRequest { ttl: 15 }.encode_to_vec(), [0x08, 15]);
+        assert_eq!(LeaseRequest { number: 15 }.encode_to_vec(), [0x08, 15]);
         assert_eq!(end_of("a/"), b"a0");
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_etcd::{EtcdOptions, EtcdStore};
 use tenure_testkit::servers::{Etcd, EtcdSetup};
 use tenure_testkit::{Kit, Subject};
@@ -49,10 +49,6 @@ fn seat_key(seat: &SeatName) -> String {
 
 impl Subject for Cluster {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(EtcdStore::from_url(&self.url).expect("a URL that can be read"))
     }
 

@@ -1,13 +1,13 @@
 //! Five hundred elections in one process.
 
 use tenure_etcd::EtcdStore;
-use tenure_testkit::figures::{EtcdGround, Open, crowd_child, scale};
+use tenure_testkit::figures::{EtcdTarget, Open, crowd_child, scale};
 
 const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a URL that can be read"));
 
 #[test]
 fn five_hundred_elections_share_a_heartbeat_and_move_together() {
-    scale::check(&EtcdGround::start(), OPEN, 500);
+    scale::check(&EtcdTarget::start(), OPEN, 500);
 }
 
 /// Many elections, if this process was started for them.

@@ -8,14 +8,15 @@ use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
 use tenure_core::{Clock, Moment, StoreError};
+use tenure_kit::lock;
 
-use crate::faults::{self, Verb};
+use crate::connection::{Answer, KubeConnection, KubeConnections};
+use crate::errors::{self, Verb};
 use crate::lease::{self, Lease};
-use crate::link::{Answer, Link, Links};
 
 /// Asks the API server for Leases of one namespace.
 pub(crate) struct Api {
-    links: Links,
+    connections: KubeConnections,
     /// What time the server last said it was, and when that was heard.
     told: Mutex<Option<(Timestamp, Moment)>>,
     /// Until when the server has asked to be left alone, and its answer.
@@ -52,13 +53,13 @@ impl Which {
 }
 
 impl Api {
-    pub(crate) fn new(links: Links) -> Self {
-        Self { links, told: Mutex::default(), overloaded: Mutex::default() }
+    pub(crate) fn new(connections: KubeConnections) -> Self {
+        Self { connections, told: Mutex::default(), overloaded: Mutex::default() }
     }
 
     /// What time it is for the server, as far as it has told us: a little less than it is.
     pub(crate) fn server_time(&self) -> Option<Timestamp> {
-        let (date, heard) = (*self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))?;
+        let (date, heard) = (*lock(&self.told))?;
         date.checked_add(Clock::system().now().since(heard)).ok()
     }
 
@@ -69,7 +70,7 @@ impl Api {
     /// # Errors
     /// The answer of a server that has said when to come back (429, `Retry-After`), until then. Nothing is sent.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
-        match &*self.overloaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        match &*lock(&self.overloaded) {
             Some((until, error)) if Instant::now() < *until => Err(error.clone()),
             _ => Ok(()),
         }
@@ -77,13 +78,13 @@ impl Api {
 
     /// What is there now: not from a cache, as no revision is asked for.
     pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
-        let link = self.links.link().await?;
-        let answer = self.ask(&link, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
+        let connection = self.connections.connection().await?;
+        let answer = self.ask(&connection, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
         if !answer.status.is_success() {
-            return Err(self.no(&link, Verb::List, &answer));
+            return Err(self.no(&connection, Verb::List, &answer));
         }
-        let form: ListForm =
-            serde_json::from_slice(&answer.body).map_err(|error| faults::of_nonsense(&link, Verb::List, &error))?;
+        let form: ListForm = serde_json::from_slice(&answer.body)
+            .map_err(|error| errors::of_nonsense(&connection, Verb::List, &error))?;
         Ok(List {
             revision: lease::revision(&form.metadata.resource_version)?,
             items: form.items.unwrap_or_default(),
@@ -106,92 +107,106 @@ impl Api {
         self.write(Verb::Update, Method::PUT, &format!("/{}", lease.metadata.name), lease).await
     }
 
-    /// Deletes an object, if it is there.
-    pub(crate) async fn delete(&self, name: &str) -> Result<(), StoreError> {
-        let link = self.links.link().await?;
-        let answer = self.ask(&link, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
+    /// Deletes an object, and returns whether it was there.
+    pub(crate) async fn delete(&self, name: &str) -> Result<bool, StoreError> {
+        let connection = self.connections.connection().await?;
+        let answer = self.ask(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
         match answer.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            status if status.is_success() => Ok(()),
-            _ => Err(self.no(&link, Verb::Delete, &answer)),
+            StatusCode::NOT_FOUND => Ok(false),
+            status if status.is_success() => Ok(true),
+            _ => Err(self.no(&connection, Verb::Delete, &answer)),
         }
     }
 
     /// Resolves when the server no longer takes the present credential, or never.
     pub(crate) async fn credential_refused(&self) {
-        match self.links.link().await {
-            Ok(link) => link.over().await,
+        match self.connections.connection().await {
+            Ok(connection) => connection.over().await,
             Err(_) => std::future::pending().await,
         }
     }
 
     /// Begins to listen to what changes after a revision.
-    pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<Link>, Body), StoreError> {
-        let link = self.links.link().await?;
+    pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<KubeConnection>, Body), StoreError> {
+        let connection = self.connections.connection().await?;
         // Ended by the server after a while, so that connections move on to servers that are new.
         let query =
             format!("{}&watch=1&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion={after}", which.query());
-        let request = request(&link, Method::GET, "", &query, Vec::new())?;
-        let response =
-            self.links.listen(&link, request).await.map_err(|error| faults::of_asking(&link, Verb::Watch, error))?;
+        let request = request(&connection, Method::GET, "", &query, Vec::new())?;
+        let response = self
+            .connections
+            .listen(&connection, request)
+            .await
+            .map_err(|error| errors::of_asking(&connection, Verb::Watch, error))?;
         if response.status().is_success() {
-            return Ok((link, response.into_body()));
+            return Ok((connection, response.into_body()));
         }
         let answer = Answer { status: response.status(), headers: response.headers().clone(), body: Vec::new() };
-        Err(self.no(&link, Verb::Watch, &answer))
+        Err(self.no(&connection, Verb::Watch, &answer))
     }
 
     async fn write(&self, verb: Verb, method: Method, path: &str, lease: &Lease) -> Result<Option<Lease>, StoreError> {
-        let link = self.links.link().await?;
-        let answer = self.ask(&link, verb, method, path, "", lease.to_json()).await?;
+        let connection = self.connections.connection().await?;
+        let answer = self.ask(&connection, verb, method, path, "", lease.to_json()).await?;
         match answer.status {
             StatusCode::CONFLICT => Ok(None),
             StatusCode::NOT_FOUND if verb == Verb::Update => Ok(None),
-            status if status.is_success() => {
-                serde_json::from_slice(&answer.body).map(Some).map_err(|error| faults::of_nonsense(&link, verb, &error))
-            }
-            _ => Err(self.no(&link, verb, &answer)),
+            status if status.is_success() => serde_json::from_slice(&answer.body)
+                .map(Some)
+                .map_err(|error| errors::of_nonsense(&connection, verb, &error)),
+            _ => Err(self.no(&connection, verb, &answer)),
         }
     }
 
     async fn ask(
         &self,
-        link: &Arc<Link>,
+        connection: &Arc<KubeConnection>,
         verb: Verb,
         method: Method,
         path: &str,
         query: &str,
         body: Vec<u8>,
     ) -> Result<Answer, StoreError> {
-        let request = request(link, method, path, query, body)?;
-        let answer = self.links.ask(link, request).await.map_err(|error| faults::of_asking(link, verb, error))?;
+        let request = request(connection, method, path, query, body)?;
+        let answer = self
+            .connections
+            .ask(connection, request)
+            .await
+            .map_err(|error| errors::of_asking(connection, verb, error))?;
         if let Some(date) = date(&answer) {
             let told = Some((date, Clock::system().now()));
-            *self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = told;
+            *lock(&self.told) = told;
         }
         Ok(answer)
     }
 
     /// The server said no. If it does not know us, what we know of ourselves is read anew the next time.
-    fn no(&self, link: &Arc<Link>, verb: Verb, answer: &Answer) -> StoreError {
+    fn no(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Answer) -> StoreError {
         if answer.status == StatusCode::UNAUTHORIZED {
-            self.links.give_up(link);
+            self.connections.give_up(connection);
         }
-        let error = faults::of_status(link, verb, answer);
+        let error = errors::of_status(connection, verb, answer);
         if answer.status == StatusCode::TOO_MANY_REQUESTS
-            && let Some(seconds) = faults::retry_after(&answer.headers)
+            && let Some(seconds) = errors::retry_after(&answer.headers)
         {
             let until = Instant::now() + Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER);
             let overloaded = Some((until, error.clone()));
-            *self.overloaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = overloaded;
+            *lock(&self.overloaded) = overloaded;
         }
         error
     }
 }
 
-fn request(link: &Link, method: Method, path: &str, query: &str, body: Vec<u8>) -> Result<Request<Body>, StoreError> {
+fn request(
+    connection: &KubeConnection,
+    method: Method,
+    path: &str,
+    query: &str,
+    body: Vec<u8>,
+) -> Result<Request<Body>, StoreError> {
     let mark = if query.is_empty() { "" } else { "?" };
-    let url = format!("/apis/{}/namespaces/{}/leases{path}{mark}{query}", lease::API_VERSION, encoded(&link.namespace));
+    let url =
+        format!("/apis/{}/namespaces/{}/leases{path}{mark}{query}", lease::API_VERSION, encoded(&connection.namespace));
     Request::builder()
         .method(method)
         .uri(url)
@@ -210,14 +225,7 @@ fn date(answer: &Answer) -> Option<Timestamp> {
 
 /// Text as a part of a URL.
 fn encoded(text: &str) -> String {
-    let mut url = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => url.push(byte.into()),
-            byte => url.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    url
+    tenure_kit::url::encoded(text, "-_.")
 }
 
 #[derive(Deserialize)]

@@ -96,6 +96,11 @@ impl Lease {
         self.metadata.labels.get(key).map(String::as_str)
     }
 
+    /// Whom the spec names as the holder.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    }
+
     /// When a note, or what tells that a process is there, was last written, by the server's clock. (What the
     /// server itself writes down is when it was made, and not when it was changed.)
     pub(crate) fn touched(&self) -> Option<Timestamp> {
@@ -134,8 +139,7 @@ impl Lease {
     /// For how long at a time another client holds it, if one does.
     pub(crate) fn duration_of_another(&self) -> Option<Duration> {
         let is_ours = self.ours().ok()?.is_some_and(|ours| ours.matches);
-        let is_held = self.spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
-        let seconds = self.spec.lease_duration_seconds.filter(|_| is_held && !is_ours)?;
+        let seconds = self.spec.lease_duration_seconds.filter(|_| self.holder().is_some() && !is_ours)?;
         Some(Duration::from_secs(u64::try_from(seconds).ok()?))
     }
 
@@ -144,7 +148,7 @@ impl Lease {
         let spec = &self.spec;
         let transitions = spec.lease_transitions.unwrap_or(0).max(0);
         let acquired = spec.acquire_time.as_deref().unwrap_or("");
-        let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty()).map(|holder| Candidate {
+        let holder = self.holder().map(|holder| Candidate {
             id: holder.into(),
             incarnation: Incarnation::from_bits(names::number(&[holder, acquired])),
         });
@@ -176,8 +180,8 @@ impl Lease {
         let (acquired, transitions) =
             self.annotation(names::WRITTEN).and_then(|with| with.rsplit_once('/')).unwrap_or_default();
         let holder = record.holder.as_ref().map(identity).unwrap_or_default();
-        let matches = holder == self.spec.holder_identity.as_deref().unwrap_or("")
-            && Some(acquired) == self.spec.acquire_time.as_deref();
+        let matches =
+            holder == self.holder().unwrap_or_default() && Some(acquired) == self.spec.acquire_time.as_deref();
         Ok(Some(Ours { record, matches, transitions: transitions.parse().unwrap_or(0) }))
     }
 

@@ -1,16 +1,16 @@
 #![doc = include_str!("../README.md")]
 
 mod api;
-mod board;
-mod ears;
-mod faults;
+mod connection;
+mod errors;
 mod lease;
-mod link;
 mod names;
+mod notes;
 mod options;
 mod plugin;
-mod post;
+mod seats;
 mod store;
+mod watch;
 
 pub use options::{KubernetesOptions, SCHEMES};
 pub use store::KubernetesStore;

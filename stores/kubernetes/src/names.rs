@@ -6,7 +6,7 @@
 //! annotation that is checked.
 
 use sha2::{Digest, Sha256};
-use tenure_core::{Incarnation, NoteKind, SeatName};
+use tenure_core::{Board, SeatName};
 
 /// Whose annotations and labels these are.
 macro_rules! key {
@@ -17,12 +17,10 @@ macro_rules! key {
 
 /// Label of a seat and of the requests on its board: which seat. What is watched goes by it.
 pub(crate) const SEAT: &str = key!("seat");
-/// Label of announcements (which seat) and of processes: what is listed goes by it, and nobody watches it.
+/// Label of candidates (which seat) and of processes: what is listed goes by it, and nobody watches it.
 pub(crate) const BOARD: &str = key!("board");
 /// Label of notes: which kind.
 pub(crate) const NOTE: &str = key!("note");
-/// The value of [`BOARD`] that processes have.
-pub(crate) const PROCESS: &str = "process";
 
 /// Annotation of a seat: the record, as JSON.
 pub(crate) const RECORD: &str = key!("record");
@@ -30,11 +28,11 @@ pub(crate) const RECORD: &str = key!("record");
 pub(crate) const WRITTEN: &str = key!("written-with");
 /// Annotation: the full name of the election.
 pub(crate) const NAME: &str = key!("name");
-/// Annotations of a note: its key and what it says; and for how long it, or a process, is there.
+/// Annotations of a note: its key, what it says, and for how long.
 pub(crate) const KEY: &str = key!("key");
 pub(crate) const VALUE: &str = key!("value");
 pub(crate) const LIFETIME: &str = key!("lifetime-ms");
-/// Annotation of notes and processes: when they were written, by the server's clock.
+/// Annotation of notes: when they were written, by the server's clock.
 pub(crate) const AT: &str = key!("written-at");
 
 /// What the names of all objects begin with that are not called like an election.
@@ -60,13 +58,8 @@ pub(crate) fn mark_of(seat: &SeatName) -> String {
 }
 
 /// The object that is a note.
-pub(crate) fn note(seat: &SeatName, kind: NoteKind, key: &str) -> String {
-    format!("{OURS}{}-{}", kind.as_str(), hash(&[seat.as_str(), key]))
-}
-
-/// The object that tells that a process is there.
-pub(crate) fn process(process: Incarnation) -> String {
-    format!("{OURS}{PROCESS}-{process}")
+pub(crate) fn note(board: &Board, key: &str) -> String {
+    format!("{OURS}{}-{}", board.kind(), hash(&[board.seat().map_or("", SeatName::as_str), key]))
 }
 
 /// The hash of texts, in order: no two lists of texts run together.
@@ -129,7 +122,7 @@ mod tests {
 
     #[test]
     fn keys_and_seats_do_not_run_together() {
-        let note = |seat: &str, key: &str| note(&SeatName::new(seat).unwrap(), NoteKind::Request, key);
+        let note = |seat: &str, key: &str| note(&Board::Requests(SeatName::new(seat).unwrap()), key);
         assert_ne!(note("ab", "c"), note("a", "bc"));
         assert!(is_object_name(&note("ab", "c")));
     }

@@ -6,9 +6,9 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
-use tenure_core::url::decoded;
+use tenure_kit::url::Url;
 
-use crate::faults;
+use crate::errors;
 
 /// Which cluster keeps the seats, and where in it.
 ///
@@ -51,22 +51,17 @@ impl KubernetesOptions {
     /// # Errors
     /// In one line, if it cannot be read.
     pub fn from_url(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        let rest = if rest.is_empty() {
-            Some(rest)
-        } else {
-            rest.strip_prefix("//").or(rest.starts_with('?').then_some(rest))
-        };
-        let rest = rest.filter(|_| SCHEMES.contains(&scheme)).ok_or("a URL of this store begins with kubernetes://")?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Self::default();
-        let namespace = rest.strip_suffix('/').unwrap_or(rest);
+        let url = Url::parse_without_login(url, SCHEMES)?;
+        let namespace = url.place.strip_suffix('/').unwrap_or(url.place);
         if namespace.contains(['@', ':', '/']) {
             return Err(
                 "only a namespace stands in this URL: which cluster, and who we are, is in the kubeconfig".to_owned()
             );
         }
-        options.query(query)?;
+        let (mut options, mut given) = (Self::default(), url.options()?);
+        given.take("context", &mut options.context)?.take("kubeconfig", &mut options.kubeconfig)?;
+        given.take("in_cluster", &mut options.in_cluster)?.take("namespace", &mut options.namespace)?;
+        given.finish()?;
         if !namespace.is_empty() {
             options.namespace = Some(namespace.to_owned());
         }
@@ -87,26 +82,6 @@ impl KubernetesOptions {
         }
         if self.in_cluster && (self.kubeconfig.is_some() || self.context.is_some()) {
             return Err("a kubeconfig or the service account (in_cluster), not both".to_owned());
-        }
-        Ok(())
-    }
-
-    fn query(&mut self, query: &str) -> Result<(), String> {
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value)?;
-            match name {
-                "namespace" => self.namespace = Some(value),
-                "context" => self.context = Some(value),
-                "kubeconfig" => self.kubeconfig = Some(value.into()),
-                "in_cluster" if ["", "true", "false"].contains(&value.as_str()) => self.in_cluster = value != "false",
-                "in_cluster" => return Err("in_cluster is true or false".to_owned()),
-                _ => {
-                    return Err(format!(
-                        "unknown option {name:?}: known are context, kubeconfig, in_cluster and namespace"
-                    ));
-                }
-            }
         }
         Ok(())
     }
@@ -149,7 +124,7 @@ impl KubernetesOptions {
         let named = self.kubeconfig.is_some() || self.context.is_some() || std::env::var_os("KUBECONFIG").is_some();
         let kubeconfig = match kubeconfig {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) if named => return Err(faults::of_kubeconfig(&error)),
+            Err(error) if named => return Err(errors::of_kubeconfig(&error)),
             Err(_) => {
                 return Config::incluster().map_err(|_| {
                     StoreError::denied(
@@ -165,9 +140,9 @@ impl KubernetesOptions {
         let config =
             futures_util::future::FutureExt::now_or_never(Config::from_custom_kubeconfig(kubeconfig, &options))
                 .unwrap_or(Err(kube::config::KubeconfigError::FindPath))
-                .map_err(|error| faults::of_kubeconfig(&error))?;
+                .map_err(|error| errors::of_kubeconfig(&error))?;
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-            return Err(faults::no_certificate(authority.as_deref()));
+            return Err(errors::no_certificate(authority.as_deref()));
         }
         Ok(config)
     }
@@ -202,7 +177,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_url_is_told() {
         for (url, told) in [
-            ("http://x", "begins with kubernetes://"),
+            ("http://x", "begins with one of kubernetes://, k8s://"),
             ("kubernetes:jobs", "begins with kubernetes://"),
             ("kubernetes://u:hunter2@host", "only a namespace"),
             ("kubernetes://a/b", "only a namespace"),

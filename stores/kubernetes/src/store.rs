@@ -1,24 +1,26 @@
 //! The store itself: what the engine asks, in terms of Lease objects.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::Config;
 use tenure_core::{
-    Change, Clock, DynBoard, Identity, Life, LifeKind, Promises, Push, Reading, Record, Seat, SeatName, SeatStore,
-    Seen, StoreError, Swap, Token, Version,
+    Answers, Call, Clock, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, Most, News, Promises, Push,
+    Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
 };
+use tokio::sync::Notify;
 
 use crate::api::{Api, Which};
-use crate::board::Notes;
-use crate::ears::Ears;
+use crate::connection::KubeConnections;
 use crate::lease::Lease;
-use crate::link::Links;
 use crate::names;
+use crate::notes::Known;
 use crate::options::{KubernetesOptions, Place};
-use crate::post::Heard;
+use crate::seats::{Seats, version_of};
+use crate::watch::Watch;
 
 /// Seats in a Kubernetes cluster.
 ///
@@ -26,22 +28,23 @@ use crate::post::Heard;
 /// seat.
 pub struct KubernetesStore {
     pub(crate) api: Arc<Api>,
-    pub(crate) ears: Ears,
-    pub(crate) notes: Notes,
+    pub(crate) known: Known,
     seats: Mutex<Seats>,
+    /// Something was read or written that the watch should tell of, too.
+    pub(crate) awaits: Notify,
+    clock: OnceLock<Clock>,
+    news: OnceLock<News>,
+    /// Whether it was logged that the role does not permit to watch.
+    warned: AtomicBool,
 }
 
-/// What was last seen of the cluster.
-#[derive(Default)]
-struct Seats {
-    /// As which revision the cluster is known, and how often it was found to have gone backwards.
-    revision: u64,
-    life: u64,
-    /// What each seat was, and in which life; `None`: there was none.
-    known: HashMap<SeatName, (u64, Option<Lease>)>,
-    /// Seats that were last written by us, and name a holder: one of ours.
-    held: HashSet<SeatName>,
-}
+/// Each call under way has a connection of its own, and a server does not like thousands. A seat is read by its name,
+/// which is one key of etcd. A list by labels would read every Lease of the namespace, notes included, and would not show
+/// those that other clients have made.
+const ROOM: Most = Most { seats: 1, calls: 64 };
+
+/// How often a watch is tried that the role does not permit.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 impl KubernetesStore {
     /// Seats where the options say.
@@ -68,65 +71,71 @@ impl KubernetesStore {
     }
 
     fn at(place: Place) -> Self {
-        let api = Arc::new(Api::new(Links::new(place)));
-        Self { ears: Ears::new(api.clone()), notes: Notes::default(), api, seats: Mutex::default() }
+        Self {
+            api: Arc::new(Api::new(KubeConnections::new(place))),
+            known: Known::default(),
+            seats: Mutex::default(),
+            awaits: Notify::new(),
+            clock: OnceLock::new(),
+            news: OnceLock::new(),
+            warned: AtomicBool::new(false),
+        }
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
+    pub(crate) fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes in the revision of an answer to what was asked when the cluster was known as `asked`. Every
-    /// answer comes from the one history of the cluster, so it cannot be older than what was known when it was
-    /// asked for; if it is, the cluster was set back, and may have forgotten who leads. Returns in which
-    /// life of the cluster we are.
-    fn take_revision(&self, asked: u64, revision: u64) -> u64 {
-        let mut seats = self.seats();
-        if revision < asked {
-            seats.life += 1;
-            seats.revision = revision;
-            self.ears.forget();
-        }
-        seats.revision = seats.revision.max(revision);
-        seats.life
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.get_or_init(Clock::system).now()
     }
 
     /// What is there as a seat, as of now: one call, answered from the store of the cluster itself. The list's own
-    /// revision is above every token that was ever minted here, be the seat there or not.
+    /// revision is above every token that was ever minted here, be the seat there or not. Returns the life of the
+    /// cluster, the revision and the object.
     async fn look(&self, seat: &SeatName) -> Result<(u64, u64, Option<Lease>), StoreError> {
-        let asked = self.seats().revision;
+        let (asked, _) = self.seats().now();
         let list = self.api.list(&Which::Name(names::object_of(seat))).await?;
         let object = list.items.into_iter().next();
-        let life = self.take_revision(asked, list.revision);
-        if let Some(post) = self.ears.existing(seat) {
-            post.looked(object.as_ref(), list.revision);
-        }
         let mut seats = self.seats();
-        let known = seats.known.insert(seat.clone(), (life, object.clone()));
-        // A renewal of our own may have landed unseen: who holds it counts, not which write it is.
-        let holder = |object: &Option<Lease>| object.as_ref().and_then(|object| object.spec.holder_identity.clone());
-        if known.is_none_or(|(_, known)| holder(&known) != holder(&object)) {
-            seats.held.remove(seat);
+        let life = seats.take_revision(asked, list.revision);
+        seats.take(seat, object.clone(), false);
+        if seats.is_unmarked(seat)
+            && let Some(news) = self.news.get()
+        {
+            // The engine looks every third of a lease, until one of ours has written it and so marked it.
+            news.gap(Scope::Seat(seat));
         }
-        drop(seats);
         Ok((life, list.revision, object))
+    }
+
+    async fn read_seat(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        let is_ours = self.seats().is_ours(seat);
+        if !is_ours {
+            self.api.admit()?;
+        }
+        let (life, floor, object) = self.look(seat).await?;
+        let seat = match &object {
+            None => None,
+            Some(object) => {
+                let (record, revision) = (object.record(seat)?, object.revision()?);
+                self.await_echo(seat, revision, record.lease);
+                let received = self.seats().received(seat, revision);
+                let life_of_holder = received.map_or(Life::Observe, |at| Life::Received { at });
+                Some(Seat { record, version: version_of(life, object), life: life_of_holder })
+            }
+        };
+        Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(life.to_string())) })
     }
 
     /// The object that has this version, if that is still the one.
     async fn object(&self, seat: &SeatName, version: &Version) -> Result<Option<Lease>, StoreError> {
-        let is_it = |known: &(u64, Option<Lease>)| {
-            known.1.as_ref().is_some_and(|object| version_of(known.0, &object.metadata.resource_version) == *version)
-        };
-        let known = self.seats().known.get(seat).filter(|known| is_it(known)).cloned();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let (life, _, object) = self.look(seat).await?;
-                (life, object)
-            }
-        };
-        let now = self.seats().life;
-        Ok(if is_it(&known) && known.0 == now { known.1 } else { None })
+        let known = self.seats().object(seat, version);
+        if known.is_none() {
+            self.look(seat).await?;
+            return Ok(self.seats().object(seat, version));
+        }
+        Ok(known)
     }
 
     /// The conditional write.
@@ -137,6 +146,11 @@ impl KubernetesStore {
     /// compares and writes, and answers once a majority has it. Every write has a new nonce, so none is
     /// ever taken for the one before and skipped.
     ///
+    /// *A renewal* is such a replacement, too. The version that it replaces named this holder and term, as that is what
+    /// we wrote or read with that version. So the answer is `Done` only if the seat named them up to this write, which
+    /// names them again. If another write came first, even one of our own whose answer was lost, the server says conflict
+    /// (409), the answer is `Lost`, and the engine reads who holds the seat.
+    ///
     /// *The token* is in what is written, and above that of the seat as it was read. It is also above the
     /// revision that the reading had, and so above every token of this seat: each of those was at most the
     /// revision of the write that won with it. That holds also if the seat was deleted, or taken by a client
@@ -145,81 +159,53 @@ impl KubernetesStore {
     /// *In between.* Whatever becomes of us before the answer, the object is as it was or as it was to be,
     /// and the next reading tells. A write that was sent and is still on its way can only land on
     /// the very version that it was meant for.
-    async fn write(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let mut object = match expected {
-            Some(version) => match self.object(seat, version).await? {
+    async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
+        // A leader keeps its seat by what it writes anew, too.
+        let keeps = matches!(expect, Expect::Held(_)) || record.holder.is_none() || self.seats().is_ours(seat);
+        if !keeps {
+            self.api.admit()?;
+        }
+        let mut object = match expect {
+            Expect::Version(version) | Expect::Held(version) => match self.object(seat, version).await? {
                 Some(object) => object,
                 None => return Ok(Swap::Lost),
             },
-            None => {
-                let seats = self.seats();
-                // There was none in a cluster that has been set back since.
-                if seats.known.get(seat).is_some_and(|(life, object)| object.is_none() && *life != seats.life) {
-                    return Ok(Swap::Lost);
-                }
-                Lease::new(names::object_of(seat))
-            }
+            Expect::Absent if self.seats().was_absent_before(seat) => return Ok(Swap::Lost),
+            Expect::Absent => Lease::new(names::object_of(seat)),
         };
-        if let Some(theirs) = object.duration_of_another().filter(|theirs| *theirs != next.lease) {
+        if let Some(theirs) = object.duration_of_another().filter(|theirs| *theirs != record.lease) {
             tracing::warn!(
                 %seat,
                 ?theirs,
-                ours = ?next.lease,
+                ours = ?record.lease,
                 "another client has held this Lease with another duration: give all the same while both take part"
             );
         }
-        object.put(seat, next, Timestamp::now())?;
-        let asked = self.seats().revision;
-        let written = match expected {
-            Some(_) => self.api.replace(&object).await?,
-            None => self.api.create(&object).await?,
+        object.put(seat, record, Timestamp::now())?;
+        let (asked, life) = self.seats().now();
+        let written = match expect {
+            Expect::Absent => self.api.create(&object).await?,
+            Expect::Version(_) | Expect::Held(_) => self.api.replace(&object).await?,
         };
         let Some(written) = written else { return Ok(Swap::Lost) };
-        let (before, revision) = (self.seats().life, written.revision()?);
-        let life = self.take_revision(asked, revision);
-        if life != before {
-            return Err(StoreError::unknown(
-                "the cluster has been set back to an earlier state: who leads is not known",
-            ));
+        let (version, revision) = (version_of(life, &written), written.revision()?);
+        {
+            let mut seats = self.seats();
+            if seats.take_revision(asked, revision) != life {
+                return Err(StoreError::unknown(
+                    "the cluster has been set back to an earlier state: who leads is not known",
+                ));
+            }
+            seats.take(seat, Some(written), true);
         }
-        let version = version_of(life, &written.metadata.resource_version);
-        let mut seats = self.seats();
-        seats.known.insert(seat.clone(), (life, Some(written)));
-        if next.holder.is_some() {
-            seats.held.insert(seat.clone());
-        } else {
-            seats.held.remove(seat);
-        }
-        drop(seats);
-        if self.ears.existing(seat).is_some() {
-            self.ears.await_echo(revision, next.lease);
-        }
+        self.await_echo(seat, revision, record.lease);
         Ok(Swap::Done { version, since: None, granted: None })
     }
 
-    /// Returns once there is news.
-    async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) {
-        let post = self.ears.post(seat);
-        *post.lease() = lease;
-        let seen_at = seen.seat.as_ref().and_then(|seat| revision_of(&seat.version));
-        if !post.is_marked() {
-            // Others have made it, and it is not among what we hear of before we have written it ourselves.
-            return tokio::time::sleep(lease / 3).await;
-        }
-        let (mut news, mut silence) = (post.heard.subscribe(), post.heard.subscribe());
-        let unheard = async {
-            // What cannot be heard must be looked for.
-            loop {
-                let _ = silence.wait_for(|heard: &Heard| !heard.served).await;
-                let served = silence.wait_for(|heard: &Heard| heard.served);
-                if tokio::time::timeout(lease / 3, served).await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::select! {
-            _ = news.wait_for(|heard| post.is_news(heard, seen, seen_at)) => {}
-            () = unheard => tracing::debug!(%seat, "changes are not heard: looking"),
+    /// A seat was read or written as of this revision: the watch should tell of that, too.
+    fn await_echo(&self, seat: &SeatName, revision: u64, lease: Duration) {
+        if self.seats().await_echo(seat, revision, lease) {
+            self.awaits.notify_one();
         }
     }
 }
@@ -230,11 +216,13 @@ impl std::fmt::Debug for KubernetesStore {
     }
 }
 
-impl SeatStore for KubernetesStore {
+impl Store for KubernetesStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Observe,
             push: Push::Proven,
+            reads: ROOM,
+            writes: ROOM,
             durability: "in the cluster's etcd, on a majority of its disks, before it counts",
             min_lease: Duration::from_secs(1),
             lease_step: Duration::from_secs(1),
@@ -254,55 +242,48 @@ impl SeatStore for KubernetesStore {
         }
     }
 
-    fn attach(&self, clock: &Clock) {
-        self.ears.attach(clock);
-        self.notes.attach(clock);
+    fn attach(&self, clock: &Clock, news: &News) {
+        let _ = self.clock.set(clock.clone());
+        let _ = self.news.set(news.clone());
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        if !self.seats().held.contains(seat) {
-            self.api.admit()?;
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let each = seats.iter().enumerate().map(async |(at, seat)| to.set(at, self.read_seat(seat).await));
+        join_all(each).await;
+        Ok(())
+    }
+
+    async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let each = writes.iter().enumerate().map(async |(at, write)| to.set(at, self.write_seat(write).await));
+        join_all(each).await;
+        Ok(())
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        let mut watch = Watch::new(self, news);
+        let Err(error) = watch.listen(interest).await;
+        if !watch.forbidden {
+            return error;
         }
-        let (life, floor, object) = self.look(seat).await?;
-        let seat = match &object {
-            None => None,
-            Some(object) => {
-                let record = object.record(seat)?;
-                let revision = object.revision()?;
-                let post = self.ears.existing(seat);
-                if post.as_ref().is_some_and(|post| post.is_marked()) {
-                    self.ears.await_echo(revision, record.lease);
-                }
-                let received = post.and_then(|post| post.received(revision));
-                Some(Seat {
-                    record,
-                    version: version_of(life, &object.metadata.resource_version),
-                    life: received.map_or(Life::Observe, |at| Life::Received { at }),
-                })
-            }
-        };
-        Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(life.to_string())) })
-    }
-
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        // What a leader writes anew keeps its seat, too.
-        if next.holder.is_some() && !self.seats().held.contains(seat) {
-            self.api.admit()?;
+        drop(watch);
+        news.gap(Scope::All);
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %error,
+                "changes cannot be watched: candidates look every third of a lease instead; \
+                 add `verbs: [watch]` on leases.coordination.k8s.io to the role"
+            );
         }
-        self.write(seat, expected, next).await
+        // Half of it at least, so that many processes do not ask at the same time.
+        let pause = FORBIDDEN_PAUSE.mul_f64(rand::random_range(0.5..=1.0));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.api.credential_refused() => {}
+        }
+        error
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        self.write(seat, Some(held), record).await
-    }
-
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        self.wait_for_news(seat, seen, lease).await;
-        Change::Look
-    }
-
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
@@ -330,13 +311,4 @@ impl SeatStore for KubernetesStore {
         }
         Ok(())
     }
-}
-
-/// A version names a write, and the life of the cluster in which it was seen.
-fn version_of(life: u64, resource_version: &str) -> Version {
-    Version::new(format!("{life}/{resource_version}"))
-}
-
-fn revision_of(version: &Version) -> Option<u64> {
-    version.as_str().split_once('/')?.1.parse().ok()
 }

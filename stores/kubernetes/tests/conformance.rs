@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, DynamicObject};
 use kube::discovery::ApiResource;
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::{Kubernetes, free_port};
 use tenure_testkit::{Kit, Subject};
@@ -38,10 +38,6 @@ impl Cluster {
 
 impl Subject for Cluster {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(KubernetesStore::from_url(&self.url()).expect("a URL that can be read"))
     }
 

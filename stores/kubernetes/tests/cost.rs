@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use support::gate::Gate;
 use support::{stand, until, url, within};
-use tenure_core::{Attended, Board, Elections, Incarnation, Note, NoteKind, SeatName};
+use tenure_core::{Board, DynNotes, Elections, SeatName, Was};
 use tenure_kubernetes::KubernetesStore;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::Kubernetes;
 
 /// Long, so that no call is given up on a busy machine: a second attempt would count, too.
@@ -23,7 +23,7 @@ async fn through_a_gate(server: &Kubernetes, namespace: &str) -> (Gate, String) 
 
 /// How many writes of the seat went through, of what tells that the process is there, and what else was asked.
 fn asked(gate: &Gate) -> (usize, usize, usize) {
-    let (seat, process) = (gate.count("PUT", "/leases/jobs"), gate.count("PUT", "/leases/tenure-process-"));
+    let (seat, process) = (gate.count("PUT", "/leases/jobs"), gate.count("PUT", "/leases/tenure-processes-"));
     (seat, process, gate.asked().len() - seat - process)
 }
 
@@ -32,7 +32,7 @@ async fn a_renewal_is_one_write_and_nothing_else_is_asked() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let (gate, url) = through_a_gate(&server, &namespace).await;
-    let mut one = stand(&url, "one", LEASE, &Desk::new());
+    let mut one = stand(&url, "one", LEASE, &OverlapDetector::new());
     one.leads().await;
     until("it watches", || gate.count("GET", "watch=1") == 1).await;
     within("it renews", one.counter.wait_for(|counts| counts.renewals > 0)).await;
@@ -52,11 +52,11 @@ async fn a_follower_never_writes_the_seat_and_looks_once_a_lease() {
     let lease = LEASE;
     let server = Kubernetes::shared();
     let namespace = server.namespace();
-    let desk = Desk::new();
-    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
     let token = one.leads().await;
     let (gate, through) = through_a_gate(&server, &namespace).await;
-    let mut other = stand(&through, "other", lease, &desk);
+    let mut other = stand(&through, "other", lease, &detector);
     other.knows(token).await;
     until("it watches", || gate.count("GET", "watch=1") == 1).await;
     let (reads, renewals) = (other.counter.counts().reads, one.counter.counts().renewals);
@@ -98,26 +98,24 @@ async fn many_elections_of_a_process_share_one_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_attends_by_one_write_whatever_it_has_announced() {
+async fn a_process_says_that_it_is_there_by_one_write_whatever_it_has_announced() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let (gate, url) = through_a_gate(&server, &namespace).await;
     let store = KubernetesStore::from_url(&url).unwrap();
-    let process = Incarnation::from_bits(0xabc);
-    let lifetime = Duration::from_secs(300);
-    assert_eq!(store.attend(process, lifetime).await.unwrap(), Attended::Anew);
+    let notes: &dyn DynNotes = &store;
+    let put = async |board: Board| notes.put_one(&board, "abc", "{}", Duration::from_secs(300)).await.unwrap();
+    assert_eq!(put(Board::Processes).await, Was::Absent);
     for number in 0..10 {
-        let seat = SeatName::new(format!("e{number}")).unwrap();
-        let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime };
-        store.put(&seat, &note).await.unwrap();
+        put(Board::Candidates(SeatName::new(format!("e{number}")).unwrap())).await;
     }
     until("it has tidied up", || gate.count("GET", "labelSelector=tenure.election%2Fboard") >= 1).await;
     let asked = gate.asked().len();
     for _ in 0..5 {
-        assert_eq!(store.attend(process, lifetime).await.unwrap(), Attended::Still);
+        assert_eq!(put(Board::Processes).await, Was::There);
     }
     assert_eq!(gate.asked().len() - asked, 5, "{:?}", gate.asked());
-    assert_eq!(gate.count("PUT", "tenure-process-"), 5);
+    assert_eq!(gate.count("PUT", "tenure-processes-"), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,8 +123,8 @@ async fn thirty_candidates_write_little() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let (gate, url) = through_a_gate(&server, &namespace).await;
-    let desk = Desk::new();
-    let candidates: Vec<_> = (0..30).map(|n| stand(&url, &format!("c{n}"), LEASE, &desk)).collect();
+    let detector = OverlapDetector::new();
+    let candidates: Vec<_> = (0..30).map(|n| stand(&url, &format!("c{n}"), LEASE, &detector)).collect();
     let writes = || ["PUT", "POST", "DELETE"].iter().map(|method| gate.count(method, "/leases")).sum::<usize>();
     let announced = || gate.count("POST", "") >= 61;
     until("all have announced themselves, and one leads", announced).await;
@@ -159,10 +157,10 @@ async fn a_watch_that_always_fails_is_tried_ever_more_rarely() {
     gate.greet_watches(
         r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}}"#,
     );
-    let desk = Desk::new();
-    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&through, "other", lease, &desk);
+    let mut other = stand(&through, "other", lease, &detector);
     other.knows(first).await;
     let (lists, watches) = listened(&gate, lease * 2).await;
     // 20 ms, 40 ms, … up to a third of a lease, each at least half of that.
@@ -172,7 +170,7 @@ async fn a_watch_that_always_fails_is_tried_ever_more_rarely() {
     until("it listens", || gate.count("GET", "watch=1") > 0).await;
     one.election.stop();
     assert!(other.leads().await > first);
-    desk.acts_do_not_overlap().unwrap();
+    detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,10 +181,10 @@ async fn a_watch_that_is_forbidden_is_tried_once_a_minute() {
     let gate = Gate::before(&server).await;
     let token = server.service_account(&namespace, "blind", &["create", "update", "list"]);
     let blind = url(server.kubeconfig_of(&token, &namespace, &format!("http://{}", gate.address())));
-    let desk = Desk::new();
-    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&blind, "other", lease, &desk);
+    let mut other = stand(&blind, "other", lease, &detector);
     other.knows(first).await;
     until("it tries to watch", || gate.count("GET", "watch=1") > 0).await;
     let reads = other.counter.counts().reads;
@@ -196,5 +194,5 @@ async fn a_watch_that_is_forbidden_is_tried_once_a_minute() {
     assert!((4..=8).contains(&reads), "{reads} looks in {:?}", lease * 2);
     one.election.stop();
     assert!(other.leads().await > first);
-    desk.acts_do_not_overlap().unwrap();
+    detector.acts_do_not_overlap().unwrap();
 }

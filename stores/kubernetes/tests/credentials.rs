@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{told, until, url, within};
-use tenure_core::{Elections, Fault, SeatName, SeatStore, StoreError};
+use support::{seats, told, until, url, within};
+use tenure_core::{Elections, Fault, OneByOne, SeatName, SeatStore, StoreError};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::{Folder, Kubernetes};
 
@@ -99,7 +99,7 @@ async fn a_plugin_that_hangs_once_is_killed_with_its_children_and_run_again() {
 async fn a_plugin_dies_with_its_store_and_with_its_process() {
     let hangs = "sleep 1000 & echo $! > \"$FOLDER/child\"; echo $$ > \"$FOLDER/parent\"; wait";
     let plugin = Plugin::new(hangs, "");
-    let elections = Elections::new(plugin.store());
+    let elections = Elections::new(KubernetesStore::from_url(&url(&plugin.kubeconfig)).unwrap());
     let election = elections.election("jobs").start().unwrap();
     until("it runs", || plugin.lives("parent") && plugin.lives("child")).await;
     drop((election, elections));
@@ -140,7 +140,7 @@ async fn a_token_that_is_about_to_expire_is_replaced_while_it_is_used() {
 #[tokio::test]
 async fn child() {
     let Ok(url) = std::env::var("TENURE_TEST_PLUGIN") else { return };
-    let _ = KubernetesStore::from_url(&url).unwrap().read(&seat()).await;
+    let _ = seats(&url).read(&seat()).await;
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ impl Plugin {
         Self { folder, kubeconfig, _server: server }
     }
 
-    fn store(&self) -> KubernetesStore {
-        KubernetesStore::from_url(&url(&self.kubeconfig)).unwrap()
+    fn store(&self) -> OneByOne {
+        seats(&url(&self.kubeconfig))
     }
 
     async fn read(&self) -> Result<tenure_core::Reading, StoreError> {

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{stand, told, url, within};
+use support::{seats, stand, told, url, within};
 use tenure_core::{
-    Attended, Board, Candidate, Elections, Fault, Incarnation, Note, NoteKind, Record, SeatName, SeatStore, Swap,
-    Token, Version,
+    Board, Candidate, Elections, Fault, Incarnation, OneByOne, Record, SeatName, SeatStore, Swap, Token, Version, Was,
 };
 use tenure_kubernetes::{KubernetesOptions, KubernetesStore};
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Folder, Kubernetes, free_port};
 
@@ -78,7 +77,7 @@ async fn a_server_that_has_too_much_to_do_or_fails_is_told_and_a_write_is_unknow
         let url = url(server.kubeconfig_by("default", &format!("http://{at}")));
         let error = fails(&url, read).await;
         assert!(error.contains(words), "{error}");
-        let error = within("an answer", store(&url).swap(&seat(), None, &record(1))).await.unwrap_err();
+        let error = within("an answer", seats(&url).swap(&seat(), None, &record(1))).await.unwrap_err();
         assert_eq!(error.fault(), write, "{status}: {}", told(&error));
     }
 }
@@ -90,7 +89,7 @@ async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_
         let (at, asked) = counts_and_answers(&format!(
             "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {seconds}\r\nContent-Length: 2\r\n\r\n{{}}"
         ));
-        (store(&url(server.kubeconfig_by("default", &format!("http://{at}")))), asked)
+        (seats(&url(server.kubeconfig_by("default", &format!("http://{at}")))), asked)
     };
     let (one, asked) = busy(600);
     for _ in 0..3 {
@@ -99,7 +98,12 @@ async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_
         assert!(error.to_string().contains("is overloaded (429; Retry-After: 600 s)"), "{error}");
         assert_eq!(one.swap(&seat(), None, &record(1)).await.unwrap_err().fault(), Fault::Refused);
         assert_eq!(
-            one.attend(Incarnation::from_bits(5), Duration::from_secs(3)).await.unwrap_err().fault(),
+            one.notes()
+                .unwrap()
+                .put_one(&Board::Processes, "5", "{}", Duration::from_secs(3))
+                .await
+                .unwrap_err()
+                .fault(),
             Fault::Refused
         );
     }
@@ -126,7 +130,7 @@ async fn a_write_that_an_admission_webhook_denies_is_told_as_such() {
     let server = Kubernetes::shared();
     let body = r#"{"kind":"Status","message":"admission webhook \"quota.example\" denied the request: no","code":403}"#;
     let at = answers_with(&format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
-    let store = store(&url(server.kubeconfig_by("default", &format!("http://{at}"))));
+    let store = seats(&url(server.kubeconfig_by("default", &format!("http://{at}"))));
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
     assert!(error.to_string().contains("admission webhook \"quota.example\" denied"), "{error}");
@@ -175,7 +179,7 @@ async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
     let proxy = Proxy::start(server.address());
     proxy.black_hole(Way::Up);
     let kubeconfig = server.kubeconfig_by(&server.namespace(), &format!("https://{}", proxy.address()));
-    let mut one = stand(&url(kubeconfig), "one", Duration::from_secs(3), &Desk::new());
+    let mut one = stand(&url(kubeconfig), "one", Duration::from_secs(3), &OverlapDetector::new());
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
     within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
@@ -187,7 +191,7 @@ async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
 #[tokio::test]
 async fn a_missing_namespace_is_told() {
     let server = Kubernetes::shared();
-    let store = store(&url(server.kubeconfig("no-such-place")));
+    let store = seats(&url(server.kubeconfig("no-such-place")));
     assert_eq!(store.read(&seat()).await.unwrap().seat, None, "there is no seat where there is nothing");
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
@@ -213,13 +217,13 @@ async fn a_kubeconfig_that_is_missing_or_makes_no_sense_is_told() {
 async fn a_fractional_lease_is_refused_and_never_rounded() {
     let server = Kubernetes::shared();
     let url = url(server.kubeconfig(&server.namespace()));
-    let elections = Elections::new(store(&url));
+    let elections = Elections::new(KubernetesStore::from_url(&url).unwrap());
     for lease in [Duration::from_millis(1500), Duration::from_millis(900)] {
         let error = elections.election("jobs").lease(lease).start().unwrap_err().to_string();
         assert!(error.contains("the kubernetes store"), "{error}");
     }
     let fraction = Record { lease: Duration::from_millis(2500), ..record(1) };
-    let error = store(&url).swap(&seat(), None, &fraction).await.unwrap_err();
+    let error = seats(&url).swap(&seat(), None, &fraction).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied);
     assert!(error.to_string().contains("whole seconds"), "{error}");
 }
@@ -229,7 +233,7 @@ async fn a_record_that_is_not_ours_or_newer_or_of_another_seat_is_told_and_left_
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let url = url(server.kubeconfig(&namespace));
-    let store = store(&url);
+    let store = seats(&url);
     assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/jobs");
     let ours: serde_json::Value = serde_json::from_str(&server.must("GET", &path, "")).unwrap();
@@ -263,22 +267,22 @@ async fn the_rights_that_are_handed_out_are_enough() {
     let namespace = server.namespace();
     let token = server.service_account(&namespace, "jobs", &verbs());
     let url = url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address())));
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let lease = Duration::from_secs(4);
-    let mut one = stand(&url, "one", lease, &desk);
+    let mut one = stand(&url, "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&url, "other", lease, &desk);
+    let mut other = stand(&url, "other", lease, &detector);
     other.knows(first).await;
     within("it may ask", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
-    let store = store(&url);
-    let process = Incarnation::from_bits(5);
-    assert_eq!(store.attend(process, lease).await.unwrap(), Attended::Anew);
-    let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: lease };
-    store.put(&seat(), &note).await.unwrap();
-    store.put(&seat(), &note).await.unwrap();
-    let listed = Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap();
-    assert!(listed.iter().any(|listed| listed.key == note.key), "{listed:?}");
+    let store = seats(&url);
+    for board in [Board::Processes, Board::Candidates(seat())] {
+        for was in [Was::Absent, Was::There] {
+            assert_eq!(store.notes().unwrap().put_one(&board, "5", "{}", lease).await.unwrap(), was);
+        }
+        let listed = store.notes().unwrap().list_one(&board).await.unwrap();
+        assert!(listed.iter().any(|listed| listed.key == "5"), "{listed:?}");
+    }
     store.forget(&seat()).await.unwrap();
 }
 
@@ -286,11 +290,11 @@ async fn the_rights_that_are_handed_out_are_enough() {
 async fn each_right_that_is_missing_is_named() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
-    let admin = store(&url(server.kubeconfig(&namespace)));
+    let admin = seats(&url(server.kubeconfig(&namespace)));
     for missing in ["create", "update", "delete", "list"] {
         let left: Vec<_> = verbs().into_iter().filter(|verb| *verb != missing).collect();
         let token = server.service_account(&namespace, missing, &left);
-        let store = store(&url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address()))));
+        let store = seats(&url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address()))));
         let name = SeatName::new(format!("without-{missing}")).unwrap();
         let error = match missing {
             "list" => store.read(&name).await.unwrap_err(),
@@ -320,20 +324,20 @@ async fn without_the_right_to_watch_it_is_looked_for_instead() {
     let token = server.service_account(&namespace, "blind", &["create", "update", "list"]);
     let blind = url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address())));
     let lease = Duration::from_secs(3);
-    let desk = Desk::new();
-    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&blind, "other", lease, &desk);
+    let mut other = stand(&blind, "other", lease, &detector);
     other.knows(first).await;
     one.election.stop();
     assert!(other.leads().await > first);
-    desk.acts_do_not_overlap().unwrap();
+    detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test]
 async fn a_seat_whose_token_is_above_the_revision_of_the_cluster_is_not_forgotten() {
     let server = Kubernetes::shared();
-    let store = store(&url(server.kubeconfig(&server.namespace())));
+    let store = seats(&url(server.kubeconfig(&server.namespace())));
     assert!(matches!(store.swap(&seat(), None, &record(u64::MAX / 4)).await, Ok(Swap::Done { .. })));
     let error = store.forget(&seat()).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied);
@@ -352,12 +356,14 @@ async fn options_a_context_and_a_config_of_ones_own_lead_there_too() {
         context: Some("test".to_owned()),
         in_cluster: false,
     };
-    let one = KubernetesStore::new(options).unwrap();
+    let one = OneByOne::new(KubernetesStore::new(options).unwrap());
     assert!(matches!(one.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     let read = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.unwrap();
-    assert!(KubernetesStore::from_config(config.clone(), None).read(&seat()).await.unwrap().seat.is_some());
-    let elsewhere = KubernetesStore::from_config(config, Some("default"));
+    assert!(
+        OneByOne::new(KubernetesStore::from_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
+    );
+    let elsewhere = OneByOne::new(KubernetesStore::from_config(config, Some("default")));
     assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None, "namespaces are apart");
     let error = KubernetesStore::from_url("kubernetes://Jobs").unwrap_err();
     assert!(error.contains("small letters"), "{error}");
@@ -365,17 +371,13 @@ async fn options_a_context_and_a_config_of_ones_own_lead_there_too() {
 
 // -------------------------------------------------------------------------------------------------
 
-fn store(url: &str) -> KubernetesStore {
-    KubernetesStore::from_url(url).unwrap()
-}
-
 fn seat() -> SeatName {
     SeatName::new("jobs").unwrap()
 }
 
 /// Reads, and returns what it says is wrong.
 async fn fails(url: &str, fault: Fault) -> String {
-    let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
+    let error = within("an answer", seats(url).read(&seat())).await.expect_err("it works");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()

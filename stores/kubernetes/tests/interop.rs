@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use support::{acted_above, stand, until, url};
+use support::{TestCandidate, acted_above, seats, stand, until, url};
 use tenure_core::{SeatName, SeatStore, Token};
-use tenure_kubernetes::KubernetesStore;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::Kubernetes;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -87,8 +86,8 @@ async fn a_lease_left_by_another_client_is_taken_over_and_nothing_of_it_is_lost(
         Other::spec("gone", 3, 41),
     );
     let began = Instant::now();
-    let desk = Desk::new();
-    let mut one = stand(&other.url(), "one", LEASE, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", LEASE, &detector);
     let token = one.leads().await;
     assert!(began.elapsed() >= Duration::from_secs(3), "it was not waited out by its own duration");
     assert!(token > Token::new(41));
@@ -102,8 +101,8 @@ async fn a_lease_left_by_another_client_is_taken_over_and_nothing_of_it_is_lost(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_written_is_what_client_go_would_write_field_by_field() {
     let other = Other::new();
-    let desk = Desk::new();
-    let mut one = stand(&other.url(), "one", LEASE, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", LEASE, &detector);
     one.leads().await;
     let first = other.read();
     let spec = |lease: &Value, field: &str| lease["spec"][field].clone();
@@ -129,7 +128,7 @@ async fn what_is_written_is_what_client_go_would_write_field_by_field() {
     assert_eq!(spec(&released, "leaseDurationSeconds"), 1);
     assert_eq!(spec(&released, "leaseTransitions"), 0);
     // The next term is another transition.
-    let mut next = stand(&other.url(), "next", LEASE, &desk);
+    let mut next = stand(&other.url(), "next", LEASE, &detector);
     next.leads().await;
     assert_eq!(spec(&other.read(), "leaseTransitions"), 1);
     assert!(spec(&other.read(), "acquireTime").as_str() > spec(&first, "acquireTime").as_str());
@@ -139,8 +138,8 @@ async fn what_is_written_is_what_client_go_would_write_field_by_field() {
 async fn a_live_one_is_waited_out_by_its_own_duration_and_its_clock_does_not_matter() {
     let other = Other::new();
     other.create(json!({}), Other::spec("living", 5, 0));
-    let desk = Desk::new();
-    let mut one = stand(&other.url(), "one", Duration::from_secs(1), &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", Duration::from_secs(1), &detector);
     one.knows(Token::ZERO).await;
     let mut last = Instant::now();
     // Its clock is years behind, and then ahead: renewTime is theirs to write, and nobody's to read.
@@ -159,24 +158,66 @@ async fn a_live_one_is_waited_out_by_its_own_duration_and_its_clock_does_not_mat
 async fn one_that_another_client_has_released_is_taken_without_waiting() {
     let other = Other::new();
     other.create(json!({}), Other::spec("", 60, 7));
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let lease = Duration::from_secs(60);
     let began = Instant::now();
-    let mut one = stand(&other.url(), "one", lease, &desk);
+    let mut one = stand(&other.url(), "one", lease, &detector);
     assert!(one.leads().await > Token::new(7));
     assert!(began.elapsed() < lease, "a seat that is free was waited out");
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lease_without_our_label_is_looked_at_and_heard_of_again_once_one_of_ours_has_led() {
+    let lease = Duration::from_secs(6);
+    let other = Other::new();
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", lease, &detector);
+    let first = one.leads().await;
+    let mut next = stand(&other.url(), "next", lease, &detector);
+    next.knows(first).await;
+    // Another client takes it, and makes it as if it had never been ours.
+    let take = || {
+        let mut taken = other.read();
+        taken["metadata"].as_object_mut().unwrap().remove("labels");
+        taken["spec"] = Other::spec("pushy", 600, 1);
+        other.server.ask("PUT", &format!("{}/jobs", other.path()), &taken.to_string()).0 == 200
+    };
+    until("another client takes it", take).await;
+    assert_eq!(one.loses().await.0, first);
+    next.knows(first).await;
+    let looks = async |next: &TestCandidate, leases: u32| {
+        let before = next.counter.counts().reads;
+        tokio::time::sleep(lease * leases).await;
+        next.counter.counts().reads - before
+    };
+    let looked = looks(&next, 2).await;
+    assert!((4..=8).contains(&looked), "{looked} looks in two leases: it is not heard of");
+    // It is given up, and nobody is told.
+    let began = Instant::now();
+    assert!(other.update(|spec| *spec = Other::spec("", 1, 1)));
+    let second = acted_above(&detector, first).await;
+    assert!(began.elapsed() < lease * 3 / 4, "it was not looked at");
+    if next.election.is_leader() {
+        std::mem::swap(&mut one, &mut next);
+    }
+    next.knows(second).await;
+    let looked = looks(&next, 3).await;
+    assert!(looked <= 6, "{looked} looks in three leases: it is heard of");
+    one.election.stop();
+    assert!(next.leads().await > second);
+    detector.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_lease_another_client_takes_stops_and_tokens_go_on_rising() {
     let other = Other::new();
-    let desk = Desk::new();
-    let mut one = stand(&other.url(), "one", LEASE, &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", LEASE, &detector);
     let first = one.leads().await;
     // It leaves our annotations as they are, so they tell of a term that is over.
     until("another client takes it", || other.update(|spec| *spec = Other::spec("pushy", 2, 1))).await;
     assert_eq!(one.loses().await.0, first);
-    let store = KubernetesStore::from_url(&other.url()).unwrap();
+    let store = seats(&other.url());
     let seat = store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.unwrap();
     assert_eq!(&*seat.record.holder.unwrap().id, "pushy");
     assert!(seat.record.token > first, "its term has no number of its own");
@@ -185,19 +226,19 @@ async fn a_leader_whose_lease_another_client_takes_stops_and_tokens_go_on_rising
     let third = store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.unwrap();
     assert!(third.record.token > seat.record.token);
     // Then it is gone, and we lead again.
-    assert!(acted_above(&desk, first).await > third.record.token);
-    desk.acts_do_not_overlap().unwrap();
+    assert!(acted_above(&detector, first).await > third.record.token);
+    detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_whose_duration_was_changed_by_hand_is_waited_out_by_the_longer_one() {
     let other = Other::new();
-    let desk = Desk::new();
-    let mut one = stand(&other.url(), "one", Duration::from_secs(4), &desk);
+    let detector = OverlapDetector::new();
+    let mut one = stand(&other.url(), "one", Duration::from_secs(4), &detector);
     one.leads().await;
     one.elections.stop();
     one.election.stopped().await;
-    let store = KubernetesStore::from_url(&other.url()).unwrap();
+    let store = seats(&other.url());
     let seat = SeatName::new("jobs").unwrap();
     let now = store.read(&seat).await.unwrap().seat.unwrap();
     let holder = tenure_core::Candidate { id: "x".into(), incarnation: tenure_core::Incarnation::from_bits(1) };

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{until, url};
-use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName};
+use tenure_core::{Board, DynNotes, SeatName, Was};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::Kubernetes;
 
@@ -32,7 +32,7 @@ async fn what_processes_have_left_that_are_gone_is_removed_by_one_that_starts() 
     until("what is left is removed", || left() == 4).await;
     let mut listed: Vec<_> = list(&lives).await;
     listed.sort();
-    let mut there = vec![one.to_string(), two.to_string()];
+    let mut there = vec![one, two];
     there.sort();
     assert_eq!(listed, there);
 }
@@ -45,12 +45,12 @@ async fn who_has_just_come_does_not_list_those_who_have_left() {
     let there = announce(&store(&url), LONG).await;
     // Listed by a newcomer each time, who can go by nothing but what the server says.
     let mut listed = list(&store(&url)).await;
-    while listed.contains(&gone.to_string()) {
-        assert!(listed.contains(&there.to_string()), "{listed:?}");
+    while listed.contains(&gone) {
+        assert!(listed.contains(&there), "{listed:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
         listed = list(&store(&url)).await;
     }
-    assert_eq!(listed, [there.to_string()]);
+    assert_eq!(listed, [there]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,9 +62,9 @@ async fn who_has_been_there_for_long_is_listed_by_those_who_have_just_come() {
     // Longer than a lifetime and all that is allowed for.
     for _ in 0..10 {
         tokio::time::sleep(SHORT).await;
-        lives.attend(one, SHORT * 4).await.unwrap();
+        is_there(&lives, &one, SHORT * 4).await;
     }
-    assert_eq!(list(&store(&url)).await, [one.to_string()]);
+    assert_eq!(list(&store(&url)).await, [one]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,26 +73,34 @@ async fn a_process_whose_object_an_operator_has_deleted_announces_itself_anew() 
     let namespace = server.namespace();
     let store = store(&url(server.kubeconfig(&namespace)));
     let process = announce(&store, LONG).await;
-    assert_eq!(store.attend(process, LONG).await.unwrap(), Attended::Still);
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/tenure-process-{process}");
+    assert_eq!(is_there(&store, &process, LONG).await, Was::There);
+    let which = "labelSelector=tenure.election%2Fnote%3Dprocesses";
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?{which}");
     server.must("DELETE", &path, "");
     assert!(list(&store).await.is_empty());
-    assert_eq!(store.attend(process, LONG).await.unwrap(), Attended::Anew);
-    assert_eq!(store.attend(process, LONG).await.unwrap(), Attended::Still);
-    assert_eq!(list(&store).await, [process.to_string()]);
+    assert_eq!(is_there(&store, &process, LONG).await, Was::Absent);
+    assert_eq!(is_there(&store, &process, LONG).await, Was::There);
+    assert_eq!(list(&store).await, [process]);
 }
 
-/// A new process that is there for so long, and stands.
-async fn announce(store: &KubernetesStore, lifetime: Duration) -> Incarnation {
-    let process = Incarnation::from_bits(rand::random());
-    store.attend(process, lifetime).await.unwrap();
-    let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: SHORT };
-    store.put(&seat(), &note).await.unwrap();
-    process
+/// A new process that is there for so long, and stands. Returns its key.
+async fn announce(store: &KubernetesStore, lifetime: Duration) -> String {
+    let key = format!("{:016x}", rand::random::<u64>());
+    assert_eq!(is_there(store, &key, lifetime).await, Was::Absent);
+    let notes: &dyn DynNotes = store;
+    notes.put_one(&Board::Candidates(seat()), &key, "{}", lifetime).await.unwrap();
+    key
 }
 
+async fn is_there(store: &KubernetesStore, key: &str, lifetime: Duration) -> Was {
+    let notes: &dyn DynNotes = store;
+    notes.put_one(&Board::Processes, key, "{}", lifetime).await.unwrap()
+}
+
+/// The processes that are there.
 async fn list(store: &KubernetesStore) -> Vec<String> {
-    let notes = Board::list(store, &seat(), NoteKind::Announcement).await.unwrap();
+    let notes: &dyn DynNotes = store;
+    let notes = notes.list_one(&Board::Processes).await.unwrap();
     notes.into_iter().map(|note| note.key).collect()
 }
 

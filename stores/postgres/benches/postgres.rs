@@ -5,7 +5,7 @@
 //!                                 TENURE_BENCH_MODE=session leaves out the other one
 
 use tenure_postgres::PostgresStore;
-use tenure_testkit::figures::{Ground, Open, PostgresGround, beside_a_load, crowd_child, hand_over};
+use tenure_testkit::figures::{BenchTarget, Open, PostgresTarget, beside_a_load, crowd_child, hand_over};
 
 const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("a URL that can be read"));
 
@@ -16,16 +16,16 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let only = std::env::var("TENURE_BENCH_MODE").ok();
     for mode in ["lease", "session"].into_iter().filter(|mode| only.as_deref().is_none_or(|only| only == *mode)) {
-        let ground = PostgresGround::start(mode);
-        println!("{}", ground.name());
+        let target = PostgresTarget::start(mode);
+        println!("{}", target.name());
         runtime.block_on(async {
-            hand_over::graceful(&ground, OPEN).await;
+            hand_over::graceful(&target, OPEN).await;
             if mode == "lease" {
-                hand_over::past_the_lapse(&ground, OPEN).await;
+                hand_over::past_the_lapse(&target, OPEN).await;
             } else {
-                hand_over::after_the_end_of_a_connection(&ground, OPEN).await;
+                hand_over::after_the_end_of_a_connection(&target, OPEN).await;
             }
         });
-        beside_a_load(&ground);
+        beside_a_load(&target);
     }
 }

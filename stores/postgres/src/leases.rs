@@ -1,100 +1,70 @@
-//! `mode=lease`: a row that is renewed, on the server's clock. And what both modes read alike.
+//! `mode=lease`: rows that are renewed, on the server's clock. And what both modes read and write alike.
 
-use std::collections::HashSet;
+use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tenure_core::{
-    Identity, Life, Reading, Record, Seat, SeatName, StoreError, StoreTime, Swap, Token, Version, record,
+    Answers, Expect, Identity, Life, Reading, Record, Seat, SeatName, StoreError, StoreTime, Swap, Token, Write, record,
 };
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
-use crate::bells;
-use crate::gather::{self, Call, Gather};
-use crate::link::Link;
-use crate::lone::{self, Param};
+use crate::connection::{Param, PgConnection, numbers, text, texts};
+use crate::errors::Failed;
+use crate::pushes;
 use crate::seats::{Mark, nonce_of, number_of};
 
-/// A reading, and what else it tells.
-pub(crate) struct Glance {
-    pub(crate) reading: Reading,
-    /// The session that the seat is held on.
-    pub(crate) session: Option<i64>,
-    /// Whether a request lies on the board.
-    pub(crate) requested: bool,
-}
-
-/// Who reads: a call that is given up only when it takes too long, or a watch that may be dropped at any time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    Call,
-    Watch,
-}
-
-/// Asks for what there is to know of a seat.
-pub(crate) struct Read(SeatName);
-
-impl Call for Read {
-    type Answer = Row;
-
-    fn gather(link: &Link) -> &Gather<Self> {
-        &link.gathers.read
-    }
-
-    fn target(&self) -> Option<(&str, &str)> {
-        None
-    }
-
-    fn weight(&self) -> usize {
-        self.0.as_str().len()
-    }
-
-    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let sql = if link.sessions { &link.server.seats.read_alive } else { &link.server.seats.read };
-        let names: Vec<&str> = calls.iter().map(|call| call.0.as_str()).collect();
-        let mut rows = link.ask(sql, &[(&names, Type::TEXT_ARRAY)]).await?;
-        rows.sort_by_key(|row| row.get::<_, i64>(0));
-        Ok(rows)
-    }
-}
-
-pub(crate) async fn ask(link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Row, StoreError> {
-    let call = Read(seat.clone());
-    match reader {
-        Reader::Call => link.call(call).await,
-        Reader::Watch => gather::call(link, call).await,
-    }
-}
-
-pub(crate) async fn read(link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
-    let row = ask(link, seat, reader).await?;
-    glance(&row, |row, record, session, _| {
-        if session.is_some() && !record.is_vacant() {
+/// Reads seats, in one statement.
+pub(crate) async fn read(
+    connection: &Arc<PgConnection>,
+    seats: &[SeatName],
+    to: &Answers<Reading>,
+) -> Result<(), StoreError> {
+    read_by(connection, &connection.server.seats.read, seats, to, |row, _, record| {
+        if row.get::<_, Option<i64>>(3).is_some() && !record.is_vacant() {
             return Err(other_mode("session", "lease"));
         }
         Ok(Life::Clock { now: store_time(row.get(8)), renewed: store_time(row.get(7)) })
     })
+    .await
 }
 
-/// Reads what both modes have in common.
-pub(crate) fn glance(
-    row: &Row,
-    life: impl FnOnce(&Row, &Record, Option<i64>, Option<i64>) -> Result<Life, StoreError>,
-) -> Result<Glance, StoreError> {
+/// Reads what both modes have in common; `life` tells of the holder.
+pub(crate) async fn read_by(
+    connection: &Arc<PgConnection>,
+    sql: &str,
+    seats: &[SeatName],
+    to: &Answers<Reading>,
+    life: impl Fn(&Row, &SeatName, &Record) -> Result<Life, StoreError>,
+) -> Result<(), StoreError> {
+    let rows = match connection.ask(sql, vec![texts(names(seats.iter()))]).await {
+        Ok(rows) => rows,
+        Err(failed) if failed.is_of_one() => return Err(StoreError::from(failed).of_one()),
+        Err(failed) => return Err(failed.into()),
+    };
+    for row in rows {
+        let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
+        if let Some(seat) = seats.get(place) {
+            to.set(place, reading(&row, |record| life(&row, seat, record)));
+        }
+    }
+    Ok(())
+}
+
+fn reading(row: &Row, life: impl FnOnce(&Record) -> Result<Life, StoreError>) -> Result<Reading, StoreError> {
     let identity: &str = row.get(6);
-    let session: Option<i64> = row.get(3);
     let seat = match row.get::<_, Option<&str>>(1) {
         None => None,
         Some(json) => {
             let record = record::from_json(json)?;
-            let life = life(row, &record, session, row.get(4))?;
-            let mark = Mark { nonce: row.get(2), identity: identity.to_owned(), session };
+            let life = life(&record)?;
+            let mark = Mark { nonce: row.get(2), identity: identity.to_owned(), session: row.get(3) };
             Some(Seat { record, version: mark.version(), life })
         }
     };
     let floor = row.get::<_, Option<i64>>(5).and_then(|token| token.try_into().ok()).unwrap_or_default();
-    let reading = Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(identity)) };
-    Ok(Glance { reading, session, requested: row.get(9) })
+    Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(identity)) })
 }
 
 /// A leader in one mode would be taken for gone by the other.
@@ -106,208 +76,153 @@ fn store_time(micros: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
-/// What is to be written.
-pub(crate) struct Write {
-    pub(crate) seat: SeatName,
-    pub(crate) json: String,
-    pub(crate) nonce: String,
-    pub(crate) token: i64,
-}
-
-impl Write {
-    pub(crate) fn new(seat: &SeatName, next: &Record) -> Self {
-        Self { seat: seat.clone(), json: record::to_json(next), nonce: nonce_of(next), token: number_of(next.token) }
-    }
-}
-
-/// The columns of what is to be written.
-pub(crate) struct Columns<'a> {
-    names: Vec<&'a str>,
-    records: Vec<&'a str>,
-    versions: Vec<&'a str>,
-    tokens: Vec<i64>,
-}
-
-impl<'a> Columns<'a> {
-    pub(crate) fn of(writes: impl Iterator<Item = &'a Write>) -> Self {
-        let mut columns = Self { names: Vec::new(), records: Vec::new(), versions: Vec::new(), tokens: Vec::new() };
-        for write in writes {
-            columns.names.push(write.seat.as_str());
-            columns.records.push(&write.json);
-            columns.versions.push(&write.nonce);
-            columns.tokens.push(write.token);
+/// Writes seats: new ones in one statement, others in a second and those that we hold in a third, one behind the
+/// other on the same connection. Each is a transaction of its own, so that none fails for the sake of another.
+pub(crate) async fn write(
+    connection: &Arc<PgConnection>,
+    writes: &[Write],
+    to: &Answers<Swap>,
+) -> Result<(), StoreError> {
+    let [mut new, mut next, mut kept] = [Batch::default(), Batch::default(), Batch::default()];
+    for (place, write) in writes.iter().enumerate() {
+        match (&write.expect, Mark::of(&write.expect)) {
+            (Expect::Absent, _) => new.push(place, write, None),
+            (Expect::Version(_), Some(mark)) => next.push(place, write, Some(mark)),
+            (Expect::Held(_), Some(mark)) => kept.push(place, write, Some(mark)),
+            (_, None) => to.set(place, Ok(Swap::Lost)),
         }
-        columns
+    }
+    let sql = &connection.server.seats;
+    let done = |_: &Write, mark: Mark| Swap::Done { version: mark.version(), since: None, granted: None };
+    let send = async |batch: &Batch<&Write>, sql: &str, params: Vec<Param>| match batch.is_empty() {
+        true => Ok(()),
+        false => batch.told(connection.ask(sql, params).await, to, done),
+    };
+    let (new, next, kept) = tokio::join!(
+        send(&new, &sql.insert, new.columns()),
+        send(&next, &sql.update, next.on_versions()),
+        send(&kept, &sql.renew, kept.on_holders()),
+    );
+    new.and(next).and(kept)
+}
+
+/// Has the server read and plan the statement of a bid before there is one to make: that takes several times as long
+/// as the bid itself.
+pub(crate) async fn warm_up(connection: &Arc<PgConnection>) {
+    if !connection.server.pooled {
+        let _ = connection.ask(&connection.server.seats.update, Batch::<&Write>::default().on_versions()).await;
+    }
+}
+
+/// Seats that one statement is to write.
+pub(crate) struct Batch<W> {
+    /// Each with its place in the call, and what its row must have been seen as, if there is to be one.
+    rows: Vec<(usize, W, Option<Mark>)>,
+}
+
+impl<W> Default for Batch<W> {
+    fn default() -> Self {
+        Self { rows: Vec::new() }
+    }
+}
+
+impl<W: Borrow<Write>> Batch<W> {
+    pub(crate) fn push(&mut self, place: usize, write: W, mark: Option<Mark>) {
+        self.rows.push((place, write, mark));
     }
 
-    pub(crate) fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(crate) fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.rows.iter().map(|(_, write, _)| write.borrow())
+    }
+
+    /// What is to be written.
+    pub(crate) fn columns(&self) -> Vec<Param> {
         vec![
-            (&self.names, Type::TEXT_ARRAY),
-            (&self.records, Type::TEXT_ARRAY),
-            (&self.versions, Type::TEXT_ARRAY),
-            (&self.tokens, Type::INT8_ARRAY),
+            texts(names(self.writes().map(|write| &write.seat))),
+            texts(self.writes().map(|write| record::to_json(&write.record)).collect()),
+            texts(self.writes().map(|write| nonce_of(&write.record)).collect()),
+            numbers(self.writes().map(|write| number_of(write.record.token)).collect()),
         ]
     }
-}
 
-/// Of those that were to be written, which were: to them, the life of the data.
-pub(crate) fn written<'a>(rows: &[Row], writes: impl Iterator<Item = &'a Write>) -> Vec<Option<String>> {
-    let row = rows.first();
-    let identity: Option<&str> = row.map(|row| row.get(0));
-    let done: HashSet<&str> =
-        row.and_then(|row| row.get::<_, Option<Vec<&str>>>(1)).unwrap_or_default().into_iter().collect();
-    writes.map(|write| identity.filter(|_| done.contains(write.nonce.as_str())).map(str::to_owned)).collect()
-}
-
-/// A new seat.
-pub(crate) struct Insert(Write);
-
-impl Call for Insert {
-    /// The life of the data that it was written in, if it was.
-    type Answer = Option<String>;
-
-    fn gather(link: &Link) -> &Gather<Self> {
-        &link.gathers.insert
+    /// The versions that rows must have, and the lives of the data that those were read in.
+    pub(crate) fn marks(&self) -> [Param; 2] {
+        let marks = || self.rows.iter().filter_map(|(_, _, mark)| mark.as_ref());
+        [
+            texts(marks().map(|mark| mark.nonce.clone()).collect()),
+            texts(marks().map(|mark| mark.identity.clone()).collect()),
+        ]
     }
 
-    fn target(&self) -> Option<(&str, &str)> {
-        Some((self.0.seat.as_str(), ""))
+    fn on_versions(&self) -> Vec<Param> {
+        let mut params = self.columns();
+        params.extend(self.marks());
+        params
     }
 
-    fn weight(&self) -> usize {
-        self.0.json.len()
+    /// With the holders that rows must name, in place of versions.
+    fn on_holders(&self) -> Vec<Param> {
+        let holder = |write: &Write| write.record.holder.as_ref().map(|holder| holder.incarnation.to_string());
+        let holders: Vec<Option<String>> = self.writes().map(holder).collect();
+        let [_, identities] = self.marks();
+        let mut params = self.columns();
+        params.extend([(Box::new(holders) as _, Type::TEXT_ARRAY), identities]);
+        params
     }
 
-    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Self::Answer>, tokio_postgres::Error> {
-        let writes = || calls.iter().map(|call| &call.0);
-        let columns = Columns::of(writes());
-        let rows = link.ask(&link.server.seats.insert, &columns.params()).await?;
-        Ok(written(&rows, writes()))
-    }
-}
-
-/// A seat in place of another, or of itself.
-pub(crate) struct Update {
-    write: Write,
-    held: Mark,
-}
-
-impl Update {
-    fn marks<'a>(calls: &[&'a Self]) -> (Vec<&'a str>, Vec<&'a str>) {
-        calls.iter().map(|call| (call.held.nonce.as_str(), call.held.identity.as_str())).unzip()
-    }
-}
-
-impl Call for Update {
-    type Answer = Option<String>;
-
-    fn gather(link: &Link) -> &Gather<Self> {
-        &link.gathers.update
-    }
-
-    fn target(&self) -> Option<(&str, &str)> {
-        Some((self.write.seat.as_str(), ""))
-    }
-
-    fn weight(&self) -> usize {
-        self.write.json.len()
-    }
-
-    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Self::Answer>, tokio_postgres::Error> {
-        let writes = || calls.iter().map(|call| &call.write);
-        let (columns, (held, identities)) = (Columns::of(writes()), Self::marks(calls));
-        let mut params = columns.params();
-        params.extend([(&held as _, Type::TEXT_ARRAY), (&identities as _, Type::TEXT_ARRAY)]);
-        let rows = link.ask(&link.server.seats.update, &params).await?;
-        Ok(written(&rows, writes()))
-    }
-}
-
-/// The same for a seat that we hold: nobody is woken.
-pub(crate) struct Renew(Update);
-
-/// What came of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    Yes,
-    /// Somebody else has locked the row.
-    Locked,
-    No,
-}
-
-impl Call for Renew {
-    type Answer = Renewed;
-
-    fn gather(link: &Link) -> &Gather<Self> {
-        &link.gathers.renew
-    }
-
-    fn target(&self) -> Option<(&str, &str)> {
-        self.0.target()
-    }
-
-    fn weight(&self) -> usize {
-        self.0.weight()
-    }
-
-    async fn run(link: &Link, calls: &[&Self]) -> Result<Vec<Renewed>, tokio_postgres::Error> {
-        let calls: Vec<&Update> = calls.iter().map(|call| &call.0).collect();
-        let (columns, (held, identities)) = (Columns::of(calls.iter().map(|call| &call.write)), Update::marks(&calls));
-        let mut params = columns.params();
-        params.extend([(&held as _, Type::TEXT_ARRAY), (&identities as _, Type::TEXT_ARRAY)]);
-        let rows = link.ask(&link.server.seats.renew, &params).await?;
-        let numbers = |column| rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>(column)).unwrap_or_default();
-        let mut answers = vec![Renewed::No; calls.len()];
-        for (column, renewed) in [(1, Renewed::Locked), (0, Renewed::Yes)] {
-            for number in numbers(column) {
-                if let Some(answer) = usize::try_from(number - 1).ok().and_then(|at| answers.get_mut(at)) {
-                    *answer = renewed;
-                }
+    /// Answers for each seat by what the statement has said: its row names the versions that were written, and those
+    /// that were not as somebody else has locked their rows. `done` is told of each that was written.
+    ///
+    /// # Errors
+    /// If nothing has happened and one of the seats may be to blame: then none is answered for.
+    pub(crate) fn told(
+        &self,
+        answer: Result<Vec<Row>, Failed>,
+        to: &Answers<Swap>,
+        mut done: impl FnMut(&Write, Mark) -> Swap,
+    ) -> Result<(), StoreError> {
+        let rows = match answer {
+            Ok(rows) => rows,
+            Err(failed) if failed.is_of_one() => return Err(StoreError::from(failed).of_one()),
+            Err(failed) => {
+                let error = StoreError::from(failed);
+                self.rows.iter().for_each(|(place, ..)| to.set(*place, Err(error.clone())));
+                return Ok(());
             }
+        };
+        let Some(row) = rows.first() else { return Ok(()) };
+        let identity: &str = row.get(0);
+        let mut outcomes = HashMap::new();
+        for (column, is_written) in [(2, false), (1, true)] {
+            let versions: Option<Vec<&str>> = row.get(column);
+            outcomes.extend(versions.unwrap_or_default().into_iter().map(|version| (version, is_written)));
         }
-        Ok(answers)
+        for (place, write, _) in &self.rows {
+            let write = write.borrow();
+            let nonce = nonce_of(&write.record);
+            to.set(
+                *place,
+                match outcomes.get(nonce.as_str()) {
+                    Some(true) => Ok(done(write, Mark { nonce, identity: identity.to_owned(), session: None })),
+                    Some(false) => Err(StoreError::refused("the row of the seat is locked by another transaction")),
+                    None => Ok(Swap::Lost),
+                },
+            );
+        }
+        Ok(())
     }
 }
 
-/// See the argument in `seats.rs`.
-pub(crate) async fn swap(
-    link: &Arc<Link>,
-    seat: &SeatName,
-    expected: Option<&Version>,
-    next: &Record,
-) -> Result<Swap, StoreError> {
-    let (write, nonce) = (Write::new(seat, next), nonce_of(next));
-    let identity = match expected {
-        None => link.call(Insert(write)).await?,
-        Some(expected) => {
-            let Some(held) = Mark::parse(expected) else { return Ok(Swap::Lost) };
-            link.call(Update { write, held }).await?
-        }
-    };
-    Ok(match identity {
-        Some(identity) => {
-            Swap::Done { version: Mark { identity, nonce, session: None }.version(), since: None, granted: None }
-        }
-        None => Swap::Lost,
-    })
+fn names<'a>(seats: impl Iterator<Item = &'a SeatName>) -> Vec<String> {
+    seats.map(|seat| seat.as_str().to_owned()).collect()
 }
 
-pub(crate) async fn renew(
-    link: &Arc<Link>,
-    seat: &SeatName,
-    held: &Version,
-    record: &Record,
-) -> Result<Swap, StoreError> {
-    let Some(mark) = Mark::parse(held) else { return Ok(Swap::Lost) };
-    let nonce = nonce_of(record);
-    match link.call(Renew(Update { write: Write::new(seat, record), held: mark.clone() })).await? {
-        Renewed::Yes => Ok(Swap::Done { version: Mark { nonce, ..mark }.version(), since: None, granted: None }),
-        Renewed::Locked => Err(StoreError::refused("the row of the seat is locked by another transaction")),
-        Renewed::No => Ok(Swap::Lost),
-    }
-}
-
-pub(crate) async fn forget(link: &Arc<Link>, seat: &SeatName) -> Result<(), StoreError> {
-    let params = vec![Param::Text(seat.as_str().to_owned()), Param::Text(bells::removed(seat))];
-    lone::ask(link, &link.server.seats.forget, params).await.map(drop)
+pub(crate) async fn forget(connection: &Arc<PgConnection>, seat: &SeatName) -> Result<(), StoreError> {
+    let params = vec![text(seat.as_str()), text(pushes::removed(seat))];
+    connection.ask(&connection.server.seats.forget, params).await?;
+    Ok(())
 }

@@ -78,27 +78,18 @@ pub enum SslMode {
 }
 
 impl SslMode {
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Some(match word {
-            "disable" => Self::Disable,
-            "allow" => Self::Allow,
-            "prefer" => Self::Prefer,
-            "require" => Self::Require,
-            "verify-ca" => Self::VerifyCa,
-            "verify-full" => Self::VerifyFull,
-            _ => return None,
-        })
-    }
+    /// All of them, with their names.
+    pub(crate) const ALL: [(&str, Self); 6] = [
+        ("disable", Self::Disable),
+        ("allow", Self::Allow),
+        ("prefer", Self::Prefer),
+        ("require", Self::Require),
+        ("verify-ca", Self::VerifyCa),
+        ("verify-full", Self::VerifyFull),
+    ];
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Disable => "disable",
-            Self::Allow => "allow",
-            Self::Prefer => "prefer",
-            Self::Require => "require",
-            Self::VerifyCa => "verify-ca",
-            Self::VerifyFull => "verify-full",
-        }
+        Self::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| *name)
     }
 }
 

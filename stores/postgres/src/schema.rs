@@ -1,5 +1,7 @@
 //! The tables, and the statements that make them.
 
+use tenure_core::SeatName;
+
 /// The schema that the tables are in, unless another is given.
 pub const DEFAULT_SCHEMA: &str = "tenure";
 
@@ -10,7 +12,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const MARK: &str = "Tenure, version ";
 
 /// The names of the tables.
-pub(crate) const TABLES: [&str; 4] = ["seats", "floors", "notes", "attending"];
+pub(crate) const TABLES: [&str; 3] = ["seats", "floors", "notes"];
 
 /// The SQL that makes the tables, for a database administrator to run where the program itself may
 /// not. It can be run again.
@@ -41,12 +43,7 @@ CREATE TABLE IF NOT EXISTS {name}.notes (
     expires timestamptz NOT NULL,
     PRIMARY KEY (seat, kind, key)
 );
-CREATE INDEX IF NOT EXISTS notes_process ON {name}.notes (key) WHERE kind = 'announcement';
-CREATE INDEX IF NOT EXISTS notes_expires ON {name}.notes (expires) WHERE kind = 'request';
-CREATE TABLE IF NOT EXISTS {name}.attending (
-    process text COLLATE "C" PRIMARY KEY,
-    until timestamptz NOT NULL
-);
+CREATE INDEX IF NOT EXISTS notes_expiry ON {name}.notes (expires);
 COMMENT ON TABLE {name}.seats IS '{MARK}{VERSION}';
 "#
     )
@@ -77,6 +74,11 @@ const CREATION_LOCK: i64 = lock_id_of("");
 /// ```
 pub const fn lock_id_of(election: &str) -> i64 {
     hash(election.as_bytes(), hash(b"tenure:", 0xcbf2_9ce4_8422_2325)).cast_signed()
+}
+
+/// The lock that a seat is held on: this one, or that of its name.
+pub(crate) fn lock_of(seat: &SeatName, lock_id: Option<i64>) -> i64 {
+    lock_id.unwrap_or_else(|| lock_id_of(seat.as_str()))
 }
 
 const fn hash(bytes: &[u8], mut hash: u64) -> u64 {

@@ -2,17 +2,39 @@
 //!
 //! # Correctness argument
 //!
-//! *The condition and the write are one statement*, and so one transaction, for all seats that it is about
-//! (`gather.rs` says what that means to each): it locks each row that has the expected version, and writes
-//! those it got the lock of. Under `READ COMMITTED`, whoever locks a row that has
-//! changed since the statement began tests its condition again on the row as it has become; so of many that
+//! *The condition and the write are one statement*, and so one transaction, for all seats that it is about: it locks
+//! each row that is as expected, and writes those it got the lock of. Under `READ COMMITTED`, whoever locks a row that
+//! has changed since the statement began tests its condition again on the row as it has become; so of many that
 //! expect the same version one gets the lock and writes, and the others find it locked or find another
 //! version, and change nothing. (Under a stricter isolation level they may fail with a conflict, which is
-//! told as *refused*.) Nobody waits for a row: one that somebody has locked and forgotten would hold up every
-//! other seat on the same connection. A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which the unique
-//! index lets one through. Whoever comes second waits there for the first one's commit, but not long
+//! told as *refused*.)
+//!
+//! *What an answer means.* A statement names the versions that it has written, and a seat is *done* only if its own is
+//! named. No two writes have the same version, so what one did is never told to another. Names come with the commit or
+//! not at all: rows are handed out when the server has said that it is ready for the next statement, which is after the
+//! commit. (Which seats share a call, and from when its time counts, is argued in
+//! `tenure-protocol/src/admission.rs`.)
+//!
+//! *When a statement fails*, all of its transaction is undone, and each seat is told so with the fault that
+//! the server's word means; what was on its way when the connection broke is *unknown* to each. A fault
+//! that may be of one seat's making (a text that the database cannot hold, a row that somebody else is just inserting)
+//! must not be told to the others: then no seat is answered for, and the engine makes smaller calls.
+//!
+//! *When a call is dropped* before its statement was sent, it never is. After that the statement goes on, and a read
+//! that is made later over the same connection sees what it did. A connection that does not answer is replaced, and
+//! what is still on its way over it may land after such a read. It does so on its own condition: it takes a seat that
+//! nobody has taken since it was asked to, or keeps one in a term that goes on, and does late what it would have done
+//! in time.
+//!
+//! *Nobody waits long for another.* A row that somebody has locked is passed over: one that is locked and forgotten
+//! would hold up every other seat on the same connection. A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which
+//! the unique index lets one through. Whoever comes second waits there for the first one's commit, but not long
 //! ([`PATIENT`]), and all insert in the order of the names, so that no two wait for each other. A floor is
 //! written only by who has its seat's row locked, inserted or deleted, so nobody waits for one at all.
+//!
+//! *A renewal* (`mode=lease`) is for the holder and the term that the row names, and not for its version: so one whose
+//! answer was lost does not cost the next one. No other candidate has the same incarnation, a term has a token of its
+//! own, and a seat that was given up names nobody. So a renewal of a term that is over finds no row.
 //!
 //! *A version* is the random nonce of one write, so no two writes have the same. What callers are handed
 //! names the life of the data it was read in, too (the cluster and its timeline), and a write is lost
@@ -31,11 +53,14 @@
 //!
 //! *The lock* (`mode=session`): a row that names a holder is written only by the session that holds the
 //! seat's advisory lock, in one statement that takes the lock if the session has not got it, writes on
-//! condition of the version, and gives the lock back if nothing was written or if the seat was given up.
-//! So the lock is held exactly while the row names its session, and the server frees it when the session
+//! condition of the version, and gives the lock back if it was taken for nothing or if the seat was given up.
+//! Whether the session has got it, the statement asks the server, as a session that takes a lock twice must give it
+//! back twice. So the lock is held exactly while the row names its session, and the server frees it when the session
 //! ends, whatever ends it. The lock is taken after the statement's snapshot; that does no harm, as the
 //! condition is tested on the row as it is then, not as it was in the snapshot. That the lock is given
 //! back before the transaction commits does none either: whoever takes it in between finds the row locked.
+//! Where the lock and the row disagree after all, as a statement has failed or somebody has removed the row, the lock is
+//! given back by a statement of its own (`session.rs`).
 //!
 //! *The heartbeat* (`mode=session`) names the versions of those rows that name this very session and whose
 //! locks it holds. As no two writes have the same version, a seat is still held in the same term if and only if
@@ -56,16 +81,16 @@
 //! has never followed the first: the store's promise excludes that. `pg_upgrade` begins at timeline 1 again, and a
 //! role that may not ask for the timeline has a floor of 0 (`hello.rs`): see the README.
 
-use tenure_core::Version;
+use tenure_core::{Expect, Version};
 
-use crate::hello::Life;
+use crate::handshake::Life;
 use crate::schema::{channel, quoted};
 
 /// The statements, for one schema and one way of telling lives of the data apart.
 pub(crate) struct Statements {
-    /// The seat of this name, its floor, and the time.
+    /// Seats by their names, their floors, and the time.
     pub(crate) read: String,
-    /// Whether the session is alive that the seat of this name is held on.
+    /// The same, and whether the session is alive that each seat is held on.
     pub(crate) read_alive: String,
     pub(crate) insert: String,
     pub(crate) update: String,
@@ -73,13 +98,13 @@ pub(crate) struct Statements {
     pub(crate) insert_locked: String,
     pub(crate) update_locked: String,
     pub(crate) heartbeat: String,
+    pub(crate) give_back: String,
     pub(crate) forget: String,
 }
 
 /// The columns of every reading.
 const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, greatest(floor.token, life.floor), life.identity, \
-     (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
-     EXISTS (SELECT 1 FROM {schema}.notes WHERE notes.seat = want.name AND kind = 'request' AND expires > clock_timestamp())";
+     (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// Of these seats, by their names (`$1`).
 const READ_FROM: &str = "FROM life, \
@@ -89,8 +114,8 @@ const READ_FROM: &str = "FROM life, \
 impl Statements {
     pub(crate) fn new(schema: &str, life: Life) -> Self {
         let fill = |sql: String| {
-            sql.replace("{condition}", CONDITION)
-                .replace("{durable}", DURABLE)
+            sql.replace("{durable}", DURABLE)
+                .replace("{mine}", MINE)
                 .replace("{identity}", life.identity)
                 .replace("{floor}", life.floor)
                 .replace("{schema}", &quoted(schema))
@@ -110,19 +135,26 @@ impl Statements {
                  clock_timestamp(), NULL, NULL FROM want, patient, life WHERE token > life.floor ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
             )),
             update: fill(format!(
-                "WITH {LIFE}, {PATIENT}, {WANT}, {FREE}, done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
+                "WITH {LIFE}, {PATIENT}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, life \
+                 WHERE seat.name = want.name AND seat.version = want.held AND seat.session IS NULL \
+                 AND life.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
+                 done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
                  version = free.version, token = free.token, written = clock_timestamp() FROM free, patient \
                  WHERE seat.name = free.name AND seat.version = free.held \
                  RETURNING seat.name, seat.version, seat.token), {FLOORED} {TOLD}"
             )),
-            // Those that were written, and those that would have been if nobody else had locked their rows.
+            // Those that were written, and those that would have been if nobody else had locked their rows. A
+            // record that names nobody has no holder to match.
             renew: fill(format!(
-                "WITH {LIFE}, {WANT}, {FREE}, done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
-                 version = free.version, written = clock_timestamp() FROM free \
-                 WHERE seat.name = free.name AND seat.version = free.held RETURNING free.number) \
-                 SELECT (SELECT array_agg(number) FROM done), \
+                "WITH {LIFE}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, life \
+                 WHERE {HELD} AND life.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
+                 done AS (UPDATE {{schema}}.seats AS seat SET record = want.record, \
+                 version = want.version, written = clock_timestamp() FROM free AS want \
+                 WHERE {HELD} RETURNING seat.version) \
+                 SELECT (SELECT identity FROM life), (SELECT array_agg(version) FROM done), \
                  CASE WHEN (SELECT count(*) FROM done) < (SELECT count(*) FROM want) THEN \
-                 (SELECT array_agg(want.number) FROM want, {{schema}}.seats AS seat, life WHERE {{condition}}) END, {{durable}}"
+                 (SELECT array_agg(want.version) FROM want, {{schema}}.seats AS seat, life \
+                 WHERE {HELD} AND life.identity = want.identity) END, {{durable}}"
             )),
             insert_locked: fill(format!(
                 "WITH {LIFE}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
@@ -140,10 +172,14 @@ impl Statements {
             // `IS TRUE` has the locks looked up in a hash, where a join may compare each with every row.
             heartbeat: fill(
                 "SELECT array_agg(seat.version) FROM {schema}.seats AS seat WHERE seat.session = $1 \
-                 AND (seat.lock_id IN (SELECT held.classid::int8 << 32 | held.objid::int8 FROM pg_locks AS held \
-                 WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
-                 AND held.pid = pg_backend_pid() \
-                 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()))) IS TRUE"
+                 AND (seat.lock_id IN ({mine})) IS TRUE"
+                    .to_owned(),
+            ),
+            // Locks that this session (`$1`) holds though no row says so, of these (`$2`) or of all.
+            give_back: fill(
+                "SELECT pg_advisory_unlock(key) FROM (SELECT key FROM ({mine}) AS mine \
+                 WHERE ($2 IS NULL OR key = ANY ($2)) AND key NOT IN \
+                 (SELECT lock_id FROM {schema}.seats WHERE session = $1 AND lock_id IS NOT NULL) OFFSET 0) AS left_over"
                     .to_owned(),
             ),
             forget: fill(
@@ -169,31 +205,27 @@ pub(crate) const PATIENT: &str =
 const WANT_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token \
      FROM unnest($1, $2, $3, $4) AS want (name, record, version, token))";
 
-/// Each with the version that it must have, and the life of the data that this was read in.
-const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, held, identity, number \
-     FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY AS want (name, record, version, token, held, identity, number))";
+/// Each with the version or the holder that it must have, and the life of the data that this was read in.
+const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, held, identity \
+     FROM unnest($1, $2, $3, $4, $5, $6) AS want (name, record, version, token, held, identity))";
 
-/// The same with the seat's lock, whether that is still to be taken, and the session that is to hold it.
+/// The same with the seat's lock, and the session that is to hold it; `$7` is that session's lease.
 const WANT_LOCKED_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
-     to_lock, key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id \
-     FROM unnest($1, $2, $3, $4, $5, $6, $7) AS want (name, record, version, token, to_lock, key, session))";
+     key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id \
+     FROM unnest($1, $2, $3, $4, $5, $6) AS want (name, record, version, token, key, session))";
 
 const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
-     to_lock, key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
-     held, identity FROM unnest($1, $2, $3, $4, $5, $6, $7, $9, $10) \
-     AS want (name, record, version, token, to_lock, key, session, held, identity))";
+     key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
+     held, identity FROM unnest($1, $2, $3, $4, $5, $6, $8, $9) \
+     AS want (name, record, version, token, key, session, held, identity))";
 
 const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, written, session, lock_id)";
 
 const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
 
-/// That a seat has the expected version, in the expected life of the data.
-const CONDITION: &str = "seat.name = want.name AND seat.version = want.held AND seat.session IS NULL \
-     AND life.identity = want.identity";
-
-/// Those whose rows are as expected, and that nobody else is writing.
-const FREE: &str = "free AS MATERIALIZED (SELECT want.* FROM want, {schema}.seats AS seat, life \
-     WHERE {condition} FOR UPDATE OF seat SKIP LOCKED)";
+/// That a seat names this holder and term.
+const HELD: &str = "seat.name = want.name AND seat.token = want.token AND seat.session IS NULL \
+     AND seat.record::json #>> '{holder,incarnation}' = want.held";
 
 /// Tokens stay above this, also when the seat is gone.
 const FLOORED: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
@@ -204,23 +236,28 @@ const DURABLE: &str = "CASE WHEN current_setting('synchronous_commit') IN ('off'
      THEN set_config('synchronous_commit', 'on', true) END";
 
 /// The versions of those that were written; whoever listens is told.
-const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), count(told), min(durable) \
+const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), NULL::text[], count(told), min(durable) \
      FROM (SELECT version, pg_notify('{channel}', 'w' || version || name)::text AS told, {durable} AS durable FROM done OFFSET 0) AS told";
 
 /// The two halves of a session's number, each a positive one of 31 bits.
 const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 2147483647)::int4";
 
-/// Takes the locks that are still to be taken, and can be had.
-const LOCK: &str = "lock AS MATERIALIZED (SELECT want.*, NOT to_lock OR pg_try_advisory_lock(key) AS taken FROM want)";
+/// The locks of seats that this very session holds.
+const MINE: &str = "SELECT classid::int8 << 32 | objid::int8 AS key FROM pg_locks \
+     WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid = pg_backend_pid()";
+
+/// Takes the locks that this session has not got, and can be had.
+const LOCK: &str = "lock AS MATERIALIZED (SELECT want.*, CASE WHEN had THEN true ELSE pg_try_advisory_lock(key) END AS taken \
+     FROM (SELECT want.*, (key IN ({mine})) IS TRUE AS had FROM want OFFSET 0) AS want)";
 
 /// Gives back each lock that was taken for nothing, or is of no more use, as in a seat that is given up.
-/// From the first seat on, the server ends a session that it has not heard from for `$8`.
-const UNLOCK: &str = "SELECT (SELECT identity FROM life), array_agg(version) FILTER (WHERE written), \
+/// From the first seat on, the server ends a session that it has not heard from for `$7`.
+const UNLOCK: &str = "SELECT (SELECT identity FROM life), array_agg(version) FILTER (WHERE written), NULL::text[], \
      count(unlocked), count(told), min(durable), \
-     CASE WHEN bool_or(written AND session IS NOT NULL) AND $8 IS NOT NULL \
-     THEN set_config('idle_session_timeout', $8, false) END \
+     CASE WHEN bool_or(written AND session IS NOT NULL) AND $7 IS NOT NULL \
+     THEN set_config('idle_session_timeout', $7, false) END \
      FROM (SELECT version, session, written, {durable} AS durable, \
-     CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE to_lock END THEN pg_advisory_unlock(key) END AS unlocked, \
+     CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE NOT had END THEN pg_advisory_unlock(key) END AS unlocked, \
      CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS told \
      FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
@@ -236,6 +273,14 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
+    /// What a write expects of its seat, if that is any version.
+    pub(crate) fn of(expect: &Expect) -> Option<Self> {
+        match expect {
+            Expect::Absent => None,
+            Expect::Version(version) | Expect::Held(version) => Self::parse(version),
+        }
+    }
+
     /// `None` if it is not as we write it: then it never was the version of a seat.
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split(':');

@@ -1,117 +1,130 @@
 //! `mode=session`: seats that are held by the locks of a session, and freed with it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tenure_core::{Clock, Life, Record, SeatName, StoreError, Swap, Version};
+use futures_util::future::join_all;
+use tenure_core::{Answers, Expect, Interest, Life, News, Reading, SeatName, StoreError, Swap, Write};
+use tenure_kit::Kept;
+use tokio::sync::Mutex;
 
-use crate::bells::Bells;
-use crate::faults;
-use crate::leases::{self, Glance, Reader};
-use crate::link::{Dialer, Link};
-use crate::schema::lock_id_of;
+use crate::connection::{Connector, PgConnection};
+use crate::errors;
+use crate::following::Following;
+use crate::leases::{self, Batch};
+use crate::pushes::name_of;
+use crate::schema::lock_of;
 use crate::seats::Mark;
-use crate::session::Session;
+use crate::session::{self, Renewal, Session};
 
 /// The sessions of a store: one for each lease, as the server is told how long to wait for us.
 pub(crate) struct Sessions {
     lock_id: Option<i64>,
-    pool: Arc<Pool>,
+    /// The one seat that `lock_id` is for.
+    lock_is_for: OnceLock<SeatName>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) pool: tenure_kit::Sessions<Session>,
+    following: Mutex<Following>,
 }
 
-/// What outlives a call.
-struct Pool {
-    dialer: Arc<Dialer>,
-    bells: Arc<Bells>,
-    state: Mutex<State>,
-}
-
+/// The seats of a call that one session is asked about; `None`: that of their lease.
 #[derive(Default)]
-struct State {
-    by_lease: HashMap<Duration, Arc<tokio::sync::Mutex<Option<Arc<Session>>>>>,
-    live: HashMap<i64, Arc<Session>>,
-    /// All that we have ever had.
-    own: HashSet<i64>,
-    /// The leases for which a session is kept ready.
-    ready: HashSet<Duration>,
+struct Group {
+    session: Option<Arc<Kept<Session>>>,
+    kept: Vec<Renewal>,
+    new: Batch<Write>,
+    next: Batch<Write>,
 }
 
 impl Sessions {
-    pub(crate) fn new(dialer: Arc<Dialer>, bells: Arc<Bells>, lock_id: Option<i64>) -> Self {
-        Self { lock_id, pool: Arc::new(Pool { dialer, bells, state: Mutex::default() }) }
+    pub(crate) fn new(connector: Arc<Connector>, lock_id: Option<i64>) -> Self {
+        let opened_by = connector.clone();
+        let pool = tenure_kit::Sessions::new(move |lease, clock| {
+            let connector = opened_by.clone();
+            async move { Session::open(&connector, lease, lock_id, clock).await }
+        });
+        Self { lock_id, lock_is_for: OnceLock::new(), connector, pool, following: Mutex::default() }
     }
 
-    fn key(&self, seat: &SeatName) -> i64 {
-        self.lock_id.unwrap_or_else(|| lock_id_of(seat.as_str()))
-    }
-
-    /// Whether a session is one of ours, alive or not.
-    pub(crate) fn is_own(&self, session: i64) -> bool {
-        self.pool.lock().own.contains(&session)
-    }
-
-    /// One of our own sessions, if it lives.
-    pub(crate) fn alive(&self, session: i64) -> Option<Arc<Session>> {
-        self.pool.lock().live.get(&session).filter(|session| !session.is_over()).cloned()
-    }
-
-    pub(crate) async fn read(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
-        if link.server.pooled {
-            return Err(faults::pooler());
+    pub(crate) async fn read(
+        &self,
+        connection: &Arc<PgConnection>,
+        seats: &[SeatName],
+        to: &Answers<Reading>,
+    ) -> Result<(), StoreError> {
+        if connection.server.pooled {
+            return Err(errors::pooler());
         }
-        let row = leases::ask(link, seat, reader).await?;
-        leases::glance(&row, |row, record, session, lock_id| {
+        let life = |row: &tokio_postgres::Row, seat: &SeatName, record: &tenure_core::Record| {
+            let (session, lock_id): (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
             if record.is_vacant() {
                 return Ok(Life::Over);
             }
             if session.is_none() {
                 return Err(leases::other_mode("lease", "session"));
             }
-            if lock_id != Some(self.key(seat)) {
+            let ours = lock_of(seat, self.lock_id);
+            if lock_id != Some(ours) {
                 return Err(StoreError::denied(format!(
-                    "the seat is held on the lock {}, and this program would use {}: give the same lock_id everywhere",
+                    "the seat is held on the lock {}, and this program would use {ours}: give the same lock_id everywhere",
                     lock_id.unwrap_or_default(),
-                    self.key(seat)
                 )));
             }
-            let alive: Option<bool> = row.get(10);
+            let alive: Option<bool> = row.get(9);
             Ok(if alive == Some(true) { Life::Held } else { Life::Over })
-        })
+        };
+        leases::read_by(connection, &connection.server.seats.read_alive, seats, to, life).await
     }
 
-    pub(crate) async fn swap(
-        &self,
-        seat: &SeatName,
-        expected: Option<&Version>,
-        next: &Record,
-        clock: Clock,
-    ) -> Result<Swap, StoreError> {
-        let expected = match expected.map(Mark::parse) {
-            Some(None) => return Ok(Swap::Lost),
-            Some(mark) => mark,
-            None => None,
-        };
-        // Over the session that holds it, if that is one of ours: no other could have the lock.
-        let holder = expected.as_ref().and_then(|mark| mark.session).and_then(|session| self.alive(session));
-        let session = match holder {
-            Some(session) => session,
-            None => self.pool.session(next.lease, clock).await?,
-        };
-        if self.lock_id.is_some() && session.is_shared(seat) {
-            return Err(StoreError::denied(
-                "lock_id is one lock, for one election: give another election a store of its own",
-            ));
+    /// Writes each seat over the session that holds it, if that is one of ours: no other could have the lock. Otherwise
+    /// over that of the lease.
+    pub(crate) async fn write(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let mut groups: BTreeMap<Option<i64>, Group> = BTreeMap::new();
+        for (place, write) in writes.iter().enumerate() {
+            if self.lock_id.is_some() && *self.lock_is_for.get_or_init(|| write.seat.clone()) != write.seat {
+                to.set(place, Err(errors::one_lock()));
+                continue;
+            }
+            let mark = Mark::of(&write.expect);
+            let holder = mark.as_ref().and_then(|mark| self.pool.find(name_of(mark.session?).as_str()));
+            let is_lost = match write.expect {
+                Expect::Absent => false,
+                Expect::Version(_) => mark.is_none(),
+                Expect::Held(_) => holder.is_none(),
+            };
+            if is_lost {
+                to.set(place, Ok(Swap::Lost));
+                continue;
+            }
+            let group = groups.entry(holder.as_ref().map(|session| session.id)).or_default();
+            group.session = holder;
+            match &write.expect {
+                Expect::Held(version) => {
+                    let (seat, version) = (write.seat.clone(), version.clone());
+                    group.kept.push(Renewal { place, seat, version, nonce: mark.and_then(|mark| mark.number()) });
+                }
+                Expect::Absent => group.new.push(place, write.clone(), None),
+                Expect::Version(_) => group.next.push(place, write.clone(), mark),
+            }
         }
-        session.swap(seat, self.key(seat), expected, next).await
+        let groups = groups.into_values().map(async |Group { session, kept, new, next }| {
+            let session = match session {
+                Some(session) => session,
+                None => self.pool.get(lease).await?,
+            };
+            let (written, ()) = tokio::join!(
+                session::write(session.clone(), new, next, to.clone()),
+                session::keep(session, kept, to.clone()),
+            );
+            written
+        });
+        join_all(groups).await.into_iter().fold(Ok(()), Result::and)
     }
 
-    pub(crate) async fn renew(&self, seat: &SeatName, held: &Version) -> Result<Swap, StoreError> {
-        let Some(mark) = Mark::parse(held) else { return Ok(Swap::Lost) };
-        match mark.session.and_then(|session| self.alive(session)) {
-            Some(session) => session.renew(seat, held, &mark, self.key(seat)).await,
-            None => Ok(Swap::Lost),
-        }
+    /// Has sessions ready for bids on seats that others hold, and waits for the sessions of those. Never returns.
+    pub(crate) async fn follow(&self, interest: &Interest, news: &News) {
+        self.following.lock().await.follow(self, interest, news).await;
     }
 
     /// The socket of the session that holds a seat.
@@ -120,75 +133,6 @@ impl Sessions {
     /// that session is the end of the term.
     #[cfg(unix)]
     pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
-        let sessions: Vec<_> = self.pool.lock().live.values().cloned().collect();
-        sessions.iter().find_map(|session| session.lifeline(seat).transpose()).transpose()
-    }
-
-    /// Has a session ready for bids on seats that others hold, so that nothing is to be opened when one is
-    /// free. Its lease is a guess: that of the holder.
-    pub(crate) fn keep_ready(&self, lease: Duration, clock: Clock) {
-        if self.pool.lock().ready.insert(lease) {
-            tokio::spawn(keep_ready(Arc::downgrade(&self.pool), lease, clock));
-        }
-    }
-}
-
-/// Returns when nobody follows any more.
-async fn keep_ready(pool: Weak<Pool>, lease: Duration, clock: Clock) {
-    loop {
-        let Some(here) = pool.upgrade() else { return };
-        let opened = here.session(lease, clock.clone()).await;
-        drop(here);
-        if let Ok(session) = opened {
-            session.warm_up().await;
-            let over = session.over();
-            drop(session);
-            over.await;
-        }
-        tokio::time::sleep(lease).await;
-        let Some(here) = pool.upgrade() else { return };
-        let mut state = here.lock();
-        if !here.bells.mind_any(|session| !state.own.contains(&session)) {
-            state.ready.remove(&lease);
-            return;
-        }
-    }
-}
-
-impl Pool {
-    /// The session for this lease, opened if need be. That goes on when the call is given up.
-    async fn session(&self, lease: Duration, clock: Clock) -> Result<Arc<Session>, StoreError> {
-        let slot = self.lock().by_lease.entry(lease).or_default().clone();
-        if let Some(session) = slot.try_lock().ok().and_then(|slot| slot.clone()).filter(|session| !session.is_over())
-            && self.lock().live.contains_key(&session.id)
-        {
-            return Ok(session);
-        }
-        let (dialer, bells) = (self.dialer.clone(), self.bells.clone());
-        let task = tokio::spawn(async move {
-            let mut slot = slot.lock().await;
-            if let Some(session) = slot.as_ref().filter(|session| !session.is_over()) {
-                return Ok(session.clone());
-            }
-            let session = Arc::new(Session::open(&dialer, lease, clock).await?);
-            let (id, over) = (session.id, session.over());
-            tokio::spawn(async move {
-                over.await;
-                bells.ring_session(id);
-            });
-            *slot = Some(session.clone());
-            Ok(session)
-        });
-        let session: Arc<Session> =
-            task.await.unwrap_or_else(|error| Err(StoreError::refused("the session was cut off").because(error)))?;
-        let mut state = self.lock();
-        state.live.retain(|_, session| !session.is_over());
-        state.live.insert(session.id, session.clone());
-        state.own.insert(session.id);
-        Ok(session)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.pool.live().iter().find_map(|session| session.lifeline(seat).transpose()).transpose()
     }
 }

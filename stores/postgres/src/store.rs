@@ -1,38 +1,29 @@
-//! The store itself: what is asked of it becomes calls on one connection, or on a session.
+//! The store itself: what is asked of it becomes statements on one connection, or on that of a session.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Note, NoteKind, Promises, Push,
-    Reading, Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
+    Answers, Board, Call, Clock, ClockTrust, Delta, DynNotes, Interest, LifeKind, Most, News, Note, NoteWrite, Notes,
+    Promises, Push, Reading, Scope, SeatName, Session, Store, StoreError, Swap, Takeover, Version, Was, Write,
 };
-use tokio::sync::Semaphore;
+use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
 
-use crate::bells::{Bells, Watch};
-use crate::board;
-use crate::leases::{self, Glance, Reader};
-use crate::line::Line;
-use crate::link::{Dialer, Link};
+use crate::connection::{Connector, PgConnection, Purpose};
 use crate::options::{self, Mode, PostgresOptions};
+use crate::pushes::{self, Pushes};
 use crate::seats::Mark;
 use crate::sessions::Sessions;
-use crate::waiting::Waiting;
+use crate::{leases, notes};
 
 /// Seats in a PostgreSQL database.
 pub struct PostgresStore {
-    line: Line,
+    connection: Reconnect<PgConnection>,
     /// Only in `mode=session`.
-    sessions: Option<SessionMode>,
-    looks: Semaphore,
-    clock: OnceLock<Clock>,
+    sessions: Option<Sessions>,
+    pushes: Pushes,
     schema: String,
-}
-
-struct SessionMode {
-    sessions: Sessions,
-    waiting: Waiting,
 }
 
 impl PostgresStore {
@@ -65,116 +56,34 @@ impl PostgresStore {
 
     fn made(config: Config, options: PostgresOptions) -> Self {
         let (mode, lock_id, schema) = (options.mode, options.lock_id, options.schema().to_owned());
-        let dialer = Arc::new(Dialer::new(config, options));
-        let bells = Arc::new(Bells::default());
-        let sessions = (mode == Mode::Session).then(|| SessionMode {
-            sessions: Sessions::new(dialer.clone(), bells.clone(), lock_id),
-            waiting: Waiting::new(dialer.clone(), bells.clone()),
+        let connector = Arc::new(Connector::new(config, options));
+        let pushes = Pushes::default();
+        let sessions = (mode == Mode::Session).then(|| Sessions::new(connector.clone(), lock_id));
+        let calls = pushes.clone();
+        let connection = Reconnect::new(move || {
+            let (connector, calls) = (connector.clone(), Purpose::Calls(calls.clone()));
+            async move { connector.connect(calls).await }
         });
-        let looks = Semaphore::new(LOOKS);
-        Self { line: Line::new(dialer, bells), sessions, looks, clock: OnceLock::new(), schema }
+        Self { connection, sessions, pushes, schema }
     }
 
-    fn clock(&self) -> Clock {
-        self.clock.get().cloned().unwrap_or_default()
-    }
-
-    async fn glance(&self, link: &Arc<Link>, seat: &SeatName, reader: Reader) -> Result<Glance, StoreError> {
+    /// Gets ready for the bids of those who follow, and waits for the sessions of their leaders. Never returns.
+    async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) {
         match &self.sessions {
-            None => leases::read(link, seat, reader).await,
-            Some(mode) => mode.sessions.read(link, seat, reader).await,
-        }
-    }
-
-    /// Resolves when there is something new to see. All but the long wait is boxed, as it takes much more room, and
-    /// there may be many who wait.
-    async fn news(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) {
-        loop {
-            match Box::pin(self.look_in_turn(watch, seat, seen)).await {
-                Looked::News => return,
-                Looked::Quiet => return watch.told().await,
-                Looked::Deaf(pause) => {
-                    if Box::pin(tokio::time::timeout(pause, watch.told())).await.is_ok() {
-                        return;
-                    }
-                }
-                Looked::Failed(pause) => return drop(Box::pin(tokio::time::timeout(pause, watch.told())).await),
+            None => {
+                let has_seen = |delta: &Delta| delta.wanted.as_ref().is_some_and(|wanted| wanted.seen.is_some());
+                while !interest.next().await.iter().any(has_seen) {}
+                leases::warm_up(connection).await;
+                std::future::pending().await
             }
+            Some(sessions) => sessions.follow(interest, news).await,
         }
-    }
-
-    async fn look_in_turn(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
-        let look = async {
-            let _turn = self.looks.acquire().await;
-            // Not before it is its turn.
-            Box::pin(self.look(watch, seat, seen)).await
-        };
-        tokio::select! {
-            biased;
-            () = watch.told() => Looked::News,
-            looked = look => looked,
-        }
-    }
-
-    async fn look(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
-        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        let looked = async {
-            let link = self.line.link().await?;
-            let glance = self.glance(&link, seat, Reader::Watch).await?;
-            Ok::<_, StoreError>((link, glance))
-        };
-        let Ok((link, Glance { reading, session, requested })) = looked.await else {
-            return Looked::Failed(lease / 3);
-        };
-        let is_over =
-            |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over && !seat.record.is_vacant());
-        let news = seen.differs_from(reading.seat.as_ref())
-            || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
-            || (seen.requests && requested);
-        if news {
-            return Looked::News;
-        }
-        if link.server.pooled {
-            return Looked::Deaf(lease / 3);
-        }
-        link.warm_up();
-        if let (Some(mode), Some(holder)) = (&self.sessions, session)
-            && !mode.sessions.is_own(holder)
-        {
-            // Once it is over, there is nothing more to wait for.
-            if !is_over(reading.seat.as_ref()) {
-                // Minded first, then waited for: an end in between is told.
-                watch.mind(holder);
-                mode.waiting.wait_for(holder, lease / 3);
-            }
-            mode.sessions.keep_ready(lease, self.clock());
-        }
-        Looked::Quiet
-    }
-
-    fn is_own(&self, session: i64) -> bool {
-        self.sessions.as_ref().is_some_and(|mode| mode.sessions.is_own(session))
-    }
-
-    /// Whether a session of our own is over.
-    fn is_over(&self, session: Option<i64>) -> bool {
-        let Some((mode, session)) = self.sessions.as_ref().zip(session) else { return false };
-        self.is_own(session) && mode.sessions.alive(session).is_none()
     }
 }
 
-/// What a watcher has found when it looked.
-enum Looked {
-    News,
-    /// Nothing; it will be told.
-    Quiet,
-    /// Nothing; what cannot be heard must be looked for, after so long.
-    Deaf(Duration),
-    Failed(Duration),
-}
-
-/// So many watchers look at once: ten thousand may begin to watch together, and looking takes room.
-const LOOKS: usize = 512;
+/// So many seats share a statement at the most: no other waits long for it to end. The next one of its kind is sent when
+/// it has ended: the slower the server, the fewer statements it is asked for.
+const TOGETHER: Most = Most { seats: 500, calls: 1 };
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,10 +103,12 @@ const NO_TIMELINE: &str = "The role may not call pg_current_wal_lsn() or pg_walf
 const LATE_BID: &str = "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.";
 const TABLES: &str = "The tables are removed, restored from a backup or edited by hand while candidates run.";
 
-impl SeatStore for PostgresStore {
+impl Store for PostgresStore {
     fn promises(&self) -> Promises {
         let common = Promises {
             push: Push::Proven,
+            reads: TOGETHER,
+            writes: TOGETHER,
             durability: DURABILITY,
             // A fifteenth of it is what a call is given.
             min_lease: Duration::from_millis(150),
@@ -206,7 +117,7 @@ impl SeatStore for PostgresStore {
         match self.sessions {
             None => Promises {
                 life: LifeKind::Clock,
-                judge: Judge::Vouched,
+                judge: ClockTrust::Vouched,
                 broken_by: &[
                     REPLICATION,
                     SIBLINGS,
@@ -238,71 +149,69 @@ impl SeatStore for PostgresStore {
         }
     }
 
-    fn attach(&self, clock: &Clock) {
-        let _ = self.clock.set(clock.clone());
+    fn attach(&self, clock: &Clock, news: &News) {
+        self.pushes.attach(news);
+        if let Some(sessions) = &self.sessions {
+            sessions.pool.attach(clock, Some(news));
+        }
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        let link = self.line.link().await?;
-        Ok(self.glance(&link, seat, Reader::Call).await?.reading)
-    }
-
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let connection = self.connection.get().await?;
         match &self.sessions {
-            None => leases::swap(&self.line.link().await?, seat, expected, next).await,
-            Some(mode) => mode.sessions.swap(seat, expected, next, self.clock()).await,
+            None => leases::read(&connection, seats, to).await,
+            Some(sessions) => sessions.read(&connection, seats, to).await,
         }
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         match &self.sessions {
-            None => leases::renew(&self.line.link().await?, seat, held, record).await,
-            Some(mode) => mode.sessions.renew(seat, held).await,
+            None => leases::write(&self.connection.get().await?, writes, to).await,
+            Some(sessions) => sessions.write(call.lease, writes, to).await,
         }
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let mark = seen.seat.as_ref().and_then(|seat| Mark::parse(&seat.version));
-        let (nonce, session) = (mark.as_ref().and_then(Mark::number), mark.and_then(|mark| mark.session));
-        // Listened for first, then looked: what changes in between is heard.
-        let watch = self.line.bells.watch(seat, nonce, seen.requests);
-        if let Some(session) = session.filter(|session| self.is_own(*session)) {
-            watch.mind(session);
-        }
-        if !self.is_over(session) {
-            self.news(&watch, seat, seen).await;
-        }
-        if self.is_over(session) { Change::SessionOver } else { Change::Look }
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        Mark::parse(version)?.session.map(pushes::name_of)
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        self.pushes.attach(news);
+        let connection = match self.connection.get().await {
+            Ok(connection) => connection,
+            Err(error) => return error,
+        };
+        // It listens since it was opened. Behind a pooler nothing is pushed, and the engine looks by itself.
+        if !connection.server.pooled {
+            news.listening(Scope::All);
+        }
+        tokio::select! {
+            () = connection.liveness().closed() => {}
+            () = self.follow(&connection, interest, news) => {}
+        }
+        StoreError::unknown("the connection that was listened to has ended, or does not answer")
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        leases::forget(&self.line.link().await?, seat).await
+        leases::forget(&self.connection.get().await?, seat).await
     }
 
     #[cfg(unix)]
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
-        self.sessions.as_ref().map_or(Ok(None), |sessions| sessions.sessions.lifeline(seat))
+        self.sessions.as_ref().map_or(Ok(None), |sessions| sessions.lifeline(seat))
     }
 }
 
-impl Board for PostgresStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        board::put(&self.line.link().await?, seat, note).await
+impl Notes for PostgresStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        notes::write(&self.connection.get().await?, notes, to).await
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        board::attend(&self.line.link().await?, process, lifetime).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        board::list(&self.line.link().await?, seat, kind).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        board::remove(&self.line.link().await?, seat, kind, key).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        notes::list(&self.connection.get().await?, boards, to).await
     }
 }

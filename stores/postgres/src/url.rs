@@ -2,6 +2,9 @@
 
 use std::error::Error as _;
 
+use tenure_kit::settings::Settings;
+use tenure_kit::url::check_login;
+
 use crate::options::{self, Mode, PostgresOptions, SslMode};
 
 /// Takes our own parameters out of a URL or a list of `key=value` pairs. What is left is the driver's.
@@ -10,47 +13,25 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
         // Pairs are left to the driver, which knows how to unquote them: ours come as fields then.
         return Ok(PostgresOptions { url: text.to_owned(), ..PostgresOptions::default() });
     };
-    tenure_core::url::check_login(text)?;
+    check_login(text)?;
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     // The shortest way to say it: the server of this machine.
     let place = if place.is_empty() { "postgres://".to_owned() } else { format!("postgres:{place}") };
-    let mut options = PostgresOptions::default();
-    let mut left = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = || decode(raw).ok_or_else(|| format!("the value of {key} is not text"));
-        match key {
-            "mode" => {
-                options.mode = match value()?.as_str() {
-                    "lease" => Mode::Lease,
-                    "session" => Mode::Session,
-                    _ => return Err("mode is lease or session".to_owned()),
-                }
-            }
-            "schema" => options.schema = Some(value()?),
-            "lock_id" => {
-                let number = value()?.parse().map_err(|_| "lock_id is a whole number of 64 bits".to_owned())?;
-                options.lock_id = Some(number);
-            }
-            "sslmode" => {
-                let mode = SslMode::parse(&value()?);
-                options.sslmode = Some(
-                    mode.ok_or("sslmode is disable, allow, prefer, require, verify-ca or verify-full".to_owned())?,
-                );
-            }
-            // Standbys are passed over whatever it says, and the driver does not know all of libpq's words.
-            "target_session_attrs" => match value()?.as_str() {
-                "any" | "read-write" | "primary" | "prefer-standby" => {}
-                "read-only" | "standby" => return Err(options::READ_ONLY.to_owned()),
-                _ => return Err("target_session_attrs is any, read-write, primary or prefer-standby".to_owned()),
-            },
-            "sslrootcert" => options.sslrootcert = Some(value()?.into()),
-            "sslcert" => options.sslcert = Some(value()?.into()),
-            "sslkey" => options.sslkey = Some(value()?.into()),
-            _ => left.push(pair),
-        }
+    let (mut options, mut attributes) = (PostgresOptions::default(), String::new());
+    let mut given = Settings::of_query(query)?;
+    given.choose("mode", &mut options.mode, &[("lease", Mode::Lease), ("session", Mode::Session)])?;
+    given.take("schema", &mut options.schema)?.take("lock_id", &mut options.lock_id)?;
+    given.choose("sslmode", &mut options.sslmode, &SslMode::ALL.map(|(name, mode)| (name, Some(mode))))?;
+    given.take("sslrootcert", &mut options.sslrootcert)?;
+    given.take("sslcert", &mut options.sslcert)?.take("sslkey", &mut options.sslkey)?;
+    // Standbys are passed over whatever it says, and the driver does not know all of libpq's words.
+    match given.take("target_session_attrs", &mut attributes).map(|_| attributes.as_str())? {
+        "" | "any" | "read-write" | "primary" | "prefer-standby" => {}
+        "read-only" | "standby" => return Err(options::READ_ONLY.to_owned()),
+        _ => return Err("target_session_attrs must be any, read-write, primary or prefer-standby".to_owned()),
     }
-    options.url = if left.is_empty() { place } else { format!("{place}?{}", left.join("&")) };
+    let left = given.rest();
+    options.url = if left.is_empty() { place } else { format!("{place}?{left}") };
     Ok(options)
 }
 
@@ -63,21 +44,6 @@ pub(crate) fn complaint(error: &tokio_postgres::Error) -> String {
     } else {
         "the URL cannot be read: write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned()
     }
-}
-
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-            }
-            byte => bytes.push(byte),
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::servers::{PgBouncer, Postgres};
 use tenure_testkit::{Kit, Subject};
@@ -12,13 +12,13 @@ fn main() {
     let server = Arc::new(Postgres::start());
     let pooler = PgBouncer::before(&server);
     let subject =
-        |url: &str, sessions| Database { url: url.to_owned(), server: server.clone(), sessions, _pooler: None };
+        |url: &str, sessions| Database { url: url.to_owned(), server: server.clone(), sessions, pooler: None };
     Kit::new()
         .subject("lease", subject(&server.url(), false))
         .subject("session", subject(&format!("{}?mode=session", server.url()), true))
         .subject("lease_through_pgbouncer", {
             let url = format!("{}?schema=pooled", pooler.url());
-            Database { _pooler: Some(pooler), ..subject(&url, false) }
+            Database { pooler: Some(pooler), ..subject(&url, false) }
         })
         .run();
 }
@@ -27,7 +27,7 @@ struct Database {
     url: String,
     server: Arc<Postgres>,
     sessions: bool,
-    _pooler: Option<PgBouncer>,
+    pooler: Option<PgBouncer>,
 }
 
 impl Database {
@@ -50,10 +50,6 @@ fn literal(seat: &SeatName) -> String {
 
 impl Subject for Database {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(PostgresStore::at(&self.url).expect("a URL that can be read"))
     }
 
@@ -78,6 +74,10 @@ impl Subject for Database {
 
     fn ends_with_its_connection(&self) -> bool {
         self.sessions
+    }
+
+    fn is_told(&self) -> bool {
+        self.pooler.is_none()
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {

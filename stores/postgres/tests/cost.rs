@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{MODES, acted_above, runtime, stand, within};
 use tenure_core::{Elections, Token};
 use tenure_postgres::PostgresStore;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::{Postgres, PostgresSetup};
 use tenure_testkit::wrap::Counting;
 
@@ -21,11 +21,11 @@ fn a_renewal_is_one_statement_and_a_follower_reads_once_a_lease() {
 fn costs_one_statement_a_renewal_and_one_a_look(mode: &str) {
     let server = counting_server();
     runtime().block_on(async {
-        let desk = Desk::new();
+        let detector = OverlapDetector::new();
         let url = format!("{}{mode}", server.url());
-        let leader = stand(&url, "jobs", &desk);
-        acted_above(&desk, Token::ZERO).await;
-        let follower = stand(&url, "jobs", &desk);
+        let leader = stand(&url, "jobs", &detector);
+        acted_above(&detector, Token::ZERO).await;
+        let follower = stand(&url, "jobs", &detector);
         // Both have settled down.
         tokio::time::sleep(common::LEASE * 2).await;
         let before =
@@ -59,7 +59,7 @@ fn one_heartbeat_serves_all_seats_of_a_session() {
         for seat in &seats {
             within("that it leads", seat.elected()).await.unwrap();
         }
-        let beats = || calls(&server, "%FROM pg_locks AS held%");
+        let beats = || calls(&server, "SELECT array_agg(seat.version)%");
         let before = (counter.counts().renewals, beats());
         tokio::time::sleep(lease * 2).await;
         let (renewals, beats) = (counter.counts().renewals - before.0, beats() - before.1);

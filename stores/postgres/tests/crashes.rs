@@ -1,60 +1,15 @@
-//! What can happen to a server: it stops, crashes, comes back, comes back empty, has its clock set, or another
-//! takes its place. By the moments of the work itself no two ever led at once.
+//! What can happen to a server beside what the laws about faults say: it crashes before its disk has all, loses its
+//! tables, has its clock set, or another takes its place. By the moments of the work itself no two ever led at once.
 
 mod common;
 
 use common::{
-    Contender, LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within,
+    LEASE, MODES, TestCandidate, acted_above, held, runtime, seats_at, stand, stand_for, stand_safely, token_of, within,
 };
 use tenure_core::{SeatName, SeatStore, Swap, Token};
-use tenure_postgres::PostgresStore;
-use tenure_testkit::Desk;
-use tenure_testkit::contender::until;
+use tenure_testkit::OverlapDetector;
+use tenure_testkit::candidate::until;
 use tenure_testkit::servers::{Postgres, PostgresSetup};
-
-#[test]
-fn a_server_that_stops_and_goes_on_makes_no_two_leaders() {
-    for mode in MODES {
-        let mut server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = acted_above(&desk, Token::ZERO).await;
-            server.pause();
-            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
-            leader.loses().await;
-            tokio::time::sleep(LEASE / 2).await;
-            server.resume();
-            acted_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn a_server_that_is_killed_and_restarted_has_forgotten_nothing() {
-    for mode in MODES {
-        let mut server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let mut token = acted_above(&desk, Token::ZERO).await;
-            for _ in 0..2 {
-                server.kill();
-                server.restart();
-                // In time for the lease, or else with a higher token.
-                leading(&candidates).await;
-                tokio::time::sleep(LEASE).await;
-                let now = token_of(&server, "jobs");
-                assert!(now >= token, "{mode}: token {now} after {token}");
-                token = now;
-            }
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
 
 #[test]
 fn what_was_done_survives_a_crash_of_the_server_though_it_is_told_not_to_wait_for_its_disk() {
@@ -65,7 +20,7 @@ fn what_was_done_survives_a_crash_of_the_server_though_it_is_told_not_to_wait_fo
         runtime().block_on(async {
             let url = format!("{}{mode}", server.url());
             let seat = SeatName::new("jobs").unwrap();
-            let store = PostgresStore::at(&url).unwrap();
+            let store = seats_at(&url);
             assert!(store.read(&seat).await.unwrap().seat.is_none());
             let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else {
                 panic!("lost")
@@ -73,14 +28,14 @@ fn what_was_done_survives_a_crash_of_the_server_though_it_is_told_not_to_wait_fo
             server.kill();
             server.restart();
             let after = |url: String| async move {
-                let store = PostgresStore::at(&url).unwrap();
+                let store = seats_at(&url);
                 store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.map(|seat| (seat.record, seat.version))
             };
             let (record, kept) = after(url.clone()).await.expect("a bid that was won is gone");
             assert_eq!((record.token, &kept), (Token::new(1), &version), "{mode}");
             // In session mode a renewal writes nothing.
             if mode == MODES[0] {
-                let store = PostgresStore::at(&url).unwrap();
+                let store = seats_at(&url);
                 let renewed = store.renew(&seat, &version, &held(1, 1)).await.unwrap();
                 let Swap::Done { version, .. } = renewed else { panic!("lost") };
                 server.kill();
@@ -96,33 +51,14 @@ fn tables_that_are_dropped_in_mid_term_are_made_again_and_tokens_rise() {
     for mode in MODES {
         let server = Postgres::start();
         runtime().block_on(async {
-            let desk = Desk::new();
+            let detector = OverlapDetector::new();
             let url = format!("{}{mode}", server.url());
-            let candidates = [stand(&url, "jobs", &desk), stand(&url, "jobs", &desk)];
-            let first = acted_above(&desk, Token::ZERO).await;
+            let candidates = [stand(&url, "jobs", &detector), stand(&url, "jobs", &detector)];
+            let first = acted_above(&detector, Token::ZERO).await;
             has_seen_who_leads(&candidates).await;
             server.sql("DROP SCHEMA tenure CASCADE");
-            acted_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
-}
-
-#[test]
-fn a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising() {
-    for mode in MODES {
-        let mut server = Postgres::start();
-        runtime().block_on(async {
-            let desk = Desk::new();
-            let url = format!("{}{mode}", server.url());
-            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = acted_above(&desk, Token::ZERO).await;
-            has_seen_who_leads(&candidates).await;
-            let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
-            server.restart_empty();
-            leader.loses().await;
-            acted_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
+            acted_above(&detector, first).await;
+            detector.acts_do_not_overlap().unwrap();
         });
     }
 }
@@ -132,10 +68,10 @@ fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
     for mode in MODES {
         let server = PostgresSetup::new().clock_by_hand().start();
         runtime().block_on(async {
-            let desk = Desk::new();
+            let detector = OverlapDetector::new();
             let url = format!("{}{mode}", server.url());
-            let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &desk));
-            let mut last = acted_above(&desk, Token::ZERO).await;
+            let candidates = [(); 2].map(|()| stand_for(LEASE * 2, &url, "jobs", &detector));
+            let mut last = acted_above(&detector, Token::ZERO).await;
             for step in [300, 0, -300] {
                 let leader = candidates.iter().position(|one| one.election.is_leader()).expect("one leads");
                 server.step_clock(step);
@@ -146,10 +82,10 @@ fn a_wall_clock_that_steps_makes_no_two_leaders_and_costs_no_term() {
                 assert!(candidates[leader].election.is_leader(), "{mode}: a step of {step} s has cost a term");
                 // Whoever follows takes over by the clock as it is now.
                 candidates[leader].election.step_down();
-                last = acted_above(&desk, last).await;
+                last = acted_above(&detector, last).await;
                 tokio::time::sleep(LEASE).await;
             }
-            desk.acts_do_not_overlap().unwrap();
+            detector.acts_do_not_overlap().unwrap();
         });
     }
 }
@@ -160,17 +96,17 @@ fn a_standby_that_is_promoted_is_led_with_a_higher_token() {
         let mut primary = Postgres::start();
         let standby = PostgresSetup::new().standby_of(&primary).start();
         runtime().block_on(async {
-            let desk = Desk::new();
+            let detector = OverlapDetector::new();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let mut candidates = [stand_safely(&url, "jobs", &desk), stand_safely(&url, "jobs", &desk)];
-            let first = acted_above(&desk, Token::ZERO).await;
+            let mut candidates = [stand_safely(&url, "jobs", &detector), stand_safely(&url, "jobs", &detector)];
+            let first = acted_above(&detector, Token::ZERO).await;
             tokio::time::sleep(LEASE).await;
             let leader = candidates.iter_mut().find(|one| one.election.is_leader()).expect("one leads");
             primary.kill();
             leader.loses().await;
             standby.sql("SELECT pg_promote()");
-            acted_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
+            acted_above(&detector, first).await;
+            detector.acts_do_not_overlap().unwrap();
         });
     }
 }
@@ -181,26 +117,26 @@ fn tokens_rise_across_the_promotion_of_a_standby_that_had_not_received_the_last_
         let mut primary = Postgres::start();
         let standby = PostgresSetup::new().standby_of(&primary).start();
         runtime().block_on(async {
-            // The desk is the fenced resource: it refuses a term whose token is not above that of the last one.
-            let desk = Desk::new();
+            // The detector is the fenced resource: it refuses a term whose token is not above that of the last one.
+            let detector = OverlapDetector::new();
             let old = format!("{}{mode}", primary.url());
-            leads_once(&old, "jobs", &desk).await;
+            leads_once(&old, "jobs", &detector).await;
             stops_receiving(&standby, "jobs", token_of(&primary, "jobs")).await;
-            leads_once(&old, "jobs", &desk).await;
-            let last = leads_once(&old, "jobs", &desk).await;
+            leads_once(&old, "jobs", &detector).await;
+            let last = leads_once(&old, "jobs", &detector).await;
             assert!(last < Token::new(1 << 32), "{mode}: tokens are small as long as no standby was promoted");
-            let unseen = Desk::new();
+            let unseen = OverlapDetector::new();
             let last_unseen = leads_once(&old, "unseen", &unseen).await;
 
             primary.kill();
             standby.sql("SELECT pg_promote()");
             // Candidates that know nothing of what was lost. The standby has one of the seats, as it was.
             let new = format!("{}{mode}", standby.url());
-            let next = leads_once(&new, "jobs", &desk).await;
+            let next = leads_once(&new, "jobs", &detector).await;
             assert!(next > last, "{mode}: token {next} after {last}");
             assert!(leads_once(&new, "unseen", &unseen).await > last_unseen, "{mode}");
-            for desk in [desk, unseen] {
-                desk.acts_do_not_overlap().unwrap();
+            for detector in [detector, unseen] {
+                detector.acts_do_not_overlap().unwrap();
             }
         });
     }
@@ -214,7 +150,7 @@ fn a_bid_from_before_a_promotion_is_lost_after_it() {
         runtime().block_on(async {
             let seat = SeatName::new("jobs").unwrap();
             let url = format!("postgres://postgres@{},{}/postgres{mode}", primary.address(), standby.address());
-            let (slow, quick) = (PostgresStore::at(&url).unwrap(), PostgresStore::at(&url).unwrap());
+            let (slow, quick) = (seats_at(&url), seats_at(&url));
             for store in [&slow, &quick] {
                 let reading = store.read(&seat).await.unwrap();
                 assert!(reading.seat.is_none() && reading.floor == Token::ZERO);
@@ -240,12 +176,12 @@ fn a_bid_from_before_a_promotion_is_lost_after_it() {
     }
 }
 
-/// A candidate leads, works at the desk and leaves.
-async fn leads_once(url: &str, seat: &str, desk: &Desk) -> Token {
-    let sittings = desk.sittings();
-    let candidate = stand(url, seat, desk);
+/// A candidate leads, works at the detector and leaves.
+async fn leads_once(url: &str, seat: &str, detector: &OverlapDetector) -> Token {
+    let sittings = detector.work_spans();
+    let candidate = stand(url, seat, detector);
     let token = candidate.elected().await;
-    until("it works", || desk.sittings() > sittings).await;
+    until("it works", || detector.work_spans() > sittings).await;
     candidate.election.stop();
     within("it has left", candidate.election.stopped()).await;
     token
@@ -261,7 +197,7 @@ async fn stops_receiving(standby: &Postgres, seat: &str, token: Token) {
 }
 
 /// Waits until whoever follows has read the seat, and watches it.
-async fn has_seen_who_leads(candidates: &[Contender]) {
+async fn has_seen_who_leads(candidates: &[TestCandidate]) {
     let follower = candidates.iter().find(|one| !one.election.is_leader()).expect("one follows");
     within("it watches", follower.counter.wait_for(|counts| counts.looks > 0)).await;
 }

@@ -1,116 +1,106 @@
-//! What a network, a server and an administrator can do to a leader: each time it stops in time, somebody
-//! leads again, and by the moments of the work itself no two ever did at once.
+//! What a network, a server and an administrator can do to a leader: the laws about that in both modes, and what only
+//! PostgreSQL can do. Each time the leader stops in time, somebody leads again, and by the moments of the work itself no
+//! two ever did at once.
 
 mod common;
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, MODES, acted_above, held, leading, runtime, stand, stand_for, stand_safely, token_of, within};
-use tenure_core::{Event, Fault, Record, SeatName, SeatStore, Swap, Token, Why};
+use common::{LEASE, MODES, acted_above, held, leading, runtime, seats_at, stand, stand_for, within};
+use tenure_core::{Builder, EndReason, Event, Fault, Record, SeatName, SeatStore, Swap, TakeoverOption, Token};
 use tenure_postgres::{PostgresStore, lock_id_of};
-use tenure_testkit::Desk;
-use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::OverlapDetector;
+use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::servers::{Postgres, PostgresSetup};
 
-#[test]
-fn a_leader_in_a_black_hole_stops_before_another_starts() {
-    let server = server();
-    for mode in MODES {
-        runtime().block_on(async {
-            let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
-            let mut cut = stand(&through(&proxy, mode), &seat, &desk);
-            let first = cut.elected().await;
-            let _other = stand(&format!("{}{mode}", server.url()), &seat, &desk);
-            tokio::time::sleep(LEASE / 2).await;
-            proxy.black_hole(Way::Up);
-            proxy.black_hole(Way::Down);
-            let next = acted_above(&desk, first).await;
-            assert_eq!(cut.loses().await.1, Why::NotRenewed, "{mode}");
-            desk.acts_do_not_overlap().unwrap();
-            // What was held back arrives late, and changes nothing.
-            proxy.pass();
-            tokio::time::sleep(LEASE / 2).await;
-            assert_eq!(token_of(&server, &seat), next, "{mode}");
-            desk.acts_do_not_overlap().unwrap();
-        });
+/// A server, with candidates in session mode or in lease mode.
+struct Database<const SESSIONS: bool>(Arc<Postgres>);
+
+impl<const SESSIONS: bool> Database<SESSIONS> {
+    fn alone(&mut self) -> &mut Postgres {
+        Arc::get_mut(&mut self.0).expect("nobody else uses a server that is stopped or restarted")
     }
 }
 
-#[test]
-fn a_winning_bid_whose_reply_is_lost_ends_in_one_term_of_the_one_who_won() {
-    let server = server();
-    for mode in MODES {
-        runtime().block_on(async {
-            let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
-            // The first record that goes out is the bid. Its token is 1, unless another was given up before it was sent.
-            proxy.drop_reply_to("\"token\":");
-            let robbed = stand_safely(&through(&proxy, mode), &seat, &desk);
-            within("that the reply is lost", proxy.caught(1)).await;
-            let bid = token_of(&server, &seat);
-            let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
-            let token = acted_above(&desk, Token::ZERO).await;
-            if mode == MODES[0] {
-                assert_eq!(robbed.elected().await, token, "it was locked out of its own seat");
-                assert_eq!(token, bid);
-            }
-            desk.acts_do_not_overlap().unwrap();
-        });
+impl<const SESSIONS: bool> faults::Server for Database<SESSIONS> {
+    fn start(wish: Wish) -> Self {
+        Self(if wish.alone { Arc::new(Postgres::start()) } else { server() })
+    }
+
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    fn open(&self, address: &str) -> Box<dyn tenure_core::DynStore> {
+        let mode = MODES[usize::from(SESSIONS)];
+        Box::new(PostgresStore::at(&format!("postgres://postgres@{address}/postgres{mode}")).unwrap())
+    }
+
+    /// As the README counts them: in session mode two of a leader, and three of a follower.
+    fn connections(&self, processes: usize) -> usize {
+        if SESSIONS { 2 + 3 * (processes - 1) } else { processes }
+    }
+
+    fn pause(&mut self) {
+        self.alone().pause();
+    }
+
+    fn resume(&mut self) {
+        self.alone().resume();
+    }
+
+    fn restart(&mut self) {
+        self.alone().kill();
+        self.alone().restart();
+    }
+
+    fn after_loss(&self) -> Option<AfterLoss> {
+        Some(AfterLoss::TokensOfWitnessesRise)
+    }
+
+    fn restart_empty(&mut self) {
+        self.alone().restart_empty();
+    }
+
+    /// With `takeover=instant` two may overlap until the news of the end of a session has arrived, and that is said.
+    fn configure(&self, election: Builder) -> Builder {
+        election.takeover(TakeoverOption::Safe)
+    }
+
+    fn ends_with_its_connection(&self) -> bool {
+        SESSIONS
+    }
+
+    /// The first record that goes out is the bid.
+    fn bid(&self) -> &'static str {
+        "\"token\":"
+    }
+
+    /// Every record that goes out after it is a renewal.
+    fn renewals(&self) -> &'static [&'static str] {
+        &["\"token\":"]
     }
 }
 
-#[test]
-fn a_renewal_whose_reply_is_lost_costs_no_term() {
-    let server = server();
-    runtime().block_on(async {
-        let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
-        let leader = stand(&through(&proxy, ""), &seat, &desk);
-        let token = leader.elected().await;
-        let _other = stand(&server.url(), &seat, &desk);
-        for count in 1..=2 {
-            // Every record that goes out now is a renewal.
-            proxy.drop_reply_to(format!("\"token\":{token},"));
-            within("that a reply is lost", proxy.caught(count)).await;
-            tokio::time::sleep(LEASE).await;
-            assert!(leader.election.is_leader(), "a lost reply has cost the term");
-        }
-        assert_eq!(leader.elected().await, token);
-    });
+mod lease {
+    tenure_testkit::faults!(super::Database<false>);
 }
 
-#[test]
-fn resets_during_renewals_cost_no_lease_its_term_and_never_make_two_leaders() {
-    let server = server();
-    for mode in MODES {
-        runtime().block_on(async {
-            let (desk, seat, proxy) = (Desk::new(), name(), Proxy::start(server.address()));
-            let leader = stand_safely(&through(&proxy, mode), &seat, &desk);
-            let token = leader.elected().await;
-            let _other = stand_safely(&format!("{}{mode}", server.url()), &seat, &desk);
-            for _ in 0..10 {
-                tokio::time::sleep(LEASE / 5).await;
-                proxy.reset();
-            }
-            if mode == MODES[0] {
-                assert_eq!(leader.elected().await, token, "resets have cost a lease");
-            } else {
-                acted_above(&desk, token).await;
-            }
-            desk.acts_do_not_overlap().unwrap();
-        });
-    }
+mod session {
+    tenure_testkit::faults!(super::Database<true>);
 }
 
 #[test]
 fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
     let server = server();
     runtime().block_on(async {
-        let (desk, seat) = (Desk::new(), name());
+        let (detector, seat) = (OverlapDetector::new(), name());
         let url = format!("{}?mode=session", server.url());
         let lease = LEASE * 4;
-        let mut leader = stand_for(lease, &url, &seat, &desk);
+        let mut leader = stand_for(lease, &url, &seat, &detector);
         let first = leader.elected().await;
-        let _other = stand_for(lease, &url, &seat, &desk);
+        let _other = stand_for(lease, &url, &seat, &detector);
         tokio::time::sleep(LEASE / 2).await;
         let sql = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 \
@@ -119,11 +109,11 @@ fn a_session_that_is_ended_ends_the_term_within_milliseconds() {
         );
         let ended = Instant::now();
         assert_eq!(server.sql(&sql), "t");
-        assert_eq!(leader.loses().await.1, Why::SessionOver);
+        assert_eq!(leader.loses().await.1, EndReason::SessionOver);
         let took = ended.elapsed();
         println!("the loss of a session was told after {took:?}, most of it the time of psql");
         assert!(took < lease / 3, "it was told only after {took:?}");
-        acted_above(&desk, first).await;
+        acted_above(&detector, first).await;
     });
 }
 
@@ -133,9 +123,9 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
     server.sql("CREATE ROLE worker LOGIN; GRANT CREATE ON DATABASE postgres TO worker");
     for (number, mode) in MODES.into_iter().enumerate() {
         runtime().block_on(async {
-            let (desk, schema) = (Desk::new(), format!("rights{number}"));
+            let (detector, schema) = (OverlapDetector::new(), format!("rights{number}"));
             let url = format!("postgres://worker@{}/postgres{mode}&schema={schema}", server.address());
-            let mut leader = stand(&url, "jobs", &desk);
+            let mut leader = stand(&url, "jobs", &detector);
             let first = leader.elected().await;
             server.sql(&format!(
                 "ALTER TABLE {schema}.seats OWNER TO postgres; REVOKE ALL ON {schema}.seats FROM worker"
@@ -154,10 +144,10 @@ fn rights_that_are_revoked_in_mid_term_are_told_and_end_it_in_time() {
             assert!(told.to_string().contains("permission denied"), "{told}");
             assert!(told.to_string().contains("tenure schema postgres"), "{told}");
             assert_eq!(told.fault(), Fault::Denied);
-            assert_eq!(leader.loses().await.1, Why::NotRenewed);
+            assert_eq!(leader.loses().await.1, EndReason::NotRenewed);
             server.sql(&format!("GRANT ALL ON {schema}.seats TO worker"));
-            acted_above(&desk, first).await;
-            desk.acts_do_not_overlap().unwrap();
+            acted_above(&detector, first).await;
+            detector.acts_do_not_overlap().unwrap();
         });
     }
 }
@@ -168,13 +158,13 @@ fn a_leader_whose_seat_is_removed_ends_because_it_vanished() {
     for mode in MODES {
         for removal in ["TRUNCATE tenure.seats", "DROP TABLE tenure.seats"] {
             runtime().block_on(async {
-                let desk = Desk::new();
-                let mut leader = stand(&format!("{}{mode}", server.url()), "jobs", &desk);
+                let detector = OverlapDetector::new();
+                let mut leader = stand(&format!("{}{mode}", server.url()), "jobs", &detector);
                 let first = leader.elected().await;
                 server.sql(removal);
-                assert_eq!(leader.loses().await, (first, Why::SeatVanished), "{mode}: {removal}");
-                acted_above(&desk, first).await;
-                desk.acts_do_not_overlap().unwrap();
+                assert_eq!(leader.loses().await, (first, EndReason::SeatVanished), "{mode}: {removal}");
+                acted_above(&detector, first).await;
+                detector.acts_do_not_overlap().unwrap();
                 leader.election.stop();
                 within("that it stops", leader.election.stopped()).await;
             });
@@ -187,16 +177,16 @@ fn two_hundred_candidates_race_and_one_wins_each_time() {
     let server = PostgresSetup::new().with("max_connections=700").start();
     for mode in MODES {
         runtime().block_on(async {
-            let desk = Desk::new();
+            let detector = OverlapDetector::new();
             let url = format!("{}{mode}&connect_timeout=20", server.url());
             let lease = Duration::from_secs(6);
-            let candidates: Vec<_> = (0..200).map(|_| stand_for(lease, &url, mode, &desk)).collect();
+            let candidates: Vec<_> = (0..200).map(|_| stand_for(lease, &url, mode, &detector)).collect();
             let mut token = Token::ZERO;
             for _ in 0..3 {
-                token = acted_above(&desk, token).await;
+                token = acted_above(&detector, token).await;
                 leading(&candidates).await.election.stop();
             }
-            desk.shifts_do_not_overlap().unwrap();
+            detector.shifts_do_not_overlap().unwrap();
             for one in &candidates {
                 one.election.stop();
             }
@@ -212,7 +202,7 @@ fn a_call_that_is_given_up_leaves_no_lock_behind() {
     let server = server();
     runtime().block_on(async {
         let url = format!("{}?mode=session", server.url());
-        let (one, other) = (PostgresStore::at(&url).unwrap(), PostgresStore::at(&url).unwrap());
+        let (one, other) = (seats_at(&url), seats_at(&url));
         let seat = SeatName::new(name()).unwrap();
         let locks = || {
             let sql = format!(
@@ -270,7 +260,7 @@ fn a_row_that_somebody_else_has_locked_costs_other_seats_nothing() {
     let server = server();
     for mode in MODES {
         runtime().block_on(async {
-            let (desk, url) = (Desk::new(), format!("{}{mode}", server.url()));
+            let (detector, url) = (OverlapDetector::new(), format!("{}{mode}", server.url()));
             let store = PostgresStore::at(&url).unwrap();
             let elections = tenure_core::Elections::new(store);
             let start = |seat: &str| elections.election(seat).lease(LEASE * 2).start().unwrap();
@@ -284,7 +274,7 @@ fn a_row_that_somebody_else_has_locked_costs_other_seats_nothing() {
             let other = server.clone();
             let lock = tokio::task::spawn_blocking(move || other.try_sql(&sql));
             let term = leaders[1].term().expect("it leads");
-            let rival = stand_for(LEASE * 2, &url, &blocked, &desk);
+            let rival = stand_for(LEASE * 2, &url, &blocked, &detector);
             within("that the lock is given back", lock).await.unwrap().unwrap();
             assert!(term.is_current(), "{mode}: a lock on one row has cost another its term");
             drop(rival);
@@ -308,8 +298,4 @@ fn server() -> Arc<Postgres> {
 /// A seat that no other test uses.
 fn name() -> String {
     format!("seat-{:016x}", rand::random::<u64>())
-}
-
-fn through(proxy: &Proxy, mode: &str) -> String {
-    format!("postgres://postgres@{}/postgres{mode}", proxy.address())
 }

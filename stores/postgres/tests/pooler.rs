@@ -4,7 +4,7 @@ mod common;
 
 use common::{LEASE, acted_above, leading, runtime, stand_for, within};
 use tenure_core::Token;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
 
 #[test]
@@ -12,16 +12,16 @@ fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
     let server = counting_server();
     let pooler = PgBouncer::before(&server);
     runtime().block_on(async {
-        let desk = Desk::new();
-        let leader = stand_for(LEASE, &pooler.url(), "jobs", &desk);
+        let detector = OverlapDetector::new();
+        let leader = stand_for(LEASE, &pooler.url(), "jobs", &detector);
         let first = leader.elected().await;
-        let other = stand_for(LEASE, &pooler.url(), "jobs", &desk);
+        let other = stand_for(LEASE, &pooler.url(), "jobs", &detector);
         within("that it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         leader.election.stop();
-        let second = acted_above(&desk, first).await;
+        let second = acted_above(&detector, first).await;
         assert_eq!(other.elected().await, second);
         assert_eq!(second.get(), first.get() + 1, "the seat was released, and not left to lapse");
-        desk.acts_do_not_overlap().unwrap();
+        detector.acts_do_not_overlap().unwrap();
         // What would be left behind in a session that is somebody else's the next moment.
         for like in ["LISTEN%", "SET%timeout%", "%pg_try_advisory_lock%"] {
             assert_eq!(calls(&server, like), "0", "{like}");
@@ -34,17 +34,17 @@ fn a_pooler_that_is_killed_and_restarted_costs_no_term() {
     let server = Postgres::start();
     let mut pooler = PgBouncer::before(&server);
     runtime().block_on(async {
-        let desk = Desk::new();
-        let leader = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
+        let detector = OverlapDetector::new();
+        let leader = stand_for(LEASE * 4, &pooler.url(), "jobs", &detector);
         let token = leader.elected().await;
-        let _other = stand_for(LEASE * 4, &pooler.url(), "jobs", &desk);
+        let _other = stand_for(LEASE * 4, &pooler.url(), "jobs", &detector);
         for _ in 0..3 {
             pooler.restart();
             let renewals = leader.counter.counts().renewals;
             within("that it renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
         }
         assert_eq!(leader.elected().await, token);
-        assert_eq!(desk.sittings(), 1, "the term was lost");
+        assert_eq!(detector.work_spans(), 1, "the term was lost");
     });
 }
 
@@ -53,14 +53,14 @@ fn a_leader_and_a_follower_on_either_side_of_a_pooler_agree() {
     let server = Postgres::start();
     let pooler = PgBouncer::before(&server);
     runtime().block_on(async {
-        let desk = Desk::new();
-        let candidates = [pooler.url(), server.url()].map(|url| stand_for(LEASE, &url, "jobs", &desk));
+        let detector = OverlapDetector::new();
+        let candidates = [pooler.url(), server.url()].map(|url| stand_for(LEASE, &url, "jobs", &detector));
         let mut token = Token::ZERO;
         for _ in 0..4 {
-            token = acted_above(&desk, token).await;
+            token = acted_above(&detector, token).await;
             leading(&candidates).await.election.step_down();
         }
-        desk.acts_do_not_overlap().unwrap();
+        detector.acts_do_not_overlap().unwrap();
     });
 }
 

@@ -1,18 +1,18 @@
 //! Five hundred elections in one process, in both modes.
 
 use tenure_postgres::PostgresStore;
-use tenure_testkit::figures::{Open, PostgresGround, crowd_child, scale};
+use tenure_testkit::figures::{Open, PostgresTarget, crowd_child, scale};
 
 const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("a URL that can be read"));
 
 #[test]
 fn five_hundred_leases_share_their_statements_and_move_together() {
-    scale::check(&PostgresGround::start("lease"), OPEN, 500);
+    scale::check(&PostgresTarget::start("lease"), OPEN, 500);
 }
 
 #[test]
 fn five_hundred_seats_share_a_session_and_move_together() {
-    scale::check(&PostgresGround::start("session"), OPEN, 500);
+    scale::check(&PostgresTarget::start("session"), OPEN, 500);
 }
 
 /// Many elections, if this process was started for them.

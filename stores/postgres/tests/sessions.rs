@@ -5,12 +5,12 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, PATIENCE, acted_above, held, runtime, stand_for, within};
+use common::{LEASE, PATIENCE, acted_above, held, runtime, seats_at, stand_for, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tenure_core::{Elections, Lifeline, Record, SeatName, SeatStore, Swap, Token, Why};
+use tenure_core::{Elections, EndReason, Lifeline, OneByOne, Record, SeatName, SeatStore, Swap, Token};
 use tenure_postgres::{PostgresStore, lock_id_of};
-use tenure_testkit::Desk;
-use tenure_testkit::contender::until;
+use tenure_testkit::OverlapDetector;
+use tenure_testkit::candidate::until;
 use tenure_testkit::servers::{Postgres, PostgresSetup, connections};
 
 /// Has every write of a seat give back the very lock that it was made under, in the same session.
@@ -22,7 +22,7 @@ const GIVES_LOCKS_BACK: &str = "CREATE FUNCTION tenure.give_back() RETURNS trigg
 fn a_session_that_lives_without_the_lock_keeps_no_seat() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let store = PostgresStore::at(&session(&server)).unwrap();
+        let store = seats_at(&session(&server));
         let seat = SeatName::new("jobs").unwrap();
         assert!(store.read(&seat).await.unwrap().seat.is_none());
         server.sql(GIVES_LOCKS_BACK);
@@ -43,14 +43,14 @@ fn a_session_that_lives_without_the_lock_keeps_no_seat() {
 fn a_leader_whose_lock_is_gone_stops_though_its_session_lives() {
     let server = Postgres::start();
     runtime().block_on(async {
-        PostgresStore::at(&session(&server)).unwrap().read(&SeatName::new("jobs").unwrap()).await.unwrap();
+        seats_at(&session(&server)).read(&SeatName::new("jobs").unwrap()).await.unwrap();
         server.sql(GIVES_LOCKS_BACK);
-        let desk = Desk::new();
-        let mut leader = stand_for(LEASE, &session(&server), "jobs", &desk);
+        let detector = OverlapDetector::new();
+        let mut leader = stand_for(LEASE, &session(&server), "jobs", &detector);
         leader.elected().await;
         let (_, why) = leader.loses().await;
-        assert!([Why::SeatLost, Why::NotRenewed].contains(&why), "{why:?}");
-        desk.acts_do_not_overlap().unwrap();
+        assert!([EndReason::SeatLost, EndReason::NotRenewed].contains(&why), "{why:?}");
+        detector.acts_do_not_overlap().unwrap();
     });
 }
 
@@ -135,16 +135,16 @@ fn a_follower_that_stops_watching_stops_waiting_on_the_server() {
 fn a_session_that_another_program_holds_the_lock_of_is_waited_for() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let desk = Desk::new();
+        let detector = OverlapDetector::new();
         let url = format!("{}&lock_id=1337", session(&server));
         let (theirs, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
         theirs.batch_execute("SELECT pg_advisory_lock(1337)").await.unwrap();
-        let ours = stand_for(LEASE, &url, "jobs", &desk);
+        let ours = stand_for(LEASE, &url, "jobs", &detector);
         within("that it bids in vain", ours.counter.wait_for(|counts| counts.swaps >= 3)).await;
-        assert_eq!(desk.sittings(), 0, "it leads although another program has the lock");
+        assert_eq!(detector.work_spans(), 0, "it leads although another program has the lock");
         theirs.batch_execute("SELECT pg_advisory_unlock(1337)").await.unwrap();
-        acted_above(&desk, Token::ZERO).await;
+        acted_above(&detector, Token::ZERO).await;
         assert_eq!(server.sql("SELECT pg_try_advisory_lock(1337)"), "f");
     });
 }
@@ -171,7 +171,7 @@ fn a_seat_stays_held_while_a_process_has_its_lifeline_though_the_holder_is_dead(
 fn a_holder_that_dies() {
     let Ok(url) = std::env::var(DIES) else { return };
     runtime().block_on(async {
-        let store = PostgresStore::at(&url).unwrap();
+        let store = seats_at(&url);
         let lifeline = holds(&store).await;
         Command::new("cat").stdin(Stdio::inherit()).stdout(lifeline).spawn().unwrap();
         std::process::exit(0);
@@ -182,7 +182,7 @@ fn a_holder_that_dies() {
 fn a_session_that_its_process_gives_up_is_over_though_another_has_its_lifeline() {
     for (server, url) in ways() {
         let runtime = runtime();
-        let store = PostgresStore::at(&url).unwrap();
+        let store = seats_at(&url);
         let lifeline = runtime.block_on(holds(&store));
         assert_eq!(holders(&server, "jobs"), "1", "{url}");
         // All that drives its connections is dropped in mid-air.
@@ -197,7 +197,7 @@ fn only_a_seat_that_is_held_has_a_lifeline() {
     let server = Postgres::start();
     let url = session(&server);
     runtime().block_on(async {
-        let store = PostgresStore::at(&url).unwrap();
+        let store = seats_at(&url);
         let (seat, other) = (SeatName::new("jobs").unwrap(), SeatName::new("other").unwrap());
         assert!(store.lifeline(&seat).unwrap().is_none());
         let Swap::Done { version, .. } = store.swap(&seat, None, &held(1, 1)).await.unwrap() else { panic!("lost") };
@@ -205,7 +205,7 @@ fn only_a_seat_that_is_held_has_a_lifeline() {
         let vacant = Record { nonce: rand::random(), ..Record::new(None, Token::new(1), LEASE) };
         assert!(matches!(store.swap(&seat, Some(&version), &vacant).await.unwrap(), Swap::Done { .. }));
         assert!(store.lifeline(&seat).unwrap().is_none());
-        let leases = PostgresStore::at(&format!("{}?schema=leases", server.url())).unwrap();
+        let leases = seats_at(&format!("{}?schema=leases", server.url()));
         assert!(matches!(leases.swap(&seat, None, &held(1, 1)).await.unwrap(), Swap::Done { .. }));
         assert!(leases.lifeline(&seat).unwrap().is_none(), "a row is held by time alone");
     });
@@ -227,7 +227,7 @@ fn a_lifeline_that_cannot_be_duplicated_is_an_error() {
 fn a_holder_that_can_open_no_more_files() {
     let Ok(url) = std::env::var(FULL) else { return };
     runtime().block_on(async {
-        let store = PostgresStore::at(&url).unwrap();
+        let store = seats_at(&url);
         let (seat, other) = (SeatName::new("jobs").unwrap(), SeatName::new("other").unwrap());
         drop(holds(&store).await);
         let before = getrlimit(Resource::Nofile);
@@ -257,7 +257,7 @@ fn ways() -> [(Postgres, String); 3] {
 }
 
 /// Takes the seat, for so long that no time-out of the server plays a part, and returns its lifeline.
-async fn holds(store: &PostgresStore) -> Lifeline {
+async fn holds(store: &OneByOne) -> Lifeline {
     let seat = SeatName::new("jobs").unwrap();
     let record = Record { lease: Duration::from_secs(3600), ..held(1, 1) };
     assert!(matches!(store.swap(&seat, None, &record).await.unwrap(), Swap::Done { .. }));

@@ -1,16 +1,16 @@
 #![doc = include_str!("../README.md")]
 
-mod board;
-mod ears;
-mod faults;
-mod gather;
+mod asks;
+mod connection;
+mod errors;
 mod keys;
-mod link;
+mod notes;
 mod options;
 mod place;
 mod scripts;
 mod servers;
 mod store;
+mod watch;
 
 pub use options::{RedisOptions, SCHEMES, Secret};
 pub use store::RedisStore;

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-pub use tenure_core::url::Secret;
-use tenure_core::url::{check_login, decoded, with_port};
+use tenure_kit::settings::refuse;
+use tenure_kit::tls::NEEDS_KEY;
+pub use tenure_kit::url::Secret;
+use tenure_kit::url::{Url, decoded};
 
 /// Where the store keeps its seats, and how it gets there.
 ///
@@ -105,118 +107,90 @@ impl RedisOptions {
     /// # Errors
     /// In one line, which never shows more of the URL than the name of an option.
     pub fn from_url(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        let rest = if rest.is_empty() { Some(rest) } else { rest.strip_prefix("//") };
-        let rest = rest.ok_or("a URL of this store begins with redis://")?;
-        if !SCHEMES.contains(&scheme) {
-            return Err(format!("a URL of this store begins with one of {}", SCHEMES.join("://, ") + "://"));
-        }
-        check_login(url)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = Self { tls: scheme.starts_with("rediss") || scheme == "valkeys", ..Self::default() };
-        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
-        if let Some(login) = login {
-            let (user, password) = login.split_once(':').map_or((login, None), |(user, rest)| (user, Some(rest)));
-            options.user = Some(decoded(user)?).filter(|user| !user.is_empty());
-            options.password = password.map(decoded).transpose()?.map(Secret);
-        }
-        if scheme == "redis+unix" {
-            options.socket = Some(PathBuf::from(decoded(rest)?));
+        let url = Url::parse(url, SCHEMES)?;
+        let mut options = Self {
+            user: url.user()?,
+            password: url.password()?,
+            tls: url.scheme.starts_with("rediss") || url.scheme == "valkeys",
+            cluster: url.scheme.ends_with("cluster"),
+            ..Self::default()
+        };
+        if url.scheme == "redis+unix" {
+            options.socket = Some(decoded(url.place)?.into());
             options.hosts.clear();
         } else {
-            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
-            let port = if scheme.ends_with("sentinel") { 26379 } else { 6379 };
-            options.hosts = hosts.split(',').map(|host| with_port(host, port)).collect::<Result<_, _>>()?;
-            options.path(scheme, path)?;
+            let port = if url.scheme.ends_with("sentinel") { 26379 } else { 6379 };
+            options.hosts = vec![format!("127.0.0.1:{port}")];
+            url.hosts(port, &mut options.hosts)?;
+            options.path(url.scheme, url.path())?;
         }
-        // Last: where the rest is in order, what is taken for an option is not half a password, and may be shown.
-        options.query(query)?;
+        let (mut database, mut given) = (None::<u32>, url.options()?);
+        given.take("prefix", &mut options.prefix)?.take("min_replicas", &mut options.min_replicas)?;
+        given.take("db", &mut database)?;
+        given.take("ca", &mut options.ca)?.take("cert", &mut options.cert)?.take("key", &mut options.key)?;
+        given.take("sentinel_user", &mut options.sentinel_user)?;
+        given.take("sentinel_password", &mut options.sentinel_password)?;
+        given.finish()?;
+        if database.is_some() && options.database != 0 {
+            return Err("the database is given twice: in the path, and as the option db".to_owned());
+        }
+        options.database = database.map_or(options.database, Into::into);
         options.check()?;
         Ok(options)
     }
 
     /// Refuses what contradicts itself, and what would be ignored.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let wrong = if self.hosts.is_empty() && self.socket.is_none() {
-            "no host is named: redis://host:port"
-        } else if self.hosts.len() > 1 && self.sentinel.is_none() && !self.cluster {
-            "several hosts are Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)"
-        } else if self.sentinel.is_some() && self.cluster {
-            "Sentinels or a cluster, not both"
-        } else if self.socket.is_some() && (self.sentinel.is_some() || self.cluster) {
-            "a socket is that of one server, not of Sentinels or a cluster"
-        } else if self.socket.as_ref().is_some_and(|socket| socket.as_os_str().is_empty()) {
-            "no socket is named: redis+unix:///path/to/socket"
-        } else if self.cluster && self.database != 0 {
-            "a cluster has no databases but 0"
-        } else if self.database < 0 {
-            "the database is a number: redis://host:port/2"
-        } else if self.user.is_some() && self.password.is_none() {
-            "a user needs a password: redis://user:password@host, or redis://:password@host without a user"
-        } else if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
-            "sentinel_user needs sentinel_password"
-        } else if self.sentinel_password.is_some() && self.sentinel.is_none() {
-            "sentinel_user and sentinel_password are for Sentinels: use redis+sentinel://"
-        } else if self.prefix.is_empty() || self.prefix.contains(['{', '}']) {
-            "a prefix is not empty, and has no braces"
-        } else if self.cert.is_some() != self.key.is_some() {
-            "a certificate needs its key (?cert=FILE&key=FILE)"
-        } else if self.tls && self.socket.is_some() {
-            "a socket has no TLS"
-        } else if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
-            // Ignored, they would let the password go out in the clear.
-            match (&self.socket, &self.sentinel, self.cluster) {
-                (Some(_), ..) => "ca, cert and key are for TLS, and a socket has no TLS",
-                (_, Some(_), _) => "ca, cert and key are for TLS: use rediss+sentinel://",
-                (_, _, true) => "ca, cert and key are for TLS: use rediss+cluster://",
-                _ => "ca, cert and key are for TLS: use rediss://",
-            }
-        } else {
-            return Ok(());
+        // Ignored, they would let the password go out in the clear.
+        let certificates = match (&self.socket, &self.sentinel, self.cluster) {
+            (Some(_), ..) => "ca, cert and key are for TLS, and a socket has no TLS",
+            (_, Some(_), _) => "ca, cert and key are for TLS: use rediss+sentinel://",
+            (_, _, true) => "ca, cert and key are for TLS: use rediss+cluster://",
+            _ => "ca, cert and key are for TLS: use rediss://",
         };
-        Err(wrong.to_owned())
-    }
-
-    fn query(&mut self, query: &str) -> Result<(), String> {
-        let mut given = Vec::new();
-        for (name, value) in
-            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        {
-            if given.contains(&name) || (name == "db" && self.database != 0) {
-                return Err("an option is given twice".to_owned());
-            }
-            given.push(name);
-            let value = decoded(value)?;
-            let number = || value.parse().map_err(|_| format!("{name} is a number"));
-            match name {
-                "prefix" => self.prefix = value,
-                "min_replicas" => self.min_replicas = number()?,
-                "db" => self.database = number()?.into(),
-                "ca" => self.ca = Some(value.into()),
-                "cert" => self.cert = Some(value.into()),
-                "key" => self.key = Some(value.into()),
-                "sentinel_user" => self.sentinel_user = Some(value),
-                "sentinel_password" => self.sentinel_password = Some(Secret(value)),
-                _ => {
-                    let known = "prefix, min_replicas, db, ca, cert, key, sentinel_user, sentinel_password";
-                    return Err(format!("unknown option {name:?}: known are {known}"));
-                }
-            }
-        }
-        Ok(())
+        let (one, sentinels) = (self.socket.as_ref(), self.sentinel.is_some());
+        refuse(&[
+            (self.hosts.is_empty() && one.is_none(), "no host is named: redis://host:port"),
+            (
+                self.hosts.len() > 1 && !sentinels && !self.cluster,
+                "several hosts are Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)",
+            ),
+            (sentinels && self.cluster, "Sentinels or a cluster, not both"),
+            (
+                one.is_some() && (sentinels || self.cluster),
+                "a socket is that of one server, not of Sentinels or a cluster",
+            ),
+            (
+                one.is_some_and(|socket| socket.as_os_str().is_empty()),
+                "no socket is named: redis+unix:///path/to/socket",
+            ),
+            (self.cluster && self.database != 0, "a cluster has no databases but 0"),
+            (self.database < 0, DATABASE),
+            (
+                self.user.is_some() && self.password.is_none(),
+                "a user needs a password: redis://user:password@host, or redis://:password@host without a user",
+            ),
+            (self.sentinel_user.is_some() && self.sentinel_password.is_none(), "sentinel_user needs sentinel_password"),
+            (
+                self.sentinel_password.is_some() && !sentinels,
+                "sentinel_user and sentinel_password are for Sentinels: use redis+sentinel://",
+            ),
+            (self.prefix.is_empty() || self.prefix.contains(['{', '}']), "a prefix is not empty, and has no braces"),
+            (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
+            (self.tls && one.is_some(), "a socket has no TLS"),
+            (!self.tls && (self.ca.is_some() || self.cert.is_some()), certificates),
+        ])
     }
 
     fn path(&mut self, scheme: &str, path: &str) -> Result<(), String> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
-        self.cluster = scheme.ends_with("cluster");
         if scheme.ends_with("sentinel") {
             let name =
                 parts.next().ok_or("the Sentinels must be told which master: redis+sentinel://host:port/NAME")?;
             self.sentinel = Some(decoded(name)?);
         }
         if let Some(database) = parts.next() {
-            self.database = database.parse().map_err(|_| "the database is a number: redis://host:port/2")?;
+            self.database = database.parse().map_err(|_| DATABASE)?;
         }
         match parts.next() {
             None => Ok(()),
@@ -224,6 +198,8 @@ impl RedisOptions {
         }
     }
 }
+
+const DATABASE: &str = "the database is a number: redis://host:port/2";
 
 #[cfg(test)]
 mod tests {
@@ -261,7 +237,7 @@ mod tests {
             ("redis+sentinel://u:hunter2@host", "which master"),
             ("redis+cluster://u:hunter2@host/3", "no databases"),
             ("redis://u:hunter2@host?prefix={x}", "braces"),
-            ("redis://u:hunter2@host?min_replicas=many", "is a number"),
+            ("redis://u:hunter2@host?min_replicas=many", "must be a whole number"),
             ("rediss://u:hunter2@host?cert=x", "needs its key"),
             ("redis://u:hunter2@host?ca=/etc/ca.pem", "use rediss://"),
             ("redis+sentinel://u:hunter2@host/m?cert=x&key=y", "use rediss+sentinel://"),
@@ -273,7 +249,7 @@ mod tests {
             ("redis+cluster://u:hunter2@host?sentinel_password=hunter2", "redis+sentinel://"),
             ("redis://u:hunter2@host/1?db=2", "twice"),
             ("redis://u:hunter2@host?prefix=a&prefix=b", "twice"),
-            ("redis://u:hunter2@host?db=-1", "is a number"),
+            ("redis://u:hunter2@host?db=-1", "must be a whole number"),
             ("redis://u:hunter2@host/-1", "database is a number"),
             ("redis://u:hunter2@host#3", "host:port"),
             // A password with characters that must be escaped is taken for options.

@@ -1,8 +1,7 @@
 //! Where the servers are, and how to log in to them.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use tenure_kit::tls::{Certificates, Identity};
 
 use crate::options::RedisOptions;
 
@@ -49,22 +48,10 @@ fn with_certificates(info: ConnectionInfo, options: &RedisOptions) -> Result<Con
     if !options.tls || (options.ca.is_none() && options.cert.is_none()) {
         return Ok(info);
     }
-    let read = |path: &std::path::PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-    let read_certificates = |path: &std::path::PathBuf| {
-        let pem = read(path)?;
-        match CertificateDer::pem_slice_iter(&pem).next() {
-            Some(Ok(_)) => Ok(pem),
-            Some(Err(error)) => Err(format!("{} cannot be read as PEM: {error}", path.display())),
-            None => Err(format!("{} has no certificate in it", path.display())),
-        }
-    };
-    let client_tls = match (&options.cert, &options.key) {
-        (Some(cert), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read_certificates(cert)?, client_key: read(key)? })
-        }
-        _ => None,
-    };
-    let root_cert = options.ca.as_ref().map(read_certificates).transpose()?;
+    let own = Identity::read(options.cert.as_deref(), options.key.as_deref())?;
+    let client_tls =
+        own.map(|own| redis::ClientTlsConfig { client_cert: own.certificates.pem, client_key: own.key_pem });
+    let root_cert = options.ca.as_deref().map(Certificates::read).transpose()?.map(|roots| roots.pem);
     let certificates = TlsCertificates { client_tls, root_cert };
     let client = Client::build_with_tls(info, certificates).map_err(|error| format!("the certificates: {error}"))?;
     Ok(client.get_connection_info().clone())

@@ -1,40 +1,44 @@
 //! Finds the server that has a seat, and keeps one connection to each.
 //!
 //! ```text
-//!  one server   ──────────────────────────────▶ link
-//!  Sentinels    ── who is the master? ────────▶ link
-//!  cluster      ── who has the slot? ─────────▶ link, link, link
+//!  one server   ──────────────────────────────▶ connection
+//!  Sentinels    ── who is the master? ────────▶ connection
+//!  cluster      ── who has the slot? ─────────▶ connection, connection, connection
 //! ```
 //!
 //! Nothing is connected before it is needed, nor again before the next call needs it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{ConnectionAddr, ConnectionInfo, Value};
-use tenure_core::{BoxFuture, Identity, StoreError};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use tenure_core::{Fault, Identity, SeatName, StoreError};
+use tenure_kit::{Reconnect, lock};
 
-use crate::faults;
-use crate::link::{self, Link};
+use crate::connection::{self, RedisConnection};
+use crate::errors;
+use crate::keys::slot_of;
 use crate::place::Place;
+use crate::watch::Subscriptions;
 
 /// The servers, and the connections to them.
 pub(crate) struct Servers {
     place: Arc<Place>,
+    subscriptions: Arc<Subscriptions>,
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    nodes: HashMap<Node, Arc<Seatholder>>,
+    nodes: HashMap<Node, Arc<Reconnect<RedisConnection>>>,
     /// Which process of a server each was, when it was last connected to.
     identities: HashMap<Node, Identity>,
     /// Which node has which slots; later entries count more.
     slots: Vec<(u16, u16, Node)>,
-    learned: bool,
     /// How often something may have been lost.
     losses: u64,
 }
@@ -42,136 +46,120 @@ struct Known {
 /// A server by host and port; the only one there is has none.
 pub(crate) type Node = Option<(String, u16)>;
 
-/// The connection to a node, made by one call at a time.
-#[derive(Default)]
-struct Seatholder {
-    link: Mutex<Option<Arc<Link>>>,
-    /// What one caller has begun, and given up waiting for, the next goes on with.
-    connecting: tokio::sync::Mutex<Option<Attempt>>,
-}
-
-/// Connecting, since when.
-type Attempt = (Instant, BoxFuture<'static, Result<Arc<Link>, StoreError>>);
-
 /// Connecting that takes longer is begun anew.
-const LONG: Duration = Duration::from_secs(1);
+pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 impl Servers {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place: Arc::new(place), known: Mutex::default() }
+    pub(crate) fn new(place: Place, subscriptions: Arc<Subscriptions>) -> Self {
+        Self { place: Arc::new(place), subscriptions, known: Mutex::default() }
+    }
+
+    /// The server that has this slot, if that is known.
+    pub(crate) fn node(&self, slot: u16) -> Option<Node> {
+        match &*self.place {
+            Place::Cluster { .. } => {
+                let known = lock(&self.known);
+                let range = known.slots.iter().rev().find(|(from, to, _)| (*from..=*to).contains(&slot));
+                range.map(|(_, _, node)| node.clone())
+            }
+            _ => Some(None),
+        }
+    }
+
+    /// A number for the server that has this slot: calls to different ones go apart.
+    pub(crate) fn shard(&self, seat: &SeatName) -> u64 {
+        let Some(Some(node)) = self.is_cluster().then(|| self.node(slot_of(seat))).flatten() else { return 0 };
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The connection to the server that has this slot.
-    pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, StoreError> {
-        let node = match &*self.place {
-            Place::Cluster { .. } => match self.known_node(slot) {
-                Some(node) => node,
-                None => self.learn_slots(slot).await?,
-            },
-            _ => None,
-        };
-        let link = self.link_to(&node).await;
-        if link.is_err() {
-            // Somebody else may have the slot by now.
-            self.lock().slots.clear();
+    pub(crate) async fn connection(&self, slot: u16) -> Result<Arc<RedisConnection>, StoreError> {
+        if self.node(slot).is_none() {
+            self.learn_slots().await?;
         }
-        link
+        self.connection_to(&self.node(slot).ok_or_else(|| nobody_has(slot))?).await
     }
 
-    /// The same, if it is there already.
-    pub(crate) fn existing(&self, slot: u16) -> Option<Arc<Link>> {
-        let known = self.lock();
-        let node = match &*self.place {
-            Place::Cluster { .. } => find(&known.slots, slot)?,
-            _ => None,
-        };
-        known.nodes.get(&node)?.current()
+    /// The same, if it is open already.
+    pub(crate) fn existing(&self, slot: u16) -> Option<Arc<RedisConnection>> {
+        let node = self.node(slot)?;
+        let line = lock(&self.known).nodes.get(&node).cloned();
+        line?.open()
     }
 
     /// The connection to a node of the cluster, or to the only server.
-    pub(crate) async fn link_to(&self, node: &Node) -> Result<Arc<Link>, StoreError> {
-        let holder = self.lock().nodes.entry(node.clone()).or_default().clone();
-        if let Some(link) = holder.current() {
-            return Ok(link);
+    pub(crate) async fn connection_to(&self, node: &Node) -> Result<Arc<RedisConnection>, StoreError> {
+        let line = lock(&self.known).nodes.entry(node.clone()).or_insert_with(|| self.line(node)).clone();
+        let before = line.current();
+        let connection = line.get().await;
+        let mut known = lock(&self.known);
+        match &connection {
+            Ok(connection) if before.is_some_and(|before| Arc::ptr_eq(&before, connection)) => {}
+            Ok(connection) => {
+                let before = known.identities.insert(node.clone(), connection.identity.clone());
+                known.losses += u64::from(before.is_some_and(|before| before != connection.identity));
+                self.subscriptions.connections_changed();
+            }
+            // Another node may have its slots by now.
+            Err(_) => known.slots.clear(),
         }
-        let mut connecting = holder.connecting.lock().await;
-        if let Some(link) = holder.current() {
-            return Ok(link);
-        }
-        if connecting.as_ref().is_none_or(|(since, _)| since.elapsed() > LONG) {
-            let (place, node) = (self.place.clone(), node.clone());
-            let attempt = async move { Link::connect(place.info(&node).await?, place.is_cluster()).await };
-            *connecting = Some((Instant::now(), Box::pin(attempt)));
-        }
-        let Some((_, attempt)) = connecting.as_mut() else { return Err(StoreError::refused("nobody connects")) };
-        let link = attempt.await;
-        *connecting = None;
-        let link = link?;
-        *holder.lock() = Some(link.clone());
-        let mut known = self.lock();
-        let before = known.identities.insert(node.clone(), link.identity.clone());
-        known.losses += u64::from(before.is_some_and(|before| before != link.identity));
         drop(known);
-        Ok(link)
+        connection
+    }
+
+    fn line(&self, node: &Node) -> Arc<Reconnect<RedisConnection>> {
+        let (place, node, subscriptions) = (self.place.clone(), node.clone(), self.subscriptions.clone());
+        let connect = move || {
+            let (place, node, subscriptions) = (place.clone(), node.clone(), subscriptions.clone());
+            async move { RedisConnection::connect(place.info(&node).await?, place.is_cluster(), subscriptions).await }
+        };
+        Arc::new(Reconnect::new(connect).stale_after(LONG))
     }
 
     /// How often something that was written may have been lost: a server was restarted or replaced, or
     /// slots were shared out anew.
     pub(crate) fn losses(&self) -> u64 {
-        self.lock().losses
+        lock(&self.known).losses
     }
 
-    /// A node has said that another one has this slot. Returns it.
-    pub(crate) fn moved(&self, slot: u16, from: &Link, host: &str, port: u16) -> Node {
-        let node = self.node(from, host, port);
-        let mut known = self.lock();
+    /// A node has said that this one has a slot.
+    pub(crate) fn moved(&self, slot: u16, to: &Node) {
+        let mut known = lock(&self.known);
         if known.slots.len() > 20_000 {
             known.slots.clear();
         }
-        known.slots.push((slot, slot, node.clone()));
-        node
-    }
-
-    /// The node that another one names.
-    pub(crate) fn node(&self, from: &Link, host: &str, port: u16) -> Node {
-        Some((named(host, &from.address), port))
+        known.slots.push((slot, slot, to.clone()));
+        drop(known);
+        self.subscriptions.connections_changed();
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.place.is_cluster()
     }
 
-    fn known_node(&self, slot: u16) -> Option<Node> {
-        find(&self.lock().slots, slot)
-    }
-
     /// Asks all nodes that are known at once who has which slots, and goes by the first answer.
-    async fn learn_slots(&self, slot: u16) -> Result<Node, StoreError> {
-        let Place::Cluster { seeds } = &*self.place else { return Ok(None) };
-        let known: Vec<_> = self.lock().nodes.keys().flatten().cloned().collect();
+    pub(crate) async fn learn_slots(&self) -> Result<(), StoreError> {
+        let Place::Cluster { seeds } = &*self.place else { return Ok(()) };
+        let known: Vec<_> = lock(&self.known).nodes.keys().flatten().cloned().collect();
         let infos = known.into_iter().map(|(host, port)| at(&seeds[0], host, port)).chain(seeds.iter().cloned());
-        let slots = first(infos.map(|info| async move {
-            let address = info.addr().to_string();
-            let mut connection = link::connect(info, None).await?;
-            let answer = connection
-                .send_packed_command(redis::cmd("CLUSTER").arg("SLOTS"))
-                .await
-                .and_then(Value::extract_error)
-                .map_err(|error| not_a_cluster(&address, error))?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let no_cluster = ("cluster support disabled", "is no part of a cluster: name it as redis://");
+        let slots = first(infos.map(async |info| {
+            let (address, answer) = ask(info, &command, no_cluster).await?;
             let slots = read_slots(&answer, &address);
             if slots.is_empty() { Err(StoreError::refused(format!("{address} knows of no slots"))) } else { Ok(slots) }
         }))
         .await?;
-        let node = find(&slots, slot);
-        let mut known = self.lock();
-        known.losses += u64::from(known.learned);
-        (known.slots, known.learned) = (slots, true);
+        let mut known = lock(&self.known);
+        // Nothing can have been lost before there was a connection.
+        known.losses += u64::from(!known.identities.is_empty());
+        known.slots = slots;
         drop(known);
-        node.ok_or_else(|| StoreError::refused(format!("no node of the cluster has slot {slot}")))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.subscriptions.connections_changed();
+        Ok(())
     }
 }
 
@@ -194,24 +182,6 @@ impl Place {
     }
 }
 
-impl Seatholder {
-    fn current(&self) -> Option<Arc<Link>> {
-        let mut link = self.lock();
-        if link.as_ref().is_some_and(|link| link.ears.is_closed()) {
-            *link = None;
-        }
-        link.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
-        self.link.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-fn find(slots: &[(u16, u16, Node)], slot: u16) -> Option<Node> {
-    slots.iter().rev().find(|(from, to, _)| (*from..=*to).contains(&slot)).map(|(_, _, node)| node.clone())
-}
-
 /// The same, at another address.
 fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let addr = match info.addr().clone() {
@@ -223,6 +193,18 @@ fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     info.clone().set_addr(addr)
 }
 
+/// No node of the cluster has a slot.
+pub(crate) fn nobody_has(slot: u16) -> StoreError {
+    StoreError::refused(format!("no node of the cluster has slot {slot}"))
+}
+
+/// The node that an error of a cluster sends us to, and whether just this once.
+pub(crate) fn redirect(from: &RedisConnection, error: &RedisError) -> Option<(Node, bool)> {
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((Some((named(host, &from.address), port.parse().ok()?)), error.code() == Some("ASK")))
+}
+
 /// A node that does not know its own name leaves it out: it is the one that was asked.
 fn named(host: &str, asked: &str) -> String {
     if host.is_empty() || host == "?" {
@@ -230,13 +212,6 @@ fn named(host: &str, asked: &str) -> String {
     } else {
         host.to_owned()
     }
-}
-
-fn not_a_cluster(address: &str, error: redis::RedisError) -> StoreError {
-    if error.to_string().contains("cluster support disabled") {
-        return StoreError::denied(format!("{address} is no part of a cluster: name it as redis://"));
-    }
-    faults::of_connecting(address, error)
 }
 
 fn read_slots(answer: &Value, asked: &str) -> Vec<(u16, u16, Node)> {
@@ -254,25 +229,29 @@ fn read_slots(answer: &Value, asked: &str) -> Vec<(u16, u16, Node)> {
 
 /// Asks all Sentinels at once, and goes by the first that knows.
 async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(String, u16), StoreError> {
-    first(sentinels.iter().cloned().map(|info| async move {
-        let address = info.addr().to_string();
-        let mut connection = link::connect(info, None).await?;
-        let answer = connection
-            .send_packed_command(redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name))
-            .await
-            .and_then(Value::extract_error)
-            .map_err(|error| match error.detail() {
-                Some(said) if said.contains("unknown command") => {
-                    StoreError::denied(format!("{address} is no Sentinel: name it as redis://"))
-                }
-                _ => faults::of_connecting(&address, error),
-            })?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    first(sentinels.iter().map(async |info| {
+        let (address, answer) =
+            ask(info.clone(), &command, ("unknown command", "is no Sentinel: name it as redis://")).await?;
         match redis::from_redis_value::<Option<(String, u16)>>(answer) {
-            Ok(Some((host, port))) => Ok((host, port)),
+            Ok(Some(master)) => Ok(master),
             _ => Err(StoreError::denied(format!("the Sentinel {address} knows no master called {name:?}"))),
         }
     }))
     .await
+}
+
+/// Asks a server one thing, on a connection of its own, and returns its address and its answer. `wrong` is what a
+/// server of another kind says, and the advice for that.
+async fn ask(info: ConnectionInfo, command: &Cmd, wrong: (&str, &str)) -> Result<(String, Value), StoreError> {
+    let address = info.addr().to_string();
+    let mut connection = connection::connect(info, None).await?;
+    match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+        Ok(answer) => Ok((address, answer)),
+        Err(error) if error.to_string().contains(wrong.0) => Err(StoreError::denied(format!("{address} {}", wrong.1))),
+        Err(error) => Err(errors::of_connecting(&address, error)),
+    }
 }
 
 /// The first that succeeds, or else how one of them failed: rather one that will not mend by itself.
@@ -285,7 +264,7 @@ where
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(answer) => return Ok(answer),
-            Err(error) if failed.is_none() || error.fault() == tenure_core::Fault::Denied => failed = Some(error),
+            Err(error) if failed.is_none() || error.fault() == Fault::Denied => failed = Some(error),
             Err(_) => {}
         }
     }

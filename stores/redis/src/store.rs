@@ -1,26 +1,24 @@
 //! The store itself: what the engine asks, in terms of scripts and connections.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Client, Value};
 use tenure_core::{
-    Board, Change, DynBoard, Identity, Judge, Life, LifeKind, NoteKind, Promises, Push, Reading, Record, Seat,
-    SeatName, SeatStore, Seen, StoreError, StoreTime, Swap, Token, Version, record,
+    Answers, Board, Call, ClockTrust, DynNotes, Expect, Identity, Interest, Life, LifeKind, Most, News, Promises, Push,
+    Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write, record,
 };
-use tokio::sync::Semaphore;
+use tenure_kit::lock;
 
-use crate::board::Presence;
-use crate::ears::{Ear, Heard};
-use crate::faults;
-use crate::gather::Replicas;
-use crate::keys::Keys;
-use crate::link::{Call, Link};
+use crate::asks::Ask;
+use crate::keys::Names;
 use crate::options::RedisOptions;
 use crate::place::{Place, place};
-use crate::scripts::{self, Source};
+use crate::scripts;
 use crate::servers::Servers;
+use crate::watch::{self, Subscriptions};
 
 /// Seats in Redis.
 ///
@@ -28,14 +26,12 @@ use crate::servers::Servers;
 /// whenever a connection was lost.
 pub struct RedisStore {
     pub(crate) servers: Servers,
-    pub(crate) prefix: String,
-    database: i64,
-    min_replicas: u32,
+    subscriptions: Arc<Subscriptions>,
+    pub(crate) min_replicas: u32,
     /// Which process of a server has said that there is no such seat.
     absent: Mutex<HashMap<SeatName, Identity>>,
-    pub(crate) presence: Presence,
-    /// So many watches may begin at a time: beginning takes memory, watching hardly any.
-    beginning: Semaphore,
+    /// How often servers may have lost something when it was last told.
+    pub(crate) losses: AtomicU64,
 }
 
 impl RedisStore {
@@ -45,8 +41,7 @@ impl RedisStore {
     /// In one line, if the options contradict each other, or a file that they name cannot be read.
     pub fn new(options: RedisOptions) -> Result<Self, String> {
         options.check()?;
-        let place = place(&options)?;
-        Ok(Self::at(place, options.prefix, options.database, options.min_replicas))
+        Ok(Self::at(place(&options)?, options))
     }
 
     /// Seats where the URL says: see [`RedisOptions::from_url`].
@@ -60,8 +55,7 @@ impl RedisStore {
     /// Seats in the one server that a client of the `redis` crate names, with its user, TLS and TCP
     /// settings. Its own connections are not used: the store makes one on the engine's thread.
     pub fn from_client(client: &Client) -> Self {
-        let RedisOptions { prefix, min_replicas, .. } = RedisOptions::default();
-        Self::of_client(client, prefix, min_replicas)
+        Self::of_client(client, RedisOptions::default())
     }
 
     /// The same with `prefix` and `min_replicas` of these options, of which nothing else is looked at.
@@ -69,202 +63,78 @@ impl RedisStore {
     /// # Errors
     /// In one line, if the prefix cannot be one.
     pub fn with_client(client: &Client, options: RedisOptions) -> Result<Self, String> {
-        let RedisOptions { prefix, min_replicas, .. } = options;
-        RedisOptions { prefix: prefix.clone(), ..RedisOptions::default() }.check()?;
-        Ok(Self::of_client(client, prefix, min_replicas))
+        RedisOptions { prefix: options.prefix.clone(), ..RedisOptions::default() }.check()?;
+        Ok(Self::of_client(client, options))
     }
 
-    fn of_client(client: &Client, prefix: String, min_replicas: u32) -> Self {
+    fn of_client(client: &Client, options: RedisOptions) -> Self {
         let info = client.get_connection_info().clone();
         let database = info.redis_settings().db();
-        Self::at(Place::One(info), prefix, database, min_replicas)
+        Self::at(Place::One(info), RedisOptions { database, ..options })
     }
 
-    fn at(place: Place, prefix: String, database: i64, min_replicas: u32) -> Self {
+    fn at(place: Place, options: RedisOptions) -> Self {
+        let RedisOptions { prefix, database, min_replicas, .. } = options;
+        let subscriptions = Arc::new(Subscriptions::new(Names { prefix, database }));
         Self {
-            servers: Servers::new(place),
-            prefix,
-            database,
+            servers: Servers::new(place, subscriptions.clone()),
+            subscriptions,
             min_replicas,
             absent: Mutex::default(),
-            presence: Presence::default(),
-            beginning: Semaphore::new(256),
+            losses: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn keys(&self, seat: &SeatName) -> Keys {
-        Keys::of(&self.prefix, self.database, seat)
+    pub(crate) fn names(&self) -> &Names {
+        &self.subscriptions.names
     }
 
-    fn absent(&self) -> MutexGuard<'_, HashMap<SeatName, Identity>> {
-        self.absent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Runs a script on the server that has a seat, and follows it if it has moved: a server that says so
-    /// has run nothing. But not to another server than `only`: then there are no answers.
-    async fn run(
-        &self,
-        link: Arc<Link>,
-        only: Option<&Identity>,
-        slot: u16,
-        call: Call<'_>,
-    ) -> Result<(Arc<Link>, Vec<Value>), StoreError> {
-        let (mut link, mut call) = (link, call);
-        for _ in 0..3 {
-            let error = match link.run(&call).await {
-                Ok(answers) => return Ok((link, answers)),
-                Err(error) => error,
-            };
-            let redirect = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
-            let Some((host, port)) = redirect.filter(|_| self.servers.is_cluster()) else {
-                return Err(faults::of_asking(&link.address, error));
-            };
-            if error.code() == Some("ASK") {
-                link = self.servers.link_to(&self.servers.node(&link, &host, port)).await?;
-                call.before = Some(redis::cmd("ASKING"));
-            } else {
-                link = self.servers.link_to(&self.servers.moved(slot, &link, &host, port)).await?;
-                call.before = None;
-            }
-            if only.is_some_and(|only| *only != link.identity) {
-                return Ok((link, Vec::new()));
-            }
-        }
-        Err(StoreError::refused("the cluster sends us around in circles: it is being rearranged"))
-    }
-
-    /// A script with one answer that does not mind where it runs.
-    pub(crate) async fn ask(
-        &self,
-        slot: u16,
-        script: &'static Source,
-        names: &[&str],
-        with: &[&str],
-    ) -> Result<(Arc<Link>, Value), StoreError> {
-        let link = self.servers.link(slot).await?;
-        let call = Call { script, keys: names, arguments: with, before: None, replicas: None };
-        let (link, mut answers) = self.run(link, None, slot, call).await?;
-        Ok((link, answers.pop().unwrap_or(Value::Nil)))
-    }
-
-    async fn look(&self, seat: &SeatName, keys: &Keys) -> Result<Reading, StoreError> {
-        let ear = self.servers.existing(keys.slot).and_then(|link| link.ear(&keys.channel));
-        let changes = ear.as_ref().map_or(0, |ear| ear.heard().changes);
-        let (link, answer) = self.ask(keys.slot, &scripts::READ, &[&keys.seat], &[]).await?;
-        let reading = Answer::of(answer)?.reading(&link.identity)?;
+    fn take_in(&self, seat: &SeatName, identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
+        let reading = reading(identity, answer)?;
         match &reading.seat {
-            None => self.absent().insert(seat.clone(), link.identity.clone()),
-            Some(_) => self.absent().remove(seat),
+            None => lock(&self.absent).insert(seat.clone(), identity.clone()),
+            Some(_) => lock(&self.absent).remove(seat),
         };
-        mark(&link, keys, ear, changes, reading.seat.as_ref().map(|seat| seat.version.clone()));
         Ok(reading)
     }
 
     /// The conditional write. See [`scripts`] for why it is right.
-    async fn write(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let keys = self.keys(seat);
-        let link = self.servers.link(keys.slot).await?;
+    fn ask_to_write(&self, place: usize, Write { seat, expect, record }: &Write) -> Ask {
+        let keys = self.names().keys(seat);
+        let holder = holder(record);
         // What the condition was read from: a server that is gone may have lost what was written since.
-        let (bound, expected) = match expected.map(|version| version.as_str().split_once('/').unwrap_or_default()) {
-            Some((identity, nonce)) => (Some(Identity::new(identity)), nonce.to_owned()),
-            None => (self.absent().get(seat).cloned(), String::new()),
+        let (only, field, expected) = match expect {
+            Expect::Absent => (lock(&self.absent).get(seat).cloned(), "nonce", String::new()),
+            Expect::Version(version) => {
+                let (identity, nonce) = parts(version);
+                (Some(identity), "nonce", nonce.to_owned())
+            }
+            Expect::Held(version) => (Some(parts(version).0), "holder", holder.clone()),
         };
-        if bound.as_ref().is_some_and(|bound| *bound != link.identity) {
-            return Ok(Swap::Lost);
-        }
-        let ear = link.ear(&keys.channel);
-        let changes = ear.as_ref().map_or(0, |ear| ear.heard().changes);
-        let nonce = format!("{:016x}", next.nonce);
-        let waits = self.min_replicas > 0 && !next.is_vacant();
-        let call = Call {
-            script: &scripts::SWAP,
-            keys: &[&keys.seat],
-            arguments: &[&expected, &nonce, &record::to_json(next), &holder(Some(next)), &keys.channel],
-            before: None,
-            // They are not waited for so long that an attempt is over: half of what it is given.
-            replicas: waits.then_some(Replicas { count: self.min_replicas, within: next.lease / 30 }),
-        };
-        let (link, mut answers) = self.run(link, bound.as_ref(), keys.slot, call).await?;
-        let replicas = waits.then(|| answers.pop()).flatten();
-        if answers.pop() != Some(Value::Int(1)) {
-            return Ok(Swap::Lost);
-        }
-        if waits && !matches!(replicas, Some(Value::Int(count)) if count >= i64::from(self.min_replicas)) {
-            return Err(StoreError::unknown(format!(
-                "{} has written it, but not {} of its replicas in time",
-                link.address, self.min_replicas
-            )));
-        }
-        self.absent().remove(seat);
-        let version = version(&link.identity, &nonce);
-        mark(&link, &keys, ear, changes, Some(version.clone()));
-        Ok(Swap::Done { version, since: None, granted: None })
-    }
-
-    /// Returns once there is news.
-    async fn wait_for_news(&self, seat: &SeatName, seen: &Seen, lease: Duration) -> Result<(), StoreError> {
-        let begins = self.beginning.acquire().await.ok();
-        // In a box, as it is large, soon over, and what follows it small: there are as many as there are seats.
-        let ready = Box::pin(async { tokio::time::timeout(lease / 3, self.begin_to_listen(seat, seen, lease)).await });
-        let given_up = StoreError::refused("nobody can be listened to");
-        let ready = ready.await;
-        drop(begins);
-        let Some((link, ear, changes)) = ready.unwrap_or(Err(given_up))? else { return Ok(()) };
-        let known = holder(seen.seat.as_ref().map(|seat| &seat.record));
-        let is_news = |heard: &Heard| {
-            (heard.changes > changes && heard.holder != known)
-                || (seen.requests && heard.no_requests != Some(heard.requests))
-        };
-        ear.wait_for(&link.ears, is_news).await;
-        Ok(())
-    }
-
-    /// Listens first, then looks: what changes in between is heard. `None`: there is news already.
-    async fn begin_to_listen(
-        &self,
-        seat: &SeatName,
-        seen: &Seen,
-        lease: Duration,
-    ) -> Result<Option<(Arc<Link>, Arc<Ear>, u64)>, StoreError> {
-        let keys = self.keys(seat);
-        let link = self.servers.link(keys.slot).await?;
-        link.serves(lease);
-        let ear = link.listen(&keys.channel).await?;
-        let (marked, changes) = {
-            let heard = ear.heard();
-            let version = seen.seat.as_ref().map(|seat| &seat.version);
-            let marked = heard.mark.as_ref().filter(|(marked, _)| marked.as_ref() == version);
-            (marked.map(|(_, changes)| *changes), heard.changes)
-        };
-        if marked.is_none() && seen.differs_from(self.look(seat, &keys).await?.seat.as_ref()) {
-            return Ok(None);
-        }
-        let unread = {
-            let heard = ear.heard();
-            heard.no_requests != Some(heard.requests)
-        };
-        if seen.requests && unread && !Board::list(self, seat, NoteKind::Request).await?.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some((link, ear, marked.unwrap_or(changes))))
+        let arguments = vec![field.to_owned(), expected, nonce(record), record::to_json(record), holder, keys.channel];
+        // A release waits for no replicas: if it is lost, the seat is free a lease later.
+        let waits = self.min_replicas > 0 && !record.is_vacant();
+        Ask::new(place, keys.slot, &scripts::SWAP, vec![keys.seat], arguments).on(only, waits)
     }
 }
 
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisStore")
-            .field("prefix", &self.prefix)
-            .field("database", &self.database)
+            .field("prefix", &self.names().prefix)
+            .field("database", &self.names().database)
             .finish_non_exhaustive()
     }
 }
 
-impl SeatStore for RedisStore {
+impl Store for RedisStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Clock,
-            judge: Judge::Vouched,
+            judge: ClockTrust::Vouched,
             push: Push::Proven,
+            reads: MOST,
+            writes: MOST,
             durability: "as the server is configured: with appendfsync always on disk, else in memory",
             // A fifteenth of it is what a call is given.
             min_lease: Duration::from_millis(150),
@@ -284,67 +154,75 @@ impl SeatStore for RedisStore {
         }
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.look(seat, &self.keys(seat)).await
+    fn shard(&self, seat: &SeatName) -> u64 {
+        self.servers.shard(seat)
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.write(seat, expected, next).await
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let ask = |(place, seat): (usize, &SeatName)| {
+            let keys = self.names().keys(seat);
+            Ask::new(place, keys.slot, &scripts::READ, vec![keys.seat], Vec::new())
+        };
+        self.run(seats.iter().enumerate().map(ask).collect(), Some(call), &|place, answer| {
+            to.set(
+                place,
+                answer.and_then(|(connection, value)| self.take_in(&seats[place], &connection.identity, value)),
+            );
+        })
+        .await
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        if let Err(error) = self.wait_for_news(seat, seen, lease).await {
-            // What cannot be heard must be looked for.
-            tracing::debug!(%seat, %error, "changes cannot be listened for: looking every so often");
-            Box::pin(tokio::time::sleep(lease / 3)).await;
-        }
-        Change::Look
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let asks = writes.iter().enumerate().map(|(place, write)| self.ask_to_write(place, write)).collect();
+        self.run(asks, Some(call), &|place, answer| {
+            let Write { seat, record, .. } = &writes[place];
+            to.set(
+                place,
+                answer.map(|(connection, value)| {
+                    if value != Value::Int(1) {
+                        return Swap::Lost;
+                    }
+                    lock(&self.absent).remove(seat);
+                    Swap::Done { version: version(&connection.identity, &nonce(record)), since: None, granted: None }
+                }),
+            );
+        })
+        .await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        watch::watch(&self.servers, &self.subscriptions, interest, news).await
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        let keys = self.keys(seat);
-        let names = [&keys.seat, keys.board(NoteKind::Request), keys.board(NoteKind::Announcement)];
+        let keys = self.names().keys(seat);
+        let boards = [Board::Requests(seat.clone()), Board::Candidates(seat.clone())];
+        let [requests, candidates] = boards.map(|board| self.names().board(&board).0);
+        let names = [&*keys.seat, &requests, &candidates];
         self.ask(keys.slot, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
     }
 }
 
-/// What the read script answers.
-struct Answer {
-    now: (i64, i64),
-    record: Option<String>,
-    nonce: Option<String>,
-    at: Option<String>,
-    floor: Option<u64>,
-}
-
-impl Answer {
-    fn of(answer: Value) -> Result<Self, StoreError> {
-        type Parts = (i64, i64, Option<String>, Option<String>, Option<String>, Option<u64>);
-        let (seconds, micros, record, nonce, at, floor) = redis::from_redis_value::<Parts>(answer)
-            .map_err(|error| StoreError::denied("the seat holds something that Tenure did not write").because(error))?;
-        Ok(Self { now: (seconds, micros), record, nonce, at, floor })
-    }
-
-    fn reading(self, identity: &Identity) -> Result<Reading, StoreError> {
-        let seat = match (self.record, self.nonce) {
-            (Some(json), nonce) => {
-                let life = match self.at.as_deref().and_then(time) {
-                    Some(renewed) => Life::Clock { now: store_time(self.now), renewed: store_time(renewed) },
-                    None => Life::Observe,
-                };
-                let record = record::from_json(&json)?;
-                Some(Seat { record, version: version(identity, &nonce.unwrap_or_default()), life })
-            }
-            (None, _) => None,
+/// What the read script has answered.
+fn reading(identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
+    type Parts = (i64, i64, Option<String>, Option<String>, Option<String>, Option<u64>);
+    let (seconds, micros, json, nonce, renewed, floor) = redis::from_redis_value::<Parts>(answer)
+        .map_err(|error| StoreError::denied("the seat holds something that Tenure did not write").because(error))?;
+    let now = in_micros(seconds, micros);
+    let seat = |json: String| {
+        let life = match renewed.as_deref().and_then(read_time) {
+            Some(renewed) => Life::Clock { now: store_time(now), renewed: store_time(renewed) },
+            None => Life::Observe,
         };
-        let floor = self.floor.unwrap_or(0).max(clock_floor(self.now));
-        Ok(Reading { seat, floor: Token::new(floor), identity: Some(identity.clone()) })
-    }
+        let version = version(identity, &nonce.unwrap_or_default());
+        Ok::<_, StoreError>(Seat { record: record::from_json(&json)?, version, life })
+    };
+    let floor = Token::new(floor.unwrap_or(0).max(clock_floor(now)));
+    Ok(Reading { seat: json.map(seat).transpose()?, floor, identity: Some(identity.clone()) })
 }
 
 /// The token that every bid after a reading must be above: the server's time at that reading, in microseconds.
@@ -359,43 +237,46 @@ impl Answer {
 ///
 /// The candidate's own clock takes no part: that of one host far ahead would push tokens above the time of
 /// the server, and a floor that is lower than the tokens protects nobody.
-fn clock_floor((seconds, micros): (i64, i64)) -> u64 {
-    seconds.saturating_mul(1_000_000).saturating_add(micros).try_into().unwrap_or(0)
+fn clock_floor(now: i64) -> u64 {
+    now.try_into().unwrap_or(0)
 }
 
-fn time(text: &str) -> Option<(i64, i64)> {
+/// The time of a seat, as `swap.lua` writes it.
+fn read_time(text: &str) -> Option<i64> {
     let (seconds, micros) = text.split_once(' ')?;
-    Some((seconds.parse().ok()?, micros.parse().ok()?))
+    Some(in_micros(seconds.parse().ok()?, micros.parse().ok()?))
 }
 
-fn store_time((seconds, micros): (i64, i64)) -> StoreTime {
-    StoreTime::from_nanos(i128::from(seconds) * 1_000_000_000 + i128::from(micros) * 1000)
+fn in_micros(seconds: i64, micros: i64) -> i64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+fn store_time(micros: i64) -> StoreTime {
+    StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
 fn version(identity: &Identity, nonce: &str) -> Version {
     Version::new(format!("{}/{nonce}", identity.as_str()))
 }
 
+/// The process of the server that a version was read from, and its nonce.
+fn parts(version: &Version) -> (Identity, &str) {
+    let (identity, nonce) = version.as_str().split_once('/').unwrap_or_default();
+    (Identity::new(identity), nonce)
+}
+
+fn nonce(record: &Record) -> String {
+    format!("{:016x}", record.nonce)
+}
+
 /// Who holds a seat in which term, as it is kept beside the record and published when it changes.
-fn holder(record: Option<&Record>) -> String {
-    match record {
-        None => String::new(),
-        Some(record) => match &record.holder {
-            Some(holder) => format!("{} {}", holder.incarnation, record.token),
-            None => format!("- {}", record.token),
-        },
+fn holder(record: &Record) -> String {
+    match &record.holder {
+        Some(holder) => format!("{} {}", holder.incarnation, record.token),
+        None => format!("- {}", record.token),
     }
 }
 
-/// Notes that this version was there when so many changes had been heard of, if they were listened to
-/// all the time on this connection.
-fn mark(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>, changes: u64, version: Option<Version>) {
-    if let Some(ear) = still_open(link, keys, ear) {
-        ear.heard().mark = Some((version, changes));
-    }
-}
-
-pub(crate) fn still_open(link: &Link, keys: &Keys, ear: Option<Arc<Ear>>) -> Option<Arc<Ear>> {
-    let now = link.ear(&keys.channel)?;
-    ear.filter(|ear| Arc::ptr_eq(ear, &now))
-}
+/// What goes out together at most, and how many round trips may be under way at once. A server that has little time
+/// answers as much within the shortest time-out.
+const MOST: Most = Most { seats: 128, calls: 4 };

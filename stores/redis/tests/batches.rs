@@ -1,15 +1,15 @@
-//! Calls that go out together: each gets its own answer, whatever becomes of the others.
+//! Calls about many seats: each seat gets its own answer, whatever becomes of the others.
 
 mod support;
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use support::{record, told, within};
-use tenure_core::{Fault, SeatName, SeatStore, Swap, Token};
+use support::{read_all, record, seat, told, within, write_all};
+use tenure_core::{Expect, Fault, OneByOne, SeatName, SeatStore, Swap, Token, Version, Write};
 use tenure_redis::RedisStore;
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::Redis;
+use tenure_testkit::servers::{Redis, RedisCluster, RedisSetup, Reply};
 
 #[tokio::test]
 async fn a_bad_seat_among_many_fails_alone() {
@@ -17,17 +17,13 @@ async fn a_bad_seat_among_many_fails_alone() {
     let store = RedisStore::from_url(&redis.url()).unwrap();
     redis.ask(&["SET", "tenure:{seat-50}:seat", "of another library"]);
     let seats = seats(100);
-    let swaps = seats.iter().enumerate().map(|(n, seat)| {
-        let (store, record) = (&store, record(n as u64 + 1));
-        async move { store.swap(seat, None, &record).await }
-    });
-    for (n, swap) in join_all(swaps).await.into_iter().enumerate() {
+    for (n, swap) in write_all(&store, &bids(&seats)).await.into_iter().enumerate() {
         match swap {
             Ok(swap) => assert!(n != 50 && matches!(swap, Swap::Done { .. }), "seat {n}: {swap:?}"),
             Err(error) => assert!(n == 50 && error.fault() == Fault::Denied, "seat {n}: {}", told(&error)),
         }
     }
-    for (n, reading) in join_all(seats.iter().map(|seat| store.read(seat))).await.into_iter().enumerate() {
+    for (n, reading) in read_all(&store, &seats).await.into_iter().enumerate() {
         match reading {
             Ok(reading) => assert_eq!(reading.seat.unwrap().record.token, Token::new(n as u64 + 1)),
             Err(error) => assert!(n == 50 && error.fault() == Fault::Denied, "seat {n}: {}", told(&error)),
@@ -36,13 +32,36 @@ async fn a_bad_seat_among_many_fails_alone() {
 }
 
 #[tokio::test]
-async fn calls_made_at_the_same_time_are_one_round_trip() {
+async fn each_write_of_a_call_has_a_condition_of_its_own() {
     let redis = Redis::start();
     let store = RedisStore::from_url(&redis.url()).unwrap();
-    store.read(&seats(1)[0]).await.unwrap();
+    let seats = seats(40);
+    let versions = done(write_all(&store, &bids(&seats)).await);
+    let swap = |n: usize| {
+        let (version, other) = (versions[n].clone(), versions[(n + 1) % 40].clone());
+        let (expect, token) = match n % 4 {
+            0 => (Expect::Version(version), n + 1),
+            1 => (Expect::Held(version), n + 1),
+            2 => (Expect::Version(other), n + 1),
+            // It names the holder, but in another term.
+            _ => (Expect::Held(version), n + 2),
+        };
+        Write { seat: seats[n].clone(), expect, record: record(token as u64) }
+    };
+    let swaps = write_all(&store, &(0..40).map(swap).collect::<Vec<_>>()).await;
+    for (n, swap) in swaps.into_iter().enumerate() {
+        assert_eq!(matches!(swap.unwrap(), Swap::Done { .. }), n % 4 < 2, "seat {n}");
+    }
+}
+
+#[tokio::test]
+async fn the_seats_of_a_call_are_one_round_trip() {
+    let redis = Redis::start();
+    let store = RedisStore::from_url(&redis.url()).unwrap();
+    read_all(&store, &seats(1)).await;
     let reads = || redis.info("stats", "total_reads_processed").parse::<u64>().unwrap();
     let before = reads();
-    for answer in join_all(seats(500).iter().map(|seat| store.read(seat))).await {
+    for answer in read_all(&store, &seats(500)).await {
         answer.unwrap();
     }
     // What they send is larger than what a server reads at once.
@@ -54,7 +73,7 @@ async fn calls_made_at_the_same_time_are_one_round_trip() {
 async fn calls_that_are_given_up_hurt_no_others() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
-    let store = RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    let store = OneByOne::new(RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap());
     let seats = seats(50);
     store.read(&seats[0]).await.unwrap();
     proxy.delay(Way::Down, Duration::from_millis(100));
@@ -70,33 +89,120 @@ async fn calls_that_are_given_up_hurt_no_others() {
 }
 
 #[tokio::test]
-async fn when_the_connection_is_lost_every_call_is_told_that_it_is_unknown() {
+async fn when_the_connection_is_lost_every_seat_is_told_that_it_is_unknown() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let store = RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap();
     let seats = seats(50);
-    store.read(&seats[0]).await.unwrap();
+    read_all(&store, &seats[..1]).await;
     proxy.black_hole(Way::Down);
-    let swaps = join_all(seats.iter().map(|seat| {
-        let (store, record) = (&store, record(1));
-        async move { store.swap(seat, None, &record).await }
-    }));
+    let bids = bids(&seats);
     let cut = async {
         while redis.calls("hset") < 50 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         proxy.reset();
     };
-    let (swaps, ()) = within("all are told", async { tokio::join!(swaps, cut) }).await;
+    let (swaps, ()) = within("all are told", async { tokio::join!(write_all(&store, &bids), cut) }).await;
     for swap in swaps {
         let error = swap.unwrap_err();
         assert_eq!(error.fault(), Fault::Unknown, "{}", told(&error));
     }
     proxy.pass();
     // All of them were applied, and the store works again.
-    for reading in join_all(seats.iter().map(|seat| store.read(seat))).await {
+    for reading in read_all(&store, &seats).await {
         assert!(reading.unwrap().seat.is_some());
     }
+}
+
+#[tokio::test]
+async fn a_release_does_not_wait_for_the_replicas_that_a_bid_in_its_call_waits_for() {
+    let redis = Redis::start();
+    let store = RedisStore::from_url(&format!("{}?min_replicas=1", redis.url())).unwrap();
+    let mut bids = bids(&seats(2));
+    bids[1].record.holder = None;
+    let [bid, release] = write_all(&store, &bids).await.try_into().unwrap();
+    assert_eq!(bid.unwrap_err().fault(), Fault::Unknown);
+    assert!(matches!(release, Ok(Swap::Done { .. })), "{release:?}");
+}
+
+#[tokio::test]
+async fn the_writes_of_a_call_wait_for_replicas_together() {
+    let redis = Redis::start();
+    let port = redis.port().to_string();
+    let _replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
+    let store = RedisStore::from_url(&format!("{}?min_replicas=1", redis.url())).unwrap();
+    let in_step = || redis.info("replication", "slave0").contains("state=online");
+    support::until("the replica is there", in_step).await;
+    let waits = redis.calls("wait");
+    done(write_all(&store, &bids(&seats(50))).await);
+    assert_eq!(redis.calls("wait") - waits, 1);
+}
+
+#[tokio::test]
+async fn seats_of_several_nodes_and_seats_that_have_moved_are_answered_in_one_call() {
+    let cluster = RedisCluster::start();
+    let store = RedisStore::from_url(&cluster.url()).unwrap();
+    let seats = seats(60);
+    let versions = done(write_all(&store, &bids(&seats)).await);
+    let shards = |seat: &SeatName| tenure_core::Store::shard(&store, seat);
+    assert_eq!(seats.iter().map(shards).collect::<std::collections::BTreeSet<_>>().len(), 3, "one for each node");
+    for seat in &seats[..5] {
+        cluster.move_key(&format!("tenure:{{{seat}}}:seat"));
+    }
+    // A read follows at once: the node that has said so has run nothing.
+    for (n, reading) in read_all(&store, &seats).await.into_iter().enumerate() {
+        let reading = reading.unwrap_or_else(|error| panic!("seat {n}: {}", told(&error)));
+        assert_eq!(reading.seat.unwrap().record.token, Token::new(n as u64 + 1));
+    }
+    // A write does not, as its condition was read elsewhere.
+    let renew = |(n, version): (usize, &Version)| {
+        let expect = Expect::Held(version.clone());
+        Write { seat: seats[n].clone(), expect, record: record(n as u64 + 1) }
+    };
+    let renewals: Vec<_> = versions.iter().enumerate().map(renew).collect();
+    for (n, swap) in write_all(&store, &renewals).await.into_iter().enumerate() {
+        assert_eq!(swap.unwrap() == Swap::Lost, n < 5, "seat {n}");
+    }
+}
+
+#[tokio::test]
+async fn a_seat_that_is_being_moved_is_asked_for_where_it_is() {
+    let cluster = RedisCluster::start();
+    let store = OneByOne::new(RedisStore::from_url(&cluster.url()).unwrap());
+    assert!(matches!(store.swap(&seat(), None, &record(7)).await, Ok(Swap::Done { .. })));
+    // The key is at the next node already, and the slot is not.
+    let key = "tenure:{jobs}:seat";
+    let Reply::Number(slot) = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]) else { panic!("no slot") };
+    let slot = slot.to_string();
+    let from = cluster.nodes.iter().position(|node| node.ask(&["EXISTS", key]) == Reply::Number(1)).unwrap();
+    let (from, to) = (&cluster.nodes[from], &cluster.nodes[(from + 1) % 3]);
+    let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]).text().to_owned());
+    assert_eq!(to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).text(), "OK");
+    assert_eq!(from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).text(), "OK");
+    assert_eq!(from.ask(&["MIGRATE", "127.0.0.1", &to.port().to_string(), key, "0", "5000"]).text(), "OK");
+    for _ in 0..2 {
+        let read = store.read(&seat()).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+        assert_eq!(read.seat.unwrap().record.token, Token::new(7));
+    }
+}
+
+/// Bids for seats that are not there yet.
+fn bids(seats: &[SeatName]) -> Vec<Write> {
+    let bid = |(n, seat): (usize, &SeatName)| {
+        let record = record(n as u64 + 1);
+        Write { seat: seat.clone(), expect: Expect::Absent, record }
+    };
+    seats.iter().enumerate().map(bid).collect()
+}
+
+/// The versions that were written.
+fn done(swaps: Vec<Result<Swap, tenure_core::StoreError>>) -> Vec<Version> {
+    let version = |swap| match swap {
+        Ok(Swap::Done { version, .. }) => version,
+        other => panic!("{other:?}"),
+    };
+    swaps.into_iter().map(version).collect()
 }
 
 fn seats(count: usize) -> Vec<SeatName> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::{acted_above, stand, within};
 use tenure_core::Token;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::Redis;
 
@@ -32,10 +32,10 @@ fn step(redis: &Redis, seconds: i64) {
 async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_leader() {
     for seconds in [300, -300] {
         let redis = Redis::start();
-        let desk = Desk::new();
-        let mut one = stand(&redis.url(), "one", LEASE, &desk);
+        let detector = OverlapDetector::new();
+        let mut one = stand(&redis.url(), "one", LEASE, &detector);
         one.leads().await;
-        let other = stand(&redis.url(), "other", LEASE, &desk);
+        let other = stand(&redis.url(), "other", LEASE, &detector);
         within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         let reads = other.counter.counts().reads;
         let began = Instant::now();
@@ -44,8 +44,8 @@ async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(one.election.is_leader() && !other.election.is_leader(), "stepped by {seconds} s");
-        assert_eq!(desk.sittings(), 1, "stepped by {seconds} s");
-        desk.acts_do_not_overlap().unwrap();
+        assert_eq!(detector.work_spans(), 1, "stepped by {seconds} s");
+        detector.acts_do_not_overlap().unwrap();
     }
 }
 
@@ -54,16 +54,16 @@ async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_befor
     for seconds in [300, -300] {
         let redis = Redis::start();
         let proxy = Proxy::start(redis.address());
-        let desk = Desk::new();
-        let mut one = stand(&format!("redis://{}", proxy.address()), "one", LEASE, &desk);
+        let detector = OverlapDetector::new();
+        let mut one = stand(&format!("redis://{}", proxy.address()), "one", LEASE, &detector);
         let first = one.leads().await;
-        let other = stand(&redis.url(), "other", LEASE, &desk);
-        acted_above(&desk, Token::ZERO).await;
+        let other = stand(&redis.url(), "other", LEASE, &detector);
+        acted_above(&detector, Token::ZERO).await;
         within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
         proxy.black_hole(Way::Up);
         step(&redis, seconds);
         assert_eq!(one.loses().await.0, first);
-        acted_above(&desk, first).await;
-        desk.acts_do_not_overlap().unwrap();
+        acted_above(&detector, first).await;
+        detector.acts_do_not_overlap().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Every law, on real servers: Redis alone, behind Sentinel, in a cluster, and Valkey.
 
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_redis::RedisStore;
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSentinel, RedisSetup};
 use tenure_testkit::{Kit, Subject};
@@ -46,10 +46,6 @@ impl Server {
 
 impl Subject for Server {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(RedisStore::from_url(&self.url).expect("a URL that can be read"))
     }
 

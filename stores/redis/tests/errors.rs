@@ -5,10 +5,10 @@ mod support;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use support::{record, seat, stand, told, within, works};
-use tenure_core::{Board, Clock, Event, Fault, Incarnation, Note, NoteKind, SeatName, SeatStore, Swap, Token};
+use support::{open, record, seat, stand, told, within, works};
+use tenure_core::{Board, Clock, DynNotes, Event, Fault, SeatName, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{
     Certificates, Folder, Launch, Process, Redis, RedisCluster, RedisSentinel, RedisSetup, Reply, free_port,
@@ -41,7 +41,8 @@ async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
     let proxy = Proxy::start(redis.address());
     proxy.black_hole(Way::Up);
     let began = Clock::system().now();
-    let mut one = stand(&format!("redis://{}", proxy.address()), "one", Duration::from_secs(3), &Desk::new());
+    let mut one =
+        stand(&format!("redis://{}", proxy.address()), "one", Duration::from_secs(3), &OverlapDetector::new());
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
     assert!(Clock::system().now().since(began) < Duration::from_secs(30));
@@ -96,7 +97,7 @@ async fn a_key_of_another_library_in_the_way_is_told_and_left_alone() {
         error.contains("a key") && error.contains("another library's lock") && error.contains("?prefix="),
         "{error}"
     );
-    let swap = store(&redis.url()).swap(&seat(), None, &record(1)).await.unwrap_err();
+    let swap = open(&redis.url()).swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(swap.fault(), Fault::Denied, "{}", told(&swap));
     assert_eq!(redis.ask(&["GET", "tenure:{jobs}:seat"]).text(), "mine");
     works(&format!("{}?prefix=other", redis.url())).await;
@@ -129,7 +130,7 @@ async fn a_replica_is_refused_and_one_that_becomes_one_is_left() {
     assert!(error.contains("is a replica and takes no writes (READONLY): name the master"), "{error}");
 
     let other = Redis::start();
-    let store = store(&other.url());
+    let store = open(&other.url());
     assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     let held = store.read(&seat()).await.unwrap().seat.unwrap().version;
     other.ask(&["REPLICAOF", "127.0.0.1", &port]);
@@ -142,7 +143,7 @@ async fn a_replica_is_refused_and_one_that_becomes_one_is_left() {
 #[tokio::test]
 async fn a_server_without_memory_refuses_and_nothing_is_written() {
     let redis = Redis::start();
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     store.read(&seat()).await.unwrap();
     redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
@@ -155,7 +156,7 @@ async fn a_server_without_memory_refuses_and_nothing_is_written() {
 #[tokio::test]
 async fn a_server_that_cannot_save_refuses() {
     let redis = RedisSetup::redis().with(["--enable-debug-command", "yes"]).start();
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     store.read(&seat()).await.unwrap();
     // A folder where its dump should go, and a save that fails: writes are refused from then on.
     std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
@@ -183,7 +184,7 @@ async fn a_server_that_still_loads_its_data_is_told_and_waited_for() {
     slow = slow.args(["--bind", "127.0.0.1", "--key-load-delay", "20000", "--rdbcompression", "no"]);
     slow = slow.args(["--loading-process-events-interval-bytes", "1024", "--dir"]);
     let _server = Process::spawn(slow.arg(redis.folder()), &redis.folder().join("slow"));
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     let error = within("it is loading", async {
         loop {
             match store.read(&seat()).await {
@@ -210,8 +211,8 @@ async fn a_database_that_does_not_exist_is_told_and_others_are_apart() {
     let error = fails(&format!("{}/99", redis.url()), Fault::Denied).await;
     assert!(error.contains("no such database"), "{error}");
     works(&format!("{}/2", redis.url())).await;
-    assert_eq!(store(&redis.url()).read(&seat()).await.unwrap().seat, None);
-    assert!(store(&format!("{}/2", redis.url())).read(&seat()).await.unwrap().seat.is_some());
+    assert_eq!(open(&redis.url()).read(&seat()).await.unwrap().seat, None);
+    assert!(open(&format!("{}/2", redis.url())).read(&seat()).await.unwrap().seat.is_some());
 }
 
 #[tokio::test]
@@ -235,7 +236,7 @@ async fn what_is_named_as_the_wrong_kind_is_told() {
 #[tokio::test]
 async fn a_server_that_forgets_its_scripts_is_told_them_again() {
     let redis = Redis::start();
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     redis.ask(&["SCRIPT", "FLUSH"]);
     let held = store.read(&seat()).await.unwrap().seat.unwrap().version;
@@ -250,26 +251,28 @@ async fn the_rights_that_the_readme_names_are_enough() {
     let command: Vec<_> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rights.split(' ')).collect();
     assert_eq!(redis.ask(&command).text(), "OK");
     let url = format!("redis://jobs:secret@{}", redis.address());
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let lease = Duration::from_secs(3);
-    let mut one = stand(&url, "one", lease, &desk);
+    let mut one = stand(&url, "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&url, "other", lease, &desk);
+    let mut other = stand(&url, "other", lease, &detector);
     other.event("it knows", |event| matches!(event, Event::LeaderChanged { leader: Some(_) }).then_some(())).await;
     within("it may ask", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
-    let store = store(&url);
-    let process = Incarnation::from_bits(7);
-    let note = Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: lease };
-    Board::attend(&store, process, lease * 10).await.unwrap();
-    Board::put(&store, &seat(), &note).await.unwrap();
-    let listed = Board::list(&store, &seat(), NoteKind::Announcement).await.unwrap();
-    assert!(listed.iter().any(|listed| listed.key == note.key), "{listed:?}");
-    for _ in 0..10 {
-        let gone = Incarnation::from_bits(rand::random());
-        Board::put(&store, &seat(), &Note { key: gone.to_string(), ..note.clone() }).await.unwrap();
+    let store = RedisStore::from_url(&url).unwrap();
+    let notes: &dyn DynNotes = &store;
+    // Nobody stands for this seat: a leader removes requests that it has read.
+    let unled = SeatName::new("unled").unwrap();
+    for board in [Board::Processes, Board::Candidates(unled.clone()), Board::Requests(unled)] {
+        for key in ["gone", "removed", "there"] {
+            let lifetime = if key == "gone" { Duration::from_millis(1) } else { lease * 10 };
+            notes.put_one(&board, key, "{}", lifetime).await.unwrap();
+        }
+        notes.remove_one(&board, "removed").await.unwrap();
+        let listed = notes.list_one(&board).await.unwrap();
+        assert!(listed.iter().any(|listed| listed.key == "there"), "{listed:?}");
     }
-    store.forget(&seat()).await.unwrap();
+    tenure_core::Store::forget(&store, &seat()).await.unwrap();
     assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "something was denied");
 }
 
@@ -277,7 +280,7 @@ async fn the_rights_that_the_readme_names_are_enough() {
 async fn without_the_right_to_publish_nothing_is_written() {
     let redis = Redis::start();
     redis.ask(&["ACL", "SETUSER", "jobs", "on", ">secret", "~tenure:*", "resetchannels", "+@all"]);
-    let store = store(&format!("redis://jobs:secret@{}", redis.address()));
+    let store = open(&format!("redis://jobs:secret@{}", redis.address()));
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
     assert_eq!(redis.ask(&["EXISTS", "tenure:{jobs}:seat"]), Reply::Number(0));
@@ -286,7 +289,7 @@ async fn without_the_right_to_publish_nothing_is_written() {
 #[tokio::test]
 async fn a_version_of_another_process_of_the_server_is_lost() {
     let mut redis = RedisSetup::redis().durable().start();
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     assert_eq!(store.read(&seat()).await.unwrap().seat, None);
     redis.restart();
     let _ = store.read(&SeatName::new("another").unwrap()).await;
@@ -301,7 +304,7 @@ async fn a_version_of_another_process_of_the_server_is_lost() {
 #[tokio::test]
 async fn a_forgotten_seat_keeps_its_floor() {
     let redis = Redis::start();
-    let store = store(&redis.url());
+    let store = open(&redis.url());
     let high = Token::MAX.get() - 5;
     assert!(matches!(store.swap(&seat(), None, &record(high)).await, Ok(Swap::Done { .. })));
     store.forget(&seat()).await.unwrap();
@@ -313,13 +316,9 @@ async fn a_forgotten_seat_keeps_its_floor() {
 
 // -------------------------------------------------------------------------------------------------
 
-fn store(url: &str) -> RedisStore {
-    RedisStore::from_url(url).unwrap()
-}
-
 /// Reads, and returns what it says is wrong.
 async fn fails(url: &str, fault: Fault) -> String {
-    let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
+    let error = within("an answer", open(url).read(&seat())).await.expect_err("it works");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()

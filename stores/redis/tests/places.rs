@@ -6,8 +6,8 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use support::{record, seat, told, within, works};
-use tenure_core::{Fault, SeatStore};
+use support::{open, record, seat, told, within, works};
+use tenure_core::{Fault, OneByOne, SeatStore};
 use tenure_redis::{RedisOptions, RedisStore};
 use tenure_testkit::servers::{Certificates, Folder, Launch, Process, RedisSetup, free_port};
 
@@ -18,12 +18,12 @@ async fn a_socket_a_client_and_options_lead_there_too() {
     let redis = RedisSetup::redis().with(["--unixsocket", &path]).start();
     works(&format!("redis+unix://{path}")).await;
     let client = redis::Client::open(redis.url()).unwrap();
-    assert!(RedisStore::from_client(&client).read(&seat()).await.unwrap().seat.is_some());
+    assert!(OneByOne::new(RedisStore::from_client(&client)).read(&seat()).await.unwrap().seat.is_some());
     let options = RedisOptions { hosts: vec![redis.address()], ..RedisOptions::default() };
-    assert!(RedisStore::new(options).unwrap().read(&seat()).await.unwrap().seat.is_some());
+    assert!(OneByOne::new(RedisStore::new(options).unwrap()).read(&seat()).await.unwrap().seat.is_some());
 
     let elsewhere = RedisOptions { prefix: "elsewhere".into(), min_replicas: 1, ..RedisOptions::default() };
-    let elsewhere = RedisStore::with_client(&client, elsewhere).unwrap();
+    let elsewhere = OneByOne::new(RedisStore::with_client(&client, elsewhere).unwrap());
     assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None);
     let alone = elsewhere.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(alone.fault(), Fault::Unknown, "{}", told(&alone));
@@ -46,7 +46,7 @@ async fn sentinels_have_a_password_of_their_own() {
         (url("", "?sentinel_password=watch"), "wants a password"),
         (url(":hunter2@", "?sentinel_password=watch"), "knows no such user and password"),
     ] {
-        let error = RedisStore::from_url(&url).unwrap().read(&seat()).await.unwrap_err();
+        let error = open(&url).read(&seat()).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
         assert!(error.to_string().contains(says) && !told(&error).contains("hunter2"), "{}", told(&error));
     }
@@ -79,7 +79,7 @@ async fn sentinels_and_a_cluster_can_be_had_over_tls_and_with_a_certificate_of_o
     }
     works(&format!("rediss+cluster://127.0.0.1:{tls_port}{query}")).await;
     // It insists on seeing a certificate.
-    let error = RedisStore::from_url(&format!("rediss+cluster://127.0.0.1:{tls_port}?ca={ca}")).unwrap();
+    let error = open(&format!("rediss+cluster://127.0.0.1:{tls_port}?ca={ca}"));
     let error = within("an answer", error.read(&seat())).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
     assert!(error.to_string().contains("?cert=FILE&key=FILE"), "{}", told(&error));

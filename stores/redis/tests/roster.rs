@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use tenure_core::{Attended, Board, Incarnation, Note, NoteKind, SeatName};
+use tenure_core::{Board, DynNotes, SeatName, Was};
 use tenure_redis::RedisStore;
 use tenure_testkit::servers::{Redis, RedisCluster, Reply};
 
@@ -13,80 +13,70 @@ const LONG: Duration = Duration::from_secs(600);
 #[tokio::test]
 async fn a_board_does_not_grow_with_every_restart() {
     let redis = Redis::start();
-    let lives = store(&redis.url());
-    let one = announce(&lives, LONG).await;
-    for _ in 0..40 {
+    let store = store(&redis.url());
+    let (notes, board): (&dyn DynNotes, _) = (&store, Board::Candidates(seat("jobs")));
+    notes.put_one(&board, "alive", "{}", LONG).await.unwrap();
+    for number in 0..40 {
         // Each was killed right after it had announced itself.
-        announce(&store(&redis.url()), Duration::from_millis(1)).await;
+        notes.put_one(&board, &format!("dead {number}"), "{}", Duration::from_millis(1)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let Reply::Number(kept) = redis.ask(&["HLEN", "tenure:{jobs}:announcements"]) else { panic!("no board") };
-    assert!(kept <= 16, "{kept} announcements of 41 are kept, and one is alive");
-    let listed = support::within("only who lives is listed", async {
-        loop {
-            let listed = Board::list(&lives, &seat(), NoteKind::Announcement).await.unwrap();
-            if listed.len() <= 1 {
-                return listed;
-            }
+    let Reply::Number(kept) = redis.ask(&["HLEN", "tenure:{jobs}:candidates"]) else { panic!("no board") };
+    assert!(kept <= 4, "{kept} candidates of 41 are kept, and one is alive");
+    let listed = notes.list_one(&board).await.unwrap();
+    assert_eq!(listed.iter().map(|note| note.key.as_str()).collect::<Vec<_>>(), ["alive"]);
+}
+
+#[tokio::test]
+async fn boards_that_nobody_puts_anything_on_any_more_are_gone() {
+    let redis = Redis::start();
+    let store = store(&redis.url());
+    let (notes, board): (&dyn DynNotes, _) = (&store, Board::Candidates(seat("jobs")));
+    notes.put_one(&board, "long", "{}", Duration::from_millis(300)).await.unwrap();
+    notes.put_one(&board, "short", "{}", Duration::from_millis(1)).await.unwrap();
+    support::within("it is gone", async {
+        while redis.ask(&["EXISTS", "tenure:{jobs}:candidates"]) != Reply::Number(0) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
-    assert_eq!(listed[0].key, one.to_string());
-    assert_eq!(redis.ask(&["HLEN", "tenure:{jobs}:announcements"]), Reply::Number(1), "the others are swept away");
 }
 
 #[tokio::test]
-async fn presence_is_asked_for_once_for_the_boards_of_many_seats() {
-    let redis = Redis::start();
-    let store = store(&redis.url());
-    let process = Incarnation::from_bits(rand::random());
-    Board::attend(&store, process, LONG).await.unwrap();
-    let seats: Vec<_> = (0..100).map(|n| SeatName::new(format!("seat-{n}")).unwrap()).collect();
-    for seat in &seats {
-        Board::put(&store, seat, &note(process)).await.unwrap();
-    }
-    for seat in &seats {
-        assert_eq!(Board::list(&store, seat, NoteKind::Announcement).await.unwrap().len(), 1);
-    }
-    let asked = redis.calls("pttl");
-    assert!(asked < 50, "asked {asked} times for one process");
-}
-
-#[tokio::test]
-async fn a_server_that_has_lost_its_boards_has_them_put_again() {
+async fn a_server_that_has_lost_its_notes_says_so() {
     let mut redis = Redis::start();
     let store = store(&redis.url());
-    let process = announce(&store, LONG).await;
-    assert_eq!(Board::attend(&store, process, LONG).await.unwrap(), Attended::Still);
+    assert_eq!(is_there(&store).await, Ok(Was::Absent));
+    assert_eq!(is_there(&store).await, Ok(Was::There));
     redis.kill();
     redis.restart();
     // The call that finds the old connection gone may fail.
-    let _ = Board::list(&store, &seat(), NoteKind::Announcement).await;
-    assert_eq!(Board::attend(&store, process, LONG).await.unwrap(), Attended::Anew);
-    assert_eq!(Board::attend(&store, process, LONG).await.unwrap(), Attended::Still);
+    let _ = (&store as &dyn DynNotes).list_one(&Board::Processes).await;
+    assert_eq!(is_there(&store).await, Ok(Was::Absent));
+    assert_eq!(is_there(&store).await, Ok(Was::There));
 }
 
 #[tokio::test]
-async fn a_node_that_has_lost_a_board_has_it_put_again_though_another_has_the_presence() {
+async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processes() {
     let mut cluster = RedisCluster::start();
     let store = store(&cluster.url());
-    let process = announce(&store, LONG).await;
-    for n in 0..30 {
-        Board::put(&store, &SeatName::new(format!("seat-{n}")).unwrap(), &note(process)).await.unwrap();
+    let notes: &dyn DynNotes = &store;
+    let boards: Vec<_> = (0..30).map(|number| Board::Candidates(seat(&format!("seat-{number}")))).collect();
+    for board in &boards {
+        notes.put_one(board, "one", "{}", LONG).await.unwrap();
     }
-    Board::attend(&store, process, LONG).await.unwrap();
-    assert_eq!(Board::attend(&store, process, LONG).await.unwrap(), Attended::Still);
-    let presence = format!("tenure:{{{process}}}:present");
-    let has = |node: &Redis| node.ask(&["EXISTS", &presence]) == Reply::Number(1);
+    is_there(&store).await.unwrap();
+    assert_eq!(is_there(&store).await, Ok(Was::There));
+    let has = |node: &Redis| node.ask(&["EXISTS", "tenure:{processes}:processes"]) == Reply::Number(1);
     let other = cluster.nodes.iter().position(|node| !has(node)).unwrap();
     cluster.nodes[other].kill();
     cluster.nodes[other].restart();
     support::within("it is noticed", async {
         loop {
-            for n in 0..30 {
-                let seat = SeatName::new(format!("seat-{n}")).unwrap();
-                let _ = Board::list(&store, &seat, NoteKind::Announcement).await;
+            for board in &boards {
+                let _ = notes.list_one(board).await;
             }
-            if matches!(Board::attend(&store, process, LONG).await, Ok(Attended::Anew)) {
+            if is_there(&store).await == Ok(Was::Absent) {
                 return;
             }
         }
@@ -94,20 +84,14 @@ async fn a_node_that_has_lost_a_board_has_it_put_again_though_another_has_the_pr
     .await;
 }
 
-/// A new process that is there for so long, and stands.
-async fn announce(store: &RedisStore, lifetime: Duration) -> Incarnation {
-    let process = Incarnation::from_bits(rand::random());
-    Board::attend(store, process, lifetime).await.unwrap();
-    Board::put(store, &seat(), &note(process)).await.unwrap();
-    process
+/// Says that a process is there, and returns whether it was.
+async fn is_there(store: &RedisStore) -> Result<Was, String> {
+    let notes: &dyn DynNotes = store;
+    notes.put_one(&Board::Processes, "one", "{}", LONG).await.map_err(|error| error.to_string())
 }
 
-fn note(process: Incarnation) -> Note {
-    Note { kind: NoteKind::Announcement, key: process.to_string(), value: "{}".into(), lifetime: LONG }
-}
-
-fn seat() -> SeatName {
-    SeatName::new("jobs").unwrap()
+fn seat(name: &str) -> SeatName {
+    SeatName::new(name).unwrap()
 }
 
 fn store(url: &str) -> RedisStore {

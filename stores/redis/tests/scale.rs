@@ -1,13 +1,13 @@
 //! Five hundred elections in one process.
 
 use tenure_redis::RedisStore;
-use tenure_testkit::figures::{Open, RedisGround, crowd_child, scale};
+use tenure_testkit::figures::{Open, RedisTarget, crowd_child, scale};
 
 const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("a URL that can be read"));
 
 #[test]
 fn five_hundred_elections_share_a_connection_and_move_together() {
-    scale::check(&RedisGround::start(), OPEN, 500);
+    scale::check(&RedisTarget::start(), OPEN, 500);
 }
 
 /// Many elections, if this process was started for them.

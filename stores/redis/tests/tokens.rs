@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{seat, stand, within};
+use support::{open, seat, stand, within};
 use tenure_core::{Candidate, Election, Incarnation, Record, SeatStore, Swap, Token};
-use tenure_redis::RedisStore;
-use tenure_testkit::Desk;
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisSetup, Reply};
 
@@ -39,7 +38,7 @@ impl Resource {
 
 /// Takes the seat as a candidate does that has never seen it before, whoever held it.
 async fn win(url: &str, by: Incarnation) -> Token {
-    let store = RedisStore::from_url(url).unwrap();
+    let store = open(url);
     let reading = within("an answer", store.read(&seat())).await.unwrap();
     let (version, seen) = reading.seat.map_or((None, Token::ZERO), |seat| (Some(seat.version), seat.record.token));
     let token = seen.max(reading.floor).next().unwrap();
@@ -93,7 +92,7 @@ async fn a_replica_that_lags_behind_and_is_promoted_gives_out_no_token_twice() {
         let replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
         fence.win(&master.url()).await;
         let has_seat = || replica.ask(&["EXISTS", "tenure:{jobs}:seat"]) == Reply::Number(1);
-        tenure_testkit::contender::until("the replica has the seat", has_seat).await;
+        tenure_testkit::candidate::until("the replica has the seat", has_seat).await;
         proxy.black_hole(Way::Down);
         fence.win(&master.url()).await;
         fence.win(&master.url()).await;
@@ -122,12 +121,12 @@ async fn a_leader_whose_term_was_lost_and_a_candidate_that_never_saw_it_have_tok
     win(&redis.url(), Incarnation::from_bits(1)).await;
     redis.ask(&["SAVE"]);
     let resource = Arc::new(Mutex::new(Resource::default()));
-    let desk = Desk::new();
-    let one = stand(&redis.url(), "one", LEASE, &desk);
+    let detector = OverlapDetector::new();
+    let one = stand(&redis.url(), "one", LEASE, &detector);
     let first = work(&one.election, &resource).await;
     redis.kill();
     redis.restart();
-    let other = stand(&redis.url(), "other", LEASE, &desk);
+    let other = stand(&redis.url(), "other", LEASE, &detector);
     let second = work(&other.election, &resource).await;
     assert!(second > first, "{second} after {first}");
     let by = one.election.candidate().incarnation;

@@ -10,7 +10,7 @@ use tenure_core::{Identity, StoreError, Token};
 
 use crate::files::{Claim, Files};
 use crate::place::Place;
-use crate::{faults, side};
+use crate::{errors, side};
 
 /// "TENU": says whose file this is.
 const APPLICATION: i32 = 0x5445_4e55;
@@ -45,16 +45,16 @@ impl Database {
         // SQLite would let every user read it, and so lock it.
         match side::private(File::options().write(true).create_new(true)).open(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(faults::of_file(path, error));
+                return Err(errors::of_file(path, error));
             }
             _ => {}
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(|error| faults::of_sqlite(path, error))?;
+        let connection = Connection::open_with_flags(path, flags).map_err(|error| errors::of_sqlite(path, error))?;
         prepare(&connection, path)?;
         let ids = claim.opened()?;
         let (identity, floor) =
-            set_up(&connection, claim.after_loss).map_err(|error| faults::of_sqlite(path, error))?;
+            set_up(&connection, claim.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
         // Only now: were this process killed before, the next one must raise the floor again.
         let files = claim.settle(ids)?;
         drop(turn);
@@ -82,7 +82,7 @@ impl Database {
     }
 
     pub(crate) fn run<T>(&self, act: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        act(&self.connection).map_err(|error| faults::of_sqlite(self.path(), error))
+        act(&self.connection).map_err(|error| errors::of_sqlite(self.path(), error))
     }
 }
 
@@ -121,13 +121,13 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         }
         Ok((ours, header))
     })();
-    match ours.map_err(|error| faults::of_sqlite(path, error))? {
+    match ours.map_err(|error| errors::of_sqlite(path, error))? {
         (true, _) => Ok(()),
         (false, (APPLICATION, version)) => Err(StoreError::denied(format!(
             "{} was written by a newer version of Tenure (schema {version}, known up to {SCHEMA}): upgrade this program",
             path.display()
         ))),
-        _ => Err(faults::foreign(path)),
+        _ => Err(errors::foreign(path)),
     }
 }
 
@@ -190,13 +190,7 @@ const SQL: &str = "
     -- Tokens stay above these, also if a seat was removed.
     CREATE TABLE floors (name TEXT PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
 
-    -- Until when each process that attends is there.
-    CREATE TABLE attending (
-        process TEXT PRIMARY KEY,
-        clock TEXT NOT NULL,
-        until INTEGER NOT NULL
-    ) WITHOUT ROWID;
-
+    -- Requests to leaders, candidates that stand and processes that run, until they expire.
     CREATE TABLE notes (
         seat TEXT NOT NULL,
         kind TEXT NOT NULL,

@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use tenure_core::StoreError;
 
 use crate::place::Place;
-use crate::{faults, side};
+use crate::{errors, side};
 
 /// The names of the three files begin with that of the database.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
@@ -89,7 +89,7 @@ impl Claim {
     /// If another process is on other files than those at their paths.
     pub(crate) fn new(place: &Place) -> Result<Self, StoreError> {
         let path = place.side.join("open");
-        let failed = |error| faults::of_file(&path, error);
+        let failed = |error| errors::of_file(&path, error);
         let mut lock = side::open(place, &path).map_err(failed)?;
         let alone = match lock.try_lock() {
             Ok(()) => true,
@@ -129,7 +129,7 @@ impl Claim {
     /// Stays among the open connections, on these files.
     pub(crate) fn settle(mut self, ids: Ids) -> Result<Files, StoreError> {
         if self.alone {
-            let failed = |error| faults::of_file(&self.path, error);
+            let failed = |error| errors::of_file(&self.path, error);
             self.lock.set_len(0).map_err(failed)?;
             self.lock.write_all(ids.to_string().as_bytes()).map_err(failed)?;
             // No other process takes the lock in between, as this is still our turn.

@@ -1,17 +1,18 @@
 #![doc = include_str!("../README.md")]
 
-mod bells;
-mod board;
 mod boot;
 mod database;
-mod faults;
+mod errors;
 mod files;
 mod liveness;
+mod notes;
+mod notifier;
 mod place;
 mod seats;
 mod side;
 mod store;
-mod watchers;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod watch;
 mod worker;
 
 pub use place::{SqliteOptions, default_path};

@@ -8,114 +8,93 @@
 //! that very moment. A file that is missing proves nothing: somebody may have removed it. A lock that
 //! is held proves nothing either, beyond the lease: a lapsed seat may be taken.
 
-use std::collections::HashMap;
+#![cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "the end of others is waited for only where there is a watch")
+)]
+
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use tenure_core::StoreError;
+use tenure_core::{News, Session, StoreError};
 
 use crate::place::Place;
-use crate::watchers::Watchers;
-use crate::{faults, side};
+use crate::{errors, side};
 
 /// The lock files beside a database.
 pub(crate) struct Liveness {
     place: Place,
-    watchers: Arc<Watchers>,
-    own: Mutex<Option<(Arc<str>, File)>>,
-    deaths: Mutex<HashMap<String, Arc<Death>>>,
-}
-
-/// The end of a process, to be waited for.
-#[derive(Default)]
-pub(crate) struct Death {
-    pub(crate) happened: AtomicBool,
+    own: OnceLock<(Session, File)>,
+    awaited: Arc<Mutex<BTreeSet<Session>>>,
 }
 
 impl Liveness {
-    pub(crate) fn new(place: Place, watchers: Arc<Watchers>) -> Self {
-        Self { place, watchers, own: Mutex::default(), deaths: Mutex::default() }
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, own: OnceLock::new(), awaited: Arc::default() }
     }
 
-    /// Our session, locked from the first call on.
-    pub(crate) fn session(&self) -> Result<Arc<str>, StoreError> {
-        let mut own = lock(&self.own);
-        if let Some((id, _)) = &*own {
-            return Ok(id.clone());
-        }
-        loop {
-            let id: Arc<str> = format!("{:032x}", rand::random::<u128>()).into();
-            let path = self.path(&id);
-            let failed = |error| faults::of_file(&path, error);
-            let file = side::create(&self.place, &path).map_err(failed)?;
-            // Whoever clears away free locks may have found it between these two lines.
+    /// Our session, once it has begun.
+    pub(crate) fn own(&self) -> Option<&str> {
+        self.own.get().map(|(session, _)| session.as_str())
+    }
+
+    /// Begins our session, if it has not begun yet: locks its file.
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        while self.own.get().is_none() {
+            let session = format!("{:032x}", rand::random::<u128>());
+            let path = self.path(&session);
+            let file = side::create(&self.place, &path).map_err(|error| errors::of_file(&path, error))?;
+            // A process that clears away free locks may have found it between these two lines.
             if file.try_lock().is_ok() && side::is_at(&file, &path) {
-                *own = Some((id.clone(), file));
-                return Ok(id);
+                let _ = self.own.set((Session::new(session), file));
             }
         }
+        Ok(())
     }
 
     /// The lock, for a child to inherit.
     pub(crate) fn lifeline(&self) -> std::io::Result<Option<File>> {
-        lock(&self.own).as_ref().map(|(_, file)| file.try_clone()).transpose()
-    }
-
-    pub(crate) fn is_own(&self, session: &str) -> bool {
-        lock(&self.own).as_ref().is_some_and(|(id, _)| **id == *session)
+        self.own.get().map(|(_, file)| file.try_clone()).transpose()
     }
 
     /// Whether the process of this session is known to be gone.
     pub(crate) fn is_gone(&self, session: &str) -> bool {
-        if self.is_own(session) {
-            return false;
-        }
-        match File::open(self.path(session)) {
-            Ok(file) => file.try_lock_shared().is_ok(),
-            Err(_) => false,
-        }
+        let is_free = |file: File| file.try_lock_shared().is_ok();
+        self.own() != Some(session) && File::open(self.path(session)).is_ok_and(is_free)
     }
 
-    /// Waits for the end of a process, on a thread that sleeps in the kernel until then: one for each
-    /// process that leads.
-    pub(crate) fn watch(&self, session: &str) -> Arc<Death> {
-        let mut deaths = lock(&self.deaths);
-        deaths.retain(|_, death| !death.happened.load(Ordering::Acquire));
-        if let Some(death) = deaths.get(session) {
-            return death.clone();
+    /// Tells when the process of another session is gone. Waits for that on a thread that sleeps in the kernel until
+    /// then: one for each process that leads, however often this is asked for.
+    pub(crate) fn tell_when_over(&self, session: Session, news: &News) {
+        let mut awaited = lock(&self.awaited);
+        if self.own() == Some(session.as_str()) || awaited.contains(&session) {
+            return;
         }
-        let death = Arc::new(Death::default());
-        let Ok(file) = File::open(self.path(session)) else { return death };
-        let (watchers, told) = (self.watchers.clone(), death.clone());
-        let thread = std::thread::Builder::new().name("tenure-deaths".to_owned()).stack_size(64 * 1024);
-        let waits = thread.spawn(move || {
-            loop {
-                match file.lock_shared() {
-                    Ok(()) => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return tracing::warn!(%error, "the end of a leader cannot be waited for"),
-                }
+        // The thread has no part in our own lock, which is freed when the store is dropped.
+        let (told, news, path) = (self.awaited.clone(), news.clone(), self.path(session.as_str()));
+        let of = session.clone();
+        let wait = move || {
+            let over = wait_for(path);
+            // First: once it was told, a follower may have a reason to wait for it again.
+            lock(&told).remove(&of);
+            if over {
+                news.session_over(&of);
             }
-            // Let go first: whoever is told looks at the lock.
-            drop(file);
-            told.happened.store(true, Ordering::Release);
-            watchers.tell_of(&told);
-        });
-        match waits {
-            Ok(_) => drop(deaths.insert(session.to_owned(), death.clone())),
+        };
+        match std::thread::Builder::new().name("tenure-deaths".to_owned()).stack_size(64 * 1024).spawn(wait) {
+            Ok(_) => drop(awaited.insert(session)),
             Err(error) => tracing::warn!(%error, "the end of a leader cannot be waited for"),
         }
-        death
     }
 
     /// Removes the lock file of a process that is gone. It stays locked until it is removed: a process
     /// that has just made it finds either the lock taken or the file no longer in its place.
     pub(crate) fn remove_if_gone(&self, session: &str) {
         let path = self.path(session);
-        if !self.is_own(session)
+        if self.own() != Some(session)
             && let Ok(file) = File::open(&path)
             && file.try_lock().is_ok()
         {
@@ -123,17 +102,26 @@ impl Liveness {
         }
     }
 
-    /// The sessions that have a lock file here.
-    pub(crate) fn sessions(&self) -> Vec<String> {
-        let Ok(files) = std::fs::read_dir(&self.place.side) else { return Vec::new() };
-        let name = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_suffix(".lock").map(str::to_owned);
-        files.filter_map(|file| name(file.ok()?)).collect()
-    }
-
     fn path(&self, session: &str) -> PathBuf {
         // It comes from the database, so it is not trusted to be a mere name.
         let name: String = session.chars().filter(char::is_ascii_hexdigit).collect();
         self.place.side.join(format!("{name}.lock"))
+    }
+}
+
+/// Returns once the lock on this file is free; `false` if that cannot be waited for. A file that is missing was removed
+/// by somebody, and says nothing.
+fn wait_for(path: PathBuf) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    loop {
+        match file.lock_shared() {
+            Ok(()) => return true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::warn!(%error, "the end of a leader cannot be waited for");
+                return false;
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tenure_core::StoreError;
 
-use crate::{faults, side};
+use crate::{errors, side};
 
 /// Where the store keeps its seats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub fn default_path() -> Option<PathBuf> {
     Some(state?.join("tenure/tenure.db"))
 }
 
-/// A database file, and the folder for locks and bells beside it.
+/// A database file, and the folder for locks and notifications beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) database: PathBuf,
@@ -83,7 +83,7 @@ impl Place {
             return Err(StoreError::denied("a database in memory is shared with no other process: name a file"));
         }
         if self.is_default {
-            std::fs::create_dir_all(folder).map_err(|error| faults::of_file(folder, error))?;
+            std::fs::create_dir_all(folder).map_err(|error| errors::of_file(folder, error))?;
         }
         match std::fs::metadata(folder) {
             Ok(folder) if folder.is_dir() => {}
@@ -92,7 +92,7 @@ impl Place {
                 let shown = folder.display();
                 return Err(StoreError::denied(format!("the folder {shown} does not exist: mkdir -p {shown}")));
             }
-            Err(error) => return Err(faults::of_file(folder, error)),
+            Err(error) => return Err(errors::of_file(folder, error)),
         }
         if self.database.is_dir() {
             return Err(StoreError::denied(format!(
@@ -101,7 +101,7 @@ impl Place {
             )));
         }
         refuse_remote(folder)?;
-        side::create_folder(self).map_err(|error| faults::of_file(&self.side, error))
+        side::create_folder(self).map_err(|error| errors::of_file(&self.side, error))
     }
 }
 
@@ -109,7 +109,7 @@ impl Place {
 /// that for its own disks alone.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_remote(folder: &Path) -> Result<(), StoreError> {
-    let kind = rustix::fs::statfs(folder).map_err(|error| faults::of_file(folder, error.into()))?.f_type;
+    let kind = rustix::fs::statfs(folder).map_err(|error| errors::of_file(folder, error.into()))?.f_type;
     // The magic numbers have 32 bits, whatever the type they come in.
     match remote(kind as u32) {
         None => Ok(()),

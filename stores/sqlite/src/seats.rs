@@ -1,4 +1,4 @@
-//! Seats as rows: read, swapped on condition, kept by a heartbeat.
+//! Seats as rows: read, written on condition, kept by a heartbeat.
 //!
 //! # Correctness argument
 //!
@@ -6,25 +6,31 @@
 //! process at a time into such a transaction on a file, so what was read in it is still so when it
 //! commits.
 //!
-//! *A seat's version* is the nonce of its record together with the count of its holder's heartbeats.
-//! A swap is refused unless both are as expected. So a bidder that has judged the seat lapsed, or its
+//! *A seat's version* is the nonce of its record, the count of its holder's heartbeats, and the session that holds it.
+//! A write is refused unless all are as expected. So a bidder that has judged the seat lapsed, or its
 //! holder gone, loses if the holder has renewed since; and no two writes have the same version, as
 //! nonces are random and new in each. For a seat that our own session holds, the nonce alone decides:
-//! only we count its heartbeats, and only a swap can change its nonce.
+//! only we count its heartbeats, and only another write can change its nonce.
+//!
+//! *A renewal* finds the seat held by our own session and with the nonce of the write that won it, so it still names
+//! the same holder and term: both are part of what was written with that nonce.
 //!
 //! *One heartbeat renews all seats* of a process. It is counted in the row of its session, in the same
-//! transaction in which the seat was seen to be held by that session still. Its time is taken before
-//! the commit, and the leader counts its hold from no later than that.
+//! transaction in which the seat was seen to be held by that session still, or in an earlier one, but not before the seat
+//! was won, as a bid always makes one. Its time is taken before the commit, and the leader counts its hold from no later
+//! than that.
 //!
 //! *Time* is `CLOCK_BOOTTIME` of the machine, the same clock for all of its processes, which does not
 //! step. What was timed by another one, after a restart or in another namespace, is only observed.
 
+use std::time::Duration;
+
 use rusqlite::OptionalExtension;
 use rusqlite::types::Type;
-use tenure_core::{Life, Reading, Record, Seat, SeatName, Swap, Token, Version, record};
+use tenure_core::{Expect, Life, Reading, Record, Said, Seat, SeatName, Session, Swap, Token, Version, Write, record};
 
-use crate::bells::Bell;
 use crate::boot::{self, Boot};
+use crate::notifier::About;
 use crate::worker::Batch;
 
 /// A seat as it stands in the database.
@@ -41,22 +47,34 @@ struct Row {
 
 impl Row {
     fn version(&self) -> Version {
-        version(&self.nonce, self.beats)
+        version(&self.nonce, self.beats, self.local_session())
+    }
+
+    /// The session that holds the seat, if its lock is one of this kernel: nothing tells of the end of any other.
+    fn local_session(&self) -> Option<&str> {
+        self.session.as_deref().filter(|_| self.kernel.as_ref() == Some(&Boot::this().kernel))
+    }
+
+    /// Whether a version of a seat that our own session holds is of the write that still stands: it may
+    /// have been told some heartbeats ago.
+    fn is_still(&self, version: &Version) -> bool {
+        let mut parts = version.as_str().splitn(3, '.');
+        let (nonce, told, session) = (parts.next(), parts.next().and_then(|beats| beats.parse().ok()), parts.next());
+        nonce == Some(&self.nonce) && told.is_some() && told <= self.beats && session == self.local_session()
     }
 }
 
-fn version(nonce: &str, beats: Option<i64>) -> Version {
-    match beats {
-        None => Version::new(nonce),
-        Some(beats) => Version::new(format!("{nonce}.{beats}")),
+fn version(nonce: &str, beats: Option<i64>, session: Option<&str>) -> Version {
+    match (beats, session) {
+        (None, _) => Version::new(nonce),
+        (Some(beats), None) => Version::new(format!("{nonce}.{beats}")),
+        (Some(beats), Some(session)) => Version::new(format!("{nonce}.{beats}.{session}")),
     }
 }
 
-/// Whether a version of a seat that our own session holds is of the write that still stands: it may
-/// have been told some heartbeats ago.
-fn is_of_write(version: &Version, nonce: &str, beats: Option<i64>) -> bool {
-    let told = version.as_str().split_once('.').map(|(nonce, told)| (nonce, told.parse().ok()));
-    told.is_some_and(|(of, told)| of == nonce && told.is_some() && told <= beats)
+/// The session in a version.
+pub(crate) fn session_of(version: &Version) -> Option<Session> {
+    version.as_str().split('.').nth(2).map(Session::new)
 }
 
 fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
@@ -95,56 +113,57 @@ pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Readi
         }
     };
     let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
-    Ok(Reading { seat, floor: floor.max(batch.floor), identity: Some(batch.identity.clone()) })
+    Ok(Reading { seat, floor: floor.max(batch.database.floor), identity: Some(batch.database.identity.clone()) })
 }
 
 /// What can be said of the holder. The lock is tried after the row was read: if it is free, the one
 /// who wrote the row is gone, and cannot have written since.
 fn life(batch: &Batch<'_>, row: &Row) -> Life {
-    let this = Boot::this();
-    let Some(session) = &row.session else { return Life::Observe };
-    if row.kernel.as_ref() == Some(&this.kernel) && batch.liveness.is_gone(session) {
+    if row.local_session().is_some_and(|session| batch.context.liveness.is_gone(session)) {
         return Life::Over;
     }
     match (row.beat_at, &row.clock) {
-        (Some(renewed), Some(clock)) if *clock == this.clock => {
+        (Some(renewed), Some(clock)) if *clock == Boot::this().clock => {
             Life::Clock { now: boot::store_time(boot::now()), renewed: boot::store_time(renewed) }
         }
         _ => Life::Observe,
     }
 }
 
-pub(crate) fn swap(
-    batch: &mut Batch<'_>,
-    seat: &SeatName,
-    expected: Option<&Version>,
-    next: &Record,
-    session: Option<&str>,
-) -> rusqlite::Result<Swap> {
-    let current = row(batch, seat)?;
-    let as_expected = match (&current, expected) {
-        (None, None) => true,
-        (Some(row), Some(expected)) if row.session.as_ref().is_some_and(|session| batch.liveness.is_own(session)) => {
-            is_of_write(expected, &row.nonce, row.beats)
-        }
-        (Some(row), Some(expected)) => row.version() == *expected,
+pub(crate) fn write(batch: &mut Batch<'_>, Write { seat, expect, record }: &Write) -> rusqlite::Result<Swap> {
+    let row = row(batch, seat)?;
+    let own = batch.context.liveness.own();
+    let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
+    let is_as_expected = match (&row, expect) {
+        (None, Expect::Absent) => true,
+        (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
+        (Some(row), Expect::Version(version) | Expect::Held(version)) => is_own(row) && row.is_still(version),
         _ => false,
     };
-    if !as_expected {
+    if !is_as_expected {
         return Ok(Swap::Lost);
     }
+    let (session, is_renewal) = (own.filter(|_| !record.is_vacant()), matches!(expect, Expect::Held(_)));
     if let Some(session) = session {
-        batch.beat(session)?;
-        batch.holds(next.lease);
+        // A renewal makes a new heartbeat only if the last is getting old.
+        batch.beat(session, record.lease, if is_renewal { record.lease / 4 } else { Duration::ZERO })?;
     }
-    let next_nonce = format!("{:016x}", next.nonce);
+    if !is_renewal {
+        put(batch, seat, record, session)?;
+    }
+    let nonce = row.filter(|_| is_renewal).map_or_else(|| nonce_of(record), |row| row.nonce);
+    let (beats, since) = (session.map(|_| batch.heart.beats), session.and(batch.heart.last));
+    Ok(Swap::Done { version: version(&nonce, beats, session), since, granted: None })
+}
+
+fn put(batch: &mut Batch<'_>, seat: &SeatName, next: &Record, session: Option<&str>) -> rusqlite::Result<()> {
     batch
         .connection
         .prepare_cached(
             "INSERT INTO seats (name, record, nonce, session) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (name) DO UPDATE SET record = excluded.record, nonce = excluded.nonce, session = excluded.session",
         )?
-        .execute((seat.as_str(), record::to_json(next), &next_nonce, session))?;
+        .execute((seat.as_str(), record::to_json(next), nonce_of(next), session))?;
     batch
         .connection
         .prepare_cached(
@@ -152,60 +171,18 @@ pub(crate) fn swap(
              ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)",
         )?
         .execute((seat.as_str(), i64::try_from(next.token.get()).unwrap_or(i64::MAX)))?;
-    batch.ring(seat, Bell::Holder);
-    let beats = beats(batch, session)?;
-    Ok(Swap::Done { version: version(&next_nonce, beats), since: session.and(batch.beat), granted: None })
-}
-
-/// Keeps a seat by the heartbeat that all share; a new one only if the last is getting old.
-pub(crate) fn keep(
-    batch: &mut Batch<'_>,
-    seat: &SeatName,
-    held: &Version,
-    record: &Record,
-    session: &str,
-) -> rusqlite::Result<Swap> {
-    // One statement, as thousands of these may be due at once.
-    let (current, counted): (String, Option<i64>) = match batch
-        .connection
-        .prepare_cached(
-            "SELECT nonce, beats FROM seats LEFT JOIN sessions ON sessions.id = seats.session
-             WHERE name = ?1 AND session = ?2",
-        )?
-        .query_row([seat.as_str(), session], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?
-    {
-        Some(found) => found,
-        None => return Ok(Swap::Lost),
-    };
-    if !is_of_write(held, &current, counted) {
-        return Ok(Swap::Lost);
-    }
-    batch.holds(record.lease);
-    let beats = if batch.beat.is_none_or(|beat| batch.moment.since(beat) >= record.lease / 4) {
-        batch.beat(session)?;
-        beats(batch, Some(session))?
-    } else {
-        counted
-    };
-    Ok(Swap::Done { version: version(&current, beats), since: batch.beat, granted: None })
-}
-
-fn beats(batch: &Batch<'_>, session: Option<&str>) -> rusqlite::Result<Option<i64>> {
-    let Some(session) = session else { return Ok(None) };
-    let mut statement = batch.connection.prepare_cached("SELECT beats FROM sessions WHERE id = ?1")?;
-    statement.query_row([session], |row| row.get(0)).optional()
-}
-
-/// Removes a seat and its board. Its floor stays.
-pub(crate) fn forget(batch: &mut Batch<'_>, seat: &SeatName) -> rusqlite::Result<()> {
-    batch.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
-    batch.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;
-    batch.ring(seat, Bell::Holder);
+    batch.changed(seat, About::Holder, |news| news.holder(seat, Said::Nonce(next.nonce)));
     Ok(())
 }
 
-/// The session that holds a seat, if it is held.
-pub(crate) fn holder(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<String>> {
-    Ok(row(batch, seat)?.and_then(|row| row.session))
+fn nonce_of(record: &Record) -> String {
+    format!("{:016x}", record.nonce)
+}
+
+/// Removes a seat and its notes. Its floor stays.
+pub(crate) fn forget(batch: &mut Batch<'_>, seat: &SeatName) -> rusqlite::Result<()> {
+    batch.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
+    batch.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;
+    batch.changed(seat, About::Holder, |news| news.holder(seat, Said::Names(None)));
+    Ok(())
 }

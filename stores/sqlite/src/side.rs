@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::StoreError;
 
-use crate::faults;
+use crate::errors;
 use crate::place::Place;
 
 /// Takes a turn at opening or closing the database: one process at a time. Waits this long at the most.
@@ -15,7 +15,7 @@ pub(crate) fn turn(place: &Place, patience: Duration) -> Result<File, StoreError
     let path = place.side.join("opening");
     let began = Instant::now();
     loop {
-        let file = open(place, &path).map_err(|error| faults::of_file(&path, error))?;
+        let file = open(place, &path).map_err(|error| errors::of_file(&path, error))?;
         match file.try_lock() {
             Ok(()) if is_at(&file, &path) => return Ok(file),
             Ok(()) => {}
@@ -30,7 +30,7 @@ pub(crate) fn turn(place: &Place, patience: Duration) -> Result<File, StoreError
                     holders(&file)
                 )));
             }
-            Err(TryLockError::Error(error)) => return Err(faults::of_file(&path, error)),
+            Err(TryLockError::Error(error)) => return Err(errors::of_file(&path, error)),
         }
     }
 }

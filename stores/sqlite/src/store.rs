@@ -1,44 +1,37 @@
 //! The store itself: each call becomes one act of the worker's next transaction.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{
-    Attended, Board, Change, Clock, DynBoard, Incarnation, Judge, Life, LifeKind, Lifeline, Note, NoteKind, Promises,
-    Push, Reading, Record, Seat, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
+    Answers, Board, Call, Clock, ClockTrust, DynNotes, Expect, LifeKind, Lifeline, Most, News, Note, NoteWrite, Notes,
+    Promises, Push, Reading, SeatName, Session, Store, StoreError, Swap, Takeover, Version, Was, Write,
 };
 
-use crate::bells::Bells;
 use crate::liveness::Liveness;
 use crate::place::{Place, SqliteOptions};
-use crate::watchers::{Watch, Watchers};
 use crate::worker::{Batch, Context, Need, Worker};
-use crate::{board, seats};
+use crate::{notes, seats};
 
 /// Seats in a SQLite database, shared by the processes of one machine.
 pub struct SqliteStore {
-    place: Place,
-    liveness: Arc<Liveness>,
-    bells: Arc<Bells>,
-    watchers: Arc<Watchers>,
-    clock: Arc<OnceLock<Clock>>,
+    context: Arc<Context>,
     worker: OnceLock<Worker>,
 }
 
 impl SqliteStore {
     /// A store in this file, or the default one. Nothing is opened before the first call.
     pub fn new(options: SqliteOptions) -> Self {
-        let (place, watchers) = (Place::new(options), Arc::<Watchers>::default());
-        Self {
-            liveness: Arc::new(Liveness::new(place.clone(), watchers.clone())),
-            bells: Arc::new(Bells::new(place.clone(), watchers.clone())),
-            watchers,
-            clock: Arc::default(),
-            worker: OnceLock::new(),
+        let place = Place::new(options);
+        let context = Context {
+            liveness: Liveness::new(place.clone()),
             place,
-        }
+            sender: rand::random(),
+            clock: OnceLock::new(),
+            news: OnceLock::new(),
+        };
+        Self { context: Arc::new(context), worker: OnceLock::new() }
     }
 
     /// A store in this file.
@@ -46,12 +39,31 @@ impl SqliteStore {
         Self::new(SqliteOptions { path: Some(path.into()) })
     }
 
-    async fn run<T, F>(&self, need: Need, act: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Batch<'_>) -> rusqlite::Result<Result<T, StoreError>> + Send + 'static,
-    {
+    async fn run<T: Send + 'static>(
+        &self,
+        need: Need,
+        act: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         self.worker()?.run(need, act).await
+    }
+
+    /// The same on many seats or boards, each of which is answered by itself: if a row of one cannot be read, only that
+    /// one fails.
+    async fn run_on_each<A: Clone + Send + 'static, T: Send + 'static>(
+        &self,
+        need: Need,
+        asks: &[A],
+        to: &Answers<T>,
+        name: fn(&A) -> &str,
+        act: fn(&mut Batch<'_>, &A) -> rusqlite::Result<T>,
+    ) -> Result<(), StoreError> {
+        let asks = asks.to_vec();
+        let each = move |batch: &mut Batch<'_>| -> rusqlite::Result<Vec<_>> {
+            asks.iter().map(|ask| batch.about(name(ask), |batch| act(batch, ask))).collect()
+        };
+        let answers = self.run(need, each).await?;
+        answers.into_iter().enumerate().for_each(|(place, answer)| to.set(place, answer));
+        Ok(())
     }
 
     /// The thread that talks to the database, started if there is none. After a failure the next call tries again.
@@ -59,97 +71,34 @@ impl SqliteStore {
         if let Some(worker) = self.worker.get() {
             return Ok(worker);
         }
-        let (liveness, bells, clock) = (self.liveness.clone(), self.bells.clone(), self.clock.clone());
-        let started = Worker::start(Context { place: self.place.clone(), liveness, bells, clock });
-        let started = started.map_err(|error| {
+        let started = Worker::start(self.context.clone()).map_err(|error| {
             StoreError::refused(format!("cannot start the thread that talks to the database: {error}"))
         })?;
         // Of two that are started at once, the second ends before it has opened anything.
         Ok(self.worker.get_or_init(|| started))
     }
-
-    /// The same on a seat: if a row of it cannot be read, only this call fails.
-    async fn run_on<T, F>(&self, need: Need, seat: &SeatName, act: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Batch<'_>, &SeatName) -> rusqlite::Result<T> + Send + 'static,
-    {
-        let seat = seat.clone();
-        self.run(need, move |batch| batch.of_seat(&seat, |batch| act(batch, &seat))).await
-    }
-
-    /// The session to hold seats on. The folder for its lock is made with the database, so that is
-    /// opened first.
-    async fn session(&self) -> Result<Arc<str>, StoreError> {
-        match self.liveness.session() {
-            Ok(session) => Ok(session),
-            Err(_) => {
-                self.run(Need::Read, |_| Ok(Ok(()))).await?;
-                self.liveness.session()
-            }
-        }
-    }
-
-    /// Looks whether there is news for who has seen this of a seat.
-    async fn look(&self, watch: &Watch<'_>, seat: &SeatName, seen: &Seen) -> Looked {
-        let hears = self.bells.listen(seat, seen.requests);
-        let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
-        match self.news(seat, seen).await {
-            Ok((true, _)) => return Looked::News,
-            Ok((false, Some(holder))) if !self.liveness.is_own(&holder) => {
-                // Minded first, then looked whether it has happened: an end in between is told.
-                let death = self.liveness.watch(&holder);
-                watch.mind(death.clone());
-                if death.happened.load(Ordering::Acquire) {
-                    return Looked::News;
-                }
-            }
-            Ok(_) => {}
-            Err(_) => return Looked::Deaf(lease / 3),
-        }
-        if hears { Looked::Quiet } else { Looked::Deaf(lease / 3) }
-    }
-
-    /// Whether there is something to tell a watcher now; and who holds the seat, and is there.
-    async fn news(&self, seat: &SeatName, seen: &Seen) -> Result<(bool, Option<String>), StoreError> {
-        let seen = seen.clone();
-        self.run_on(Need::Read, seat, move |batch, seat| {
-            let reading = seats::read(batch, seat)?;
-            let is_over = |seat: Option<&Seat>| seat.is_some_and(|seat| seat.life == Life::Over);
-            let news = seen.differs_from(reading.seat.as_ref())
-                || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref())
-                || (seen.requests && !board::list(batch, seat, NoteKind::Request)?.is_empty());
-            // Once it is gone, there is nothing more to wait for.
-            let holder = if is_over(reading.seat.as_ref()) { None } else { seats::holder(batch, seat)? };
-            Ok((news, holder))
-        })
-        .await
-    }
-}
-
-/// What a watcher has found when it looked.
-enum Looked {
-    News,
-    /// Nothing; it will be told.
-    Quiet,
-    /// Nothing; what cannot be heard must be looked for, after so long.
-    Deaf(Duration),
 }
 
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.place.database).finish_non_exhaustive()
+        f.debug_struct("SqliteStore").field("path", &self.context.place.database).finish_non_exhaustive()
     }
 }
 
-impl SeatStore for SqliteStore {
+impl Store for SqliteStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Lock,
-            judge: Judge::Store,
+            judge: ClockTrust::Store,
             takeover: Takeover::Instant,
             over_is_proof: true,
-            push: if Bells::CAN_LISTEN { Push::Proven } else { Push::None },
+            push: match cfg!(any(target_os = "linux", target_os = "android")) {
+                true => Push::Proven,
+                false => Push::None,
+            },
+            // A call is one transaction: further ones would wait for their turn all the same.
+            reads: Most { seats: 1000, calls: 1 },
+            writes: Most { seats: 1000, calls: 1 },
             shared_heartbeat: true,
             durability: "a seat that was won is on disk before it counts",
             min_lease: Duration::from_millis(15),
@@ -169,74 +118,60 @@ impl SeatStore for SqliteStore {
         }
     }
 
-    fn attach(&self, clock: &Clock) {
-        let _ = self.clock.set(clock.clone());
+    fn attach(&self, clock: &Clock, news: &News) {
+        let _ = self.context.clock.set(clock.clone());
+        let _ = self.context.news.set(news.clone());
     }
 
-    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        self.run_on(Need::Read, seat, |batch, seat| seats::read(batch, seat)).await
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        self.run_on_each(Need::Read, seats, to, |seat| seat.as_str(), |batch, seat| seats::read(batch, seat)).await
     }
 
-    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let (expected, next) = (expected.cloned(), next.clone());
+    async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         // To win is durable; a release that is lost in a power cut costs a wait, and nothing else.
-        let (need, session) = match next.is_vacant() {
-            true => (Need::Write, None),
-            false => (Need::Durable, Some(self.session().await?)),
-        };
-        let swap = move |batch: &mut Batch<'_>, seat: &SeatName| {
-            seats::swap(batch, seat, expected.as_ref(), &next, session.as_deref())
-        };
-        self.run_on(need, seat, swap).await
+        let bids = |write: &Write| !write.record.is_vacant() && !matches!(write.expect, Expect::Held(_));
+        let need = if writes.iter().any(bids) { Need::Durable } else { Need::Write };
+        self.run_on_each(need, writes, to, |write| write.seat.as_str(), seats::write).await
     }
 
-    async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        let (held, record, session) = (held.clone(), record.clone(), self.session().await?);
-        self.run_on(Need::Write, seat, move |batch, seat| seats::keep(batch, seat, &held, &record, &session)).await
+    fn session_of(&self, version: &Version) -> Option<Session> {
+        seats::session_of(version)
     }
 
-    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
-        // Listened for first, then looked: what changes in between is heard.
-        let watch = self.watchers.watch(seat, seen.requests);
-        // Boxed, as it takes much more room than what comes after it, and there may be many who wait.
-        match Box::pin(self.look(&watch, seat, seen)).await {
-            Looked::News => {}
-            Looked::Quiet => watch.told().await,
-            Looked::Deaf(pause) => drop(Box::pin(tokio::time::timeout(pause, watch.told())).await),
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    async fn watch(&self, interest: &tenure_core::Interest, news: &News) -> StoreError {
+        // The folder that is listened to is made with the database.
+        match self.run(Need::Read, |_| Ok(())).await {
+            Ok(()) => crate::watch::watch(&self.context, interest, news).await,
+            Err(error) => error,
         }
-        Change::Look
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        self.run_on(Need::Durable, seat, seats::forget).await
+        let seat = seat.clone();
+        self.run(Need::Durable, move |batch| batch.about(seat.as_str(), |batch| seats::forget(batch, &seat))).await?
     }
 
     fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<Lifeline>> {
-        Ok(self.liveness.lifeline()?.map(Lifeline::from))
+        Ok(self.context.liveness.lifeline()?.map(Lifeline::from))
     }
 }
 
-impl Board for SqliteStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        let note = note.clone();
-        self.run_on(Need::Write, seat, move |batch, seat| board::put(batch, seat, &note)).await
+impl Notes for SqliteStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        self.run_on_each(Need::Write, notes, to, |note| name(&note.board), notes::write).await
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        let process = process.to_string();
-        self.run(Need::Write, move |batch| board::attend(batch, &process, lifetime).map(Ok)).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        self.run_on_each(Need::Read, boards, to, name, notes::list).await
     }
+}
 
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.run_on(Need::Read, seat, move |batch, seat| board::list(batch, seat, kind)).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        let key = key.to_owned();
-        self.run_on(Need::Write, seat, move |batch, seat| board::remove(batch, seat, kind, &key)).await
-    }
+/// What an error says that a board is about.
+fn name(board: &Board) -> &str {
+    board.seat().map_or(board.kind(), |seat| seat.as_str())
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tenure_core::{BoxFuture, DynSeatStore, DynStore, SeatName};
+use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::Subject;
 
@@ -22,10 +22,6 @@ impl Drop for File {
 
 impl Subject for File {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
-    }
-
-    fn open_seats(&self) -> Box<dyn DynSeatStore> {
         Box::new(SqliteStore::at(&self.0))
     }
 

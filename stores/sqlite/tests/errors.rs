@@ -4,12 +4,14 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{
-    Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, SeatStore, StoreError, Swap, Token, Why, record,
+    Answers, Call, Candidate, Elections, EndReason, Event, Expect, Fault, Incarnation, OneByOne, Record, SeatName,
+    SeatStore, StoreError, Swap, Token, Write, record,
 };
 use tenure_sqlite::SqliteStore;
 
@@ -101,7 +103,7 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
     let path = folder.path().join("t.db");
     let database = || Connection::open(&path).unwrap();
     let (good, bad, blank) = (seat(), SeatName::new("bad").unwrap(), blank());
-    let store = SqliteStore::at(&path);
+    let store = open(&path);
     runtime().block_on(async {
         let Swap::Done { version, .. } = store.swap(&bad, None, &blank).await.unwrap() else { panic!() };
         let Swap::Done { version: held, .. } = store.swap(&good, None, &blank).await.unwrap() else { panic!() };
@@ -136,6 +138,34 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
 }
 
 #[test]
+fn a_seat_that_cannot_be_read_does_not_fail_the_others_of_a_call() {
+    let folder = Folder::new("call");
+    let path = folder.path().join("t.db");
+    let (store, names) = (SqliteStore::at(&path), ["a", "bad", "c"].map(|name| SeatName::new(name).unwrap()));
+    let call = Call { lease: blank().lease, within: blank().lease };
+    let write = |expect: &dyn Fn() -> Expect| {
+        names.clone().map(|seat| Write { seat, expect: expect(), record: Record { nonce: 7, ..blank() } })
+    };
+    runtime().block_on(async {
+        let (to, won) = answers();
+        tenure_core::Store::write(&store, &call, &write(&|| Expect::Absent), &to).await.unwrap();
+        let versions: Vec<_> = won.try_iter().map(|(_, swap)| swap.unwrap()).collect();
+        let [Swap::Done { version, .. }, Swap::Done { .. }, Swap::Done { .. }] = &versions[..] else { panic!() };
+        Connection::open(&path).unwrap().execute("UPDATE seats SET nonce = x'ff00' WHERE name = 'bad'", []).unwrap();
+        let (to, read) = answers();
+        tenure_core::Store::read(&store, &call, &names, &to).await.unwrap();
+        let [(0, Ok(_)), (1, Err(error)), (2, Ok(_))] = &read.try_iter().collect::<Vec<_>>()[..] else { panic!() };
+        assert!(error.fault() == Fault::Denied && error.to_string().starts_with("seat \"bad\""), "{error}");
+        let (to, kept) = answers();
+        tenure_core::Store::write(&store, &call, &write(&|| Expect::Held(version.clone())), &to).await.unwrap();
+        let kept: Vec<_> = kept.try_iter().collect();
+        let [(0, Ok(Swap::Done { .. })), (1, Err(_)), (2, Ok(Swap::Done { .. }))] = &kept[..] else {
+            panic!("{kept:?}")
+        };
+    });
+}
+
+#[test]
 fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
     let folder = Folder::new("deleted");
     let path = folder.path().join("t.db");
@@ -152,7 +182,7 @@ fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
                 break why;
             }
         };
-        assert_eq!(why, Why::SeatVanished);
+        assert_eq!(why, EndReason::SeatVanished);
     });
 }
 
@@ -176,7 +206,7 @@ fn files_are_for_the_users_that_can_write_the_database_and_no_others() {
             assert_eq!(mode(&file.unwrap().path()), folder_mode & 0o666, "{database:?}");
             files += 1;
         }
-        assert!(files >= 4, "two locks of the database, one of the process, and a bell");
+        assert!(files >= 4, "two locks of the database, one of the process, and a notification");
         // As older versions have made it.
         std::fs::set_permissions(&side, Permissions::from_mode(0o755)).unwrap();
         works(&path);
@@ -192,7 +222,7 @@ fn a_process_that_keeps_others_from_opening_is_named() {
     let gate = folder.path().join("t.db.d/opening");
     let locked = std::fs::File::open(&gate).unwrap();
     locked.lock().unwrap();
-    let store = SqliteStore::at(&path);
+    let store = open(&path);
     let begin = Instant::now();
     let error = runtime().block_on(store.read(&seat())).unwrap_err();
     let told = format!("{} is locked by process {}", gate.display(), std::process::id());
@@ -255,7 +285,7 @@ fn a_new_database_can_be_opened_by_many_at_once() {
             .map(|_| {
                 let path = path.clone();
                 std::thread::spawn(move || {
-                    runtime().block_on(SqliteStore::at(path).read(&seat())).map(|reading| reading.identity)
+                    runtime().block_on(open(&path).read(&seat())).map(|reading| reading.identity)
                 })
             })
             .collect();
@@ -269,7 +299,7 @@ fn a_database_that_was_removed_is_opened_anew_and_its_tokens_stay_above_all_that
     let folder = Folder::new("replaced");
     let path = folder.path().join("t.db");
     let runtime = runtime();
-    let store = SqliteStore::at(&path);
+    let store = open(&path);
     let first = runtime.block_on(store.read(&seat())).unwrap();
     assert_eq!(first.floor, Token::ZERO, "nothing was lost");
     for suffix in ["", "-wal", "-shm"] {
@@ -285,7 +315,7 @@ fn a_file_that_was_removed_is_told_and_opened_again_once_no_term_can_be_left() {
     for suffix in ["-shm", "-wal"] {
         let folder = Folder::new("beside");
         let path = folder.path().join("t.db");
-        let (store, other) = (SqliteStore::at(&path), SqliteStore::at(&path));
+        let (store, other) = (open(&path), open(&path));
         runtime().block_on(async {
             let next = Record { lease: Duration::from_millis(500), token: Token::new(7), ..blank() };
             let Swap::Done { version, .. } = store.swap(&seat(), None, &next).await.unwrap() else { panic!() };
@@ -315,7 +345,7 @@ fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
     for suffix in ["-wal", "-shm"] {
         std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
     }
-    let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+    let reading = runtime().block_on(open(&path).read(&seat())).unwrap();
     assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
 }
 
@@ -326,14 +356,14 @@ fn tokens_rise_above_those_of_a_database_that_was_removed_while_no_process_ran()
         let path = folder.path().join("t.db");
         works(&path);
         is_closed(&path);
-        let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+        let reading = runtime().block_on(open(&path).read(&seat())).unwrap();
         assert_eq!(reading.floor, Token::new(1), "nothing was lost");
         is_closed(&path);
         std::fs::remove_file(&path).unwrap();
         if let Some(replacement) = replacement {
             std::fs::write(&path, replacement).unwrap();
         }
-        let reading = runtime().block_on(SqliteStore::at(&path).read(&seat())).unwrap();
+        let reading = runtime().block_on(open(&path).read(&seat())).unwrap();
         assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
     }
 }
@@ -359,13 +389,13 @@ fn a_lifeline_that_cannot_be_duplicated_is_an_error() {
 fn main_of_child(path: &Path) {
     let runtime = runtime();
     if path.ends_with("locked/t.db") {
-        let error = runtime.block_on(SqliteStore::at(path).read(&seat())).unwrap_err();
+        let error = runtime.block_on(open(path).read(&seat())).unwrap_err();
         assert_eq!(error.fault(), Fault::Denied);
         println!("{error}");
         return;
     }
     if path.ends_with("killed.db") {
-        let store = SqliteStore::at(path);
+        let store = open(path);
         runtime.block_on(store.swap(&seat(), None, &blank())).unwrap();
         // As if killed: the files are not closed in good order.
         std::process::exit(0);
@@ -408,7 +438,7 @@ fn main_of_child(path: &Path) {
 
 /// Makes a call while there is no room for the stack of another thread, and one when there is again.
 fn has_no_thread(path: &Path) {
-    let (runtime, store) = (runtime(), SqliteStore::at(path));
+    let (runtime, store) = (runtime(), open(path));
     let before = getrlimit(Resource::As);
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
     let room = pages * rustix::param::page_size() as u64 + (1 << 20);
@@ -423,7 +453,7 @@ fn has_no_thread(path: &Path) {
 
 /// Holds a seat, and asks for its lifeline while no further file can be opened.
 fn has_no_descriptor(path: &Path) {
-    let store = SqliteStore::at(path);
+    let store = open(path);
     runtime().block_on(store.swap(&seat(), None, &blank())).unwrap();
     let before = getrlimit(Resource::Nofile);
     assert!(store.lifeline(&seat()).unwrap().is_some());
@@ -457,6 +487,19 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+type Told<T> = mpsc::Receiver<(usize, Result<T, StoreError>)>;
+
+/// Where a store puts its answers, and where they come out.
+fn answers<T: Send + 'static>() -> (Answers<T>, Told<T>) {
+    let (put, told) = mpsc::channel();
+    (Answers::new(move |place, answer| drop(put.send((place, answer)))), told)
+}
+
+/// A store, to be asked about one seat at a time.
+fn open(path: &Path) -> OneByOne {
+    OneByOne::new(SqliteStore::at(path))
+}
+
 fn seat() -> SeatName {
     SeatName::new("jobs").unwrap()
 }
@@ -464,7 +507,7 @@ fn seat() -> SeatName {
 /// Reads and bids, and returns what both say is wrong.
 fn fails(path: &Path, fault: Fault) -> String {
     runtime().block_on(async {
-        let store = SqliteStore::at(path);
+        let store = open(path);
         let read: StoreError = store.read(&seat()).await.unwrap_err();
         assert_eq!(read.fault(), fault, "{read}");
         assert_eq!(read.to_string().lines().count(), 1, "{read}");
@@ -475,7 +518,7 @@ fn fails(path: &Path, fault: Fault) -> String {
 /// Takes the seat, whoever had it.
 fn works(path: &Path) {
     runtime().block_on(async {
-        let store = SqliteStore::at(path);
+        let store = open(path);
         let seat_now = store.read(&seat()).await.unwrap().seat;
         let mut next = seat_now.as_ref().map_or_else(blank, |seat| seat.record.clone());
         next.token = next.token.next().unwrap();

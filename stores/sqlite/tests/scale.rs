@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure_sqlite::{SqliteOptions, SqliteStore};
-use tenure_testkit::figures::{Crowd, FileGround, Ground, Open, crowd_child, scale};
+use tenure_testkit::figures::{BenchTarget, FileTarget, ManyElections, Open, crowd_child, scale};
 
 const OPEN: Open = |url| Box::new(SqliteStore::new(SqliteOptions::from_url(url).expect("a URL that can be read")));
 
@@ -12,14 +12,14 @@ const LEASE: Duration = Duration::from_secs(9);
 
 #[test]
 fn five_hundred_elections_share_a_file_and_move_together() {
-    scale::check_with(&FileGround::new(), OPEN, 500, LEASE);
+    scale::check_with(&FileTarget::new(), OPEN, 500, LEASE);
 }
 
 #[test]
 fn one_heartbeat_keeps_all_seats_of_a_process() {
-    let ground = FileGround::new();
+    let ground = FileTarget::new();
     let path = ground.url().trim_start_matches("sqlite:").to_owned();
-    let mut crowd = Crowd::start(&ground.url(), 500, LEASE);
+    let mut crowd = ManyElections::start(&ground.url(), 500, LEASE);
     crowd.elected();
     let beats = || -> i64 {
         let file = rusqlite::Connection::open(&path).unwrap();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tenure::{ElectionOptions, JudgeOption, TakeoverOption};
+use tenure::{ClockTrustOption, ElectionOptions, TakeoverOption};
 
 use crate::failure::Failure;
 
@@ -127,7 +127,7 @@ pub(crate) struct Options {
 
     /// How much the store's clock is believed: vouched, observe or store [default: the store's own]
     #[arg(long, value_name = "HOW", value_parser = judge)]
-    judge: Option<JudgeOption>,
+    judge: Option<ClockTrustOption>,
 
     /// How soon a seat is taken whose session is over: instant or safe [default: the store's own]
     #[arg(long, value_name = "HOW", value_parser = takeover)]
@@ -218,11 +218,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
     if key.is_empty() { Err("the key is missing".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
 }
 
-fn judge(text: &str) -> Result<JudgeOption, String> {
+fn judge(text: &str) -> Result<ClockTrustOption, String> {
     match text {
-        "vouched" => Ok(JudgeOption::Vouched),
-        "observe" => Ok(JudgeOption::Observe),
-        "store" => Ok(JudgeOption::Store),
+        "vouched" => Ok(ClockTrustOption::Vouched),
+        "observe" => Ok(ClockTrustOption::Observe),
+        "store" => Ok(ClockTrustOption::Store),
         _ => Err("use vouched, observe or store".to_owned()),
     }
 }

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use futures_util::future::Aborted;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Fault, Input, Reading};
+use tenure_protocol::{Fault, Input, Reading, Session, Swap};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
 use super::{Driver, ElectionId, Entry};
-use crate::{StoreError, log};
+use crate::{DynStore, StoreError, log};
+
+/// What is said of a seat that was won or kept on a session whose end was heard before the answer.
+const ENDED: &str = "the session that the seat is held on has ended meanwhile";
 
 impl Driver {
     /// Takes in what has been answered already, so much at most.
@@ -31,6 +34,8 @@ impl Driver {
     }
 
     pub(super) fn on_answer_for(&mut self, Answered { call, place, answer }: Answered) {
+        // What the store has told before it answered comes first: that a session is over, above all.
+        self.on_news();
         match self.who_asked(call, place) {
             Some((election, _)) => self.on_seat_answered(election, answer),
             None => log::emit(Level::DEBUG, move || debug!(place, "an answer that nobody waits for")),
@@ -50,6 +55,10 @@ impl Driver {
                 Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
             }
             OfSeat::Written(answer) => {
+                let answer = answer.and_then(|swap| match session_of(&*self.store, &swap) {
+                    Some(session) if self.subscriptions.is_over(&session) => Err(StoreError::unknown(ENDED)),
+                    _ => Ok(swap),
+                });
                 let answer = answer.map_err(|error| entry.complain(error));
                 entry.unsettled = answer == Err(Fault::Unknown);
                 Input::Written(answer)
@@ -78,8 +87,7 @@ impl Driver {
         let answer = match answer {
             Answer::Called(call, ended) => return self.on_call_ended(call, ended),
             Answer::WatchEnded(error) => return self.on_watch_ended(error),
-            Answer::Attended(answer) => return self.on_attended(answer),
-            Answer::Noticed(seat, answer) => return self.on_noticed(seat, answer),
+            Answer::Noted(noted) => return self.on_noted(noted),
             Answer::Heir(heir, reply) => {
                 if let Some(entry) = self.entries.get_mut(&election) {
                     entry.heirs.retain(|underway| underway.number != number);
@@ -91,9 +99,9 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let is = |underway: Option<&Underway>| underway.is_some_and(|underway| underway.number == number);
         let input = match answer {
-            Answer::Requests(requests) if is(entry.board.as_deref()) => {
+            Answer::Requests(notes) if is(entry.board.as_deref()) => {
                 entry.board = None;
-                Input::Requests(requests)
+                Input::Requests(self.take_requests(election, notes))
             }
             Answer::Roster(roster) if is(entry.roster.as_deref()) => {
                 entry.roster = None;
@@ -147,6 +155,14 @@ impl Driver {
             }
         }
         reading
+    }
+}
+
+/// The session that a seat was won or kept on.
+fn session_of(store: &dyn DynStore, swap: &Swap) -> Option<Session> {
+    match swap {
+        Swap::Done { version, .. } => store.session_of(version),
+        Swap::Lost => None,
     }
 }
 

@@ -8,17 +8,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
-use tenure_protocol::{
-    Batch, Candidate, Group, Lane, Moment, Reading, Record, Request, Standing, Swap, Token, Version,
-};
+use tenure_protocol::{Batch, Candidate, Group, Lane, Moment, Reading, Record, Standing, Swap, Token, Version};
 use tokio::sync::oneshot;
 use tracing::{Level, debug, error};
 
+use super::notes::Noted;
 use super::{Driver, Due, ElectionId, NOBODY, Timer};
 use crate::handlers::panic_message;
 use crate::store::BoxFuture;
 use crate::store::answers::UNANSWERED;
-use crate::{Answers, Attended, Call, DynStore, Error, Expect, SeatName, StoreError, Write, log};
+use crate::{Answers, Call, DynStore, Error, Expect, Note, SeatName, StoreError, Write, log};
 
 /// How long somebody who asks once waits for the store.
 const ONE_OFF: Duration = Duration::from_secs(10);
@@ -29,14 +28,13 @@ pub(super) enum Answer {
     Called(u64, Result<(), StoreError>),
     /// The store is not watched any more.
     WatchEnded(StoreError),
-    Requests(Vec<Request>),
+    Requests(Vec<Note>),
     Roster(Vec<Standing>),
     /// Whom to hand over to, and the term that is to end.
     Heir(Result<(Candidate, Token), Error>, oneshot::Sender<Result<(), Error>>),
     StopAsked,
-    /// Of the process, and not of one election: it has attended, or told of itself.
-    Attended(Result<Attended, StoreError>),
-    Noticed(SeatName, Result<(), StoreError>),
+    /// A call about notes has come to its end.
+    Noted(Noted),
 }
 
 pub(super) type Pending = Abortable<BoxFuture<'static, (ElectionId, u64, Answer)>>;
@@ -314,7 +312,7 @@ impl Driver {
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
         let until = self.clock.now() + self.entries[&election].machine.rules().timing.attempt();
-        self.before(until, "the board did not answer in time", call)
+        self.before(until, "the store did not answer in time", call)
     }
 
     pub(super) fn before<T: Send + 'static>(
@@ -362,7 +360,7 @@ pub(super) async fn read_one(store: &dyn DynStore, seat: SeatName) -> Result<Rea
     Answers::one(async |to| store.read(&call, &[seat], &to).await).await
 }
 
-/// Logs that a call to the board of a seat has failed.
+/// Logs that a call about the notes of a seat has failed.
 pub(super) fn log_failed(seat: SeatName, error: StoreError, what: &'static str) {
     log::emit(Level::DEBUG, move || debug!(election = %seat, %error, "{what}"));
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use tracing::{Level, error};
 
-use super::{Command, Driver, Due, ElectionId, Line, Timer};
+use super::{Command, Driver, Due, ElectionId, EngineHandle, Timer};
 use crate::clock::Busy;
 use crate::handlers::panic_message;
 use crate::{Metadata, Report, log, span};
@@ -49,7 +49,7 @@ enum Job {
 pub(super) struct CheckThread(mpsc::UnboundedSender<Job>);
 
 impl CheckThread {
-    fn start(line: Line) -> std::io::Result<Self> {
+    fn start(handle: EngineHandle) -> std::io::Result<Self> {
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<Runtime>(1);
@@ -63,7 +63,7 @@ impl CheckThread {
                         Job::Remove(election) => drop(checks.remove(&election)),
                         Job::Run(election, busy) => {
                             if let Some(check) = checks.get(&election).cloned() {
-                                run(election, check, &line, busy).await;
+                                run(election, check, &handle, busy).await;
                             }
                         }
                     }
@@ -82,7 +82,7 @@ impl CheckThread {
 
 /// Runs a check as far as it goes at once; the rest of it beside others. A clock moved by hand waits
 /// for the first part alone, as the rest may wait for that very clock.
-async fn run(election: ElectionId, check: LocalCheck, line: &Line, busy: Option<Busy>) {
+async fn run(election: ElectionId, check: LocalCheck, handle: &EngineHandle, busy: Option<Busy>) {
     let mut report = Box::pin(
         // The call, too: a check may panic before it has returned a future.
         AssertUnwindSafe(async move { check().await }).catch_unwind(),
@@ -94,12 +94,12 @@ async fn run(election: ElectionId, check: LocalCheck, line: &Line, busy: Option<
             Report { score: 0.0, metadata: [("error", "the health check panicked")].into() }
         })
     };
-    let line = line.clone();
+    let handle = handle.clone();
     match futures_util::poll!(&mut report) {
-        std::task::Poll::Ready(outcome) => drop(line.send(Command::Checked { election, report: told(outcome) })),
+        std::task::Poll::Ready(outcome) => drop(handle.send(Command::Checked { election, report: told(outcome) })),
         std::task::Poll::Pending => drop(tokio::task::spawn_local(async move {
             let report = told(report.await);
-            line.send(Command::Checked { election, report });
+            handle.send(Command::Checked { election, report });
         })),
     }
     drop(busy);
@@ -136,7 +136,7 @@ impl Driver {
         let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
         let thread = match &self.checks {
             Some(thread) => thread,
-            None => match CheckThread::start(self.line.clone()) {
+            None => match CheckThread::start(self.handle.clone()) {
                 Ok(thread) => self.checks.insert(thread),
                 // The next check tries again.
                 Err(error) => {

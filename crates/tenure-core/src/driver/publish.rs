@@ -6,19 +6,19 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Action, Bid, Candidate, Fault, Input, Leader, Moment, Token, Why};
+use tenure_protocol::{Action, Bid, Candidate, EndReason, Fault, Input, Leader, Moment, Token};
 use tracing::{Level, error, info, warn};
 
-use super::{Entry, Line};
+use super::{EngineHandle, Entry};
 use crate::events;
 use crate::options::OnOverrun;
 use crate::term::{TermState, WorkGuard};
 use crate::{Ended, Error, Event, SeatName, StoreError, Term, log};
 
 impl Entry {
-    pub(super) fn publish(&mut self, action: Action, line: &Line, inputs: &mut VecDeque<Input>) {
+    pub(super) fn publish(&mut self, action: Action, handle: &EngineHandle, inputs: &mut VecDeque<Input>) {
         match action {
-            Action::Began { token, until } => self.on_began(token, until, line),
+            Action::Began { token, until } => self.on_began(token, until, handle),
             Action::Extended { token, until } => self.on_extended(token, until),
             Action::Ending { token, why, by } => {
                 if self.on_ending(token, why, by) {
@@ -51,7 +51,7 @@ impl Entry {
     pub(super) fn abandon(mut self) {
         let term = self.shared.state().term.clone();
         if let Some(term) = term {
-            let (token, why) = (term.token(), Why::EngineGone);
+            let (token, why) = (term.token(), EndReason::EngineGone);
             if !term.is_ending() {
                 self.on_ending(token, why, Moment::ORIGIN);
             }
@@ -62,10 +62,10 @@ impl Entry {
         }
     }
 
-    fn on_began(&self, token: Token, until: Moment, line: &Line) {
+    fn on_began(&self, token: Token, until: Moment, handle: &EngineHandle) {
         let shared = &self.shared;
         self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, %token, "leads"));
-        let state = TermState::new(token, until, shared.clock.clone(), line.clone(), shared.id);
+        let state = TermState::new(token, until, shared.clock.clone(), handle.clone(), shared.id);
         let term = Arc::new(state);
         self.tell_and(Event::BecameLeader { term: Term::new(term.clone()) }, |state| {
             state.term = Some(term);
@@ -86,7 +86,7 @@ impl Entry {
     }
 
     /// Returns whether there is no work to wait for.
-    fn on_ending(&self, token: Token, why: Why, by: Moment) -> bool {
+    fn on_ending(&self, token: Token, why: EndReason, by: Moment) -> bool {
         let shared = &self.shared;
         let Some(term) = shared.state().term.clone() else { return true };
         // Whoever hears of it must not find us leading.
@@ -101,7 +101,7 @@ impl Entry {
         drained
     }
 
-    fn on_ended(&self, token: Token, why: Why) {
+    fn on_ended(&self, token: Token, why: EndReason) {
         let shared = &self.shared;
         shared.set_leads_until(None);
         let term = shared.state().term.clone();

@@ -1,30 +1,26 @@
-//! What this process tells of itself on the boards of its elections.
+//! Announces this process and its candidates.
 //!
 //! When, is decided by [`Presence`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tenure_protocol::{Attended, Candidate, Incarnation, Presence, PresenceAction, PresenceInput, Score};
+use tenure_protocol::{Candidate, Incarnation, Presence, PresenceAction, PresenceInput, Score, Was};
 use tokio::sync::oneshot;
 use tracing::{Level, debug};
 
-use super::calls::{Answer, Underway, log_failed, wall_ms};
-use super::{Driver, Due, ElectionId, NOBODY, Timer};
+use super::calls::{log_failed, wall_ms};
+use super::notes::NoteAsk;
+use super::{Driver, Due, ElectionId, Timer};
 use crate::roster::Announcement;
-use crate::{Metadata, Note, NoteKind, SeatName, StoreError, log};
+use crate::{Metadata, SeatName, StoreError, log};
 
-/// So many notices are put or removed at a time: many begin at once, and renewals go first.
-const MOST: usize = 64;
-
-/// What this process tells of itself.
+/// The announcements of this process.
 pub(super) struct Roster {
     pub(super) process: Incarnation,
+    /// The number of the last time that it said it is there.
+    pub(super) present: u64,
     presence: Presence<SeatName, Standing>,
-    /// Notices to be put and removed, once others have been.
-    waiting: VecDeque<PresenceAction<SeatName, Standing>>,
-    telling: BTreeMap<SeatName, Underway>,
     next: Option<Timer>,
     /// Who waits for it to be settled.
     pub(super) settling: Vec<oneshot::Sender<()>>,
@@ -44,7 +40,8 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    fn note(&self) -> Note {
+    /// As it is written.
+    pub(super) fn announcement(&self) -> String {
         let mut metadata = (*self.metadata).clone();
         metadata.extend(self.reported.0.clone());
         let form = Announcement {
@@ -56,25 +53,13 @@ impl Standing {
             since_ms: self.since_ms,
             updated_ms: self.updated_ms,
         };
-        Note {
-            kind: NoteKind::Announcement,
-            key: self.candidate.incarnation.to_string(),
-            value: serde_json::to_string(&form).expect("strings and numbers always have a JSON form"),
-            lifetime: Duration::ZERO,
-        }
+        serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
     }
 }
 
 impl Roster {
-    pub(super) fn new(process: Incarnation, by_session: bool) -> Self {
-        Self {
-            process,
-            presence: Presence::new(by_session),
-            waiting: VecDeque::new(),
-            telling: BTreeMap::new(),
-            next: None,
-            settling: Vec::new(),
-        }
+    pub(super) fn new(process: Incarnation) -> Self {
+        Self { process, present: 0, presence: Presence::new(), next: None, settling: Vec::new() }
     }
 
     /// Whether nothing is left to be done at once.
@@ -95,8 +80,8 @@ impl Roster {
 impl Driver {
     /// Begins to tell of a candidate, if it is to be told of: as well as it has reported.
     pub(super) fn announce(&mut self, election: ElectionId, score: Score, reported: Metadata) {
-        let has_board = self.store.board().is_some();
-        let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces && has_board) else { return };
+        let has_notes = self.store.notes().is_some();
+        let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces && has_notes) else { return };
         let (rules, now_ms) = (entry.machine.rules(), wall_ms());
         let standing = Standing {
             candidate: entry.shared.candidate.clone(),
@@ -131,7 +116,7 @@ impl Driver {
     }
 
     /// It is time to say again that this process is there.
-    pub(super) fn attend(&mut self) {
+    pub(super) fn say_present(&mut self) {
         self.roster.next = None;
         self.step_presence(PresenceInput::Wake);
     }
@@ -141,68 +126,42 @@ impl Driver {
         self.roster.presence.step(self.clock.now(), input, &mut actions);
         for action in actions {
             match action {
-                PresenceAction::Attend { lifetime, within } => self.say_that_we_are_here(lifetime, within),
+                PresenceAction::SayPresent { lifetime, within } => {
+                    self.roster.present += 1;
+                    self.ask_about_notes(within, NoteAsk::Present { number: self.roster.present, lifetime });
+                }
+                PresenceAction::Put { seat, notice, lifetime, within } => {
+                    let says = Some(Box::new((notice, lifetime)));
+                    self.ask_about_notes(within, NoteAsk::Notice { seat, says });
+                }
+                PresenceAction::Remove { seat, within } => {
+                    self.ask_about_notes(within, NoteAsk::Notice { seat, says: None });
+                }
                 PresenceAction::WakeAt(moment) => {
-                    let timer = self.at(moment, Due::Attend);
+                    let timer = self.at(moment, Due::SayPresent);
                     if let Some(before) = self.roster.next.replace(timer) {
                         self.due.remove(&before);
                     }
                 }
-                notice => self.roster.waiting.push_back(notice),
             }
-        }
-        self.tell_of_us();
-    }
-
-    fn say_that_we_are_here(&mut self, lifetime: Duration, within: Duration) {
-        let (store, process, until) = (self.store.clone(), self.roster.process, self.clock.now() + within);
-        let attend = self.before(until, "the board did not answer in time", async move {
-            let board = store.board().ok_or_else(|| StoreError::denied("the board is gone"))?;
-            board.attend(process, lifetime).await
-        });
-        self.attending = Some(self.call(NOBODY, async move { Answer::Attended(attend.await) }));
-    }
-
-    /// Puts and removes notices whose turn it is.
-    fn tell_of_us(&mut self) {
-        while self.roster.telling.len() < MOST
-            && let Some(action) = self.roster.waiting.pop_front()
-        {
-            let (seat, note, within) = match action {
-                PresenceAction::Put { seat, notice, within } => (seat, Some(notice.note()), within),
-                PresenceAction::Remove { seat, within } => (seat, None, within),
-                PresenceAction::Attend { .. } | PresenceAction::WakeAt(_) => continue,
-            };
-            let (store, name, process) = (self.store.clone(), seat.clone(), self.roster.process);
-            let tell = self.before(self.clock.now() + within, "the board did not answer in time", async move {
-                let board = store.board().ok_or_else(|| StoreError::denied("the board is gone"))?;
-                match note {
-                    Some(note) => board.put(&name, &note).await,
-                    None => board.remove(&name, NoteKind::Announcement, &process.to_string()).await,
-                }
-            });
-            let name = seat.clone();
-            let call = self.call(NOBODY, async move { Answer::Noticed(name, tell.await) });
-            self.roster.telling.insert(seat, call);
         }
     }
 
     pub(super) fn on_noticed(&mut self, seat: SeatName, answer: Result<(), StoreError>) {
-        self.roster.telling.remove(&seat);
         let told = answer.map_err(|error| {
             let fault = error.fault();
-            log_failed(seat.clone(), error, "the board could not be told who stands");
+            log_failed(seat.clone(), error, "a candidate could not be announced");
             fault
         });
         self.step_presence(PresenceInput::Told(seat, told));
     }
 
-    pub(super) fn on_attended(&mut self, answer: Result<Attended, StoreError>) {
-        let attended = answer.map_err(|error| {
+    pub(super) fn on_present(&mut self, answer: Result<Was, StoreError>) {
+        let was = answer.map_err(|error| {
             let fault = error.fault();
-            log::emit(Level::DEBUG, move || debug!(%error, "the board could not be told that we are here"));
+            log::emit(Level::DEBUG, move || debug!(%error, "this process could not announce itself"));
             fault
         });
-        self.step_presence(PresenceInput::Attended(attended));
+        self.step_presence(PresenceInput::Present(was));
     }
 }

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Change, Input, Push, Seat, Told, Watching};
+use tenure_protocol::{Input, Push, Seat, Told, Watching};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, panicked};
@@ -17,6 +17,8 @@ use crate::{Seen, StoreError, Wanted, log};
 /// How long the store is not asked again to watch after it has stopped doing so, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A watch that has listened for this long works, and the next pause is short again.
+const LASTING: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Has an election told of what happens to its seat, from before its first look on.
@@ -60,7 +62,7 @@ impl Driver {
         let requests = requests || self.subscriptions.minds_requests(&name);
         self.interest.want(name, Wanted { lease, seen: Some(Seen { seat, requests }) });
         // It is being stepped.
-        inputs.extend(told.into_iter().map(|(_, told)| input(told)));
+        inputs.extend(told.into_iter().map(|(_, told)| told.into_input()));
     }
 
     fn watch_store(&mut self) {
@@ -89,9 +91,11 @@ impl Driver {
         let mut told = Vec::new();
         self.subscriptions.gap(None, &mut told);
         self.on_told(told);
-        let pause = self.watch_pause.max(FIRST_PAUSE);
+        let now = self.clock.now();
+        let lasted = self.listens_since.take().is_some_and(|since| now.since(since) >= LASTING);
+        let pause = if lasted { FIRST_PAUSE } else { self.watch_pause.max(FIRST_PAUSE) };
         self.watch_pause = (pause * 2).min(LONGEST_PAUSE);
-        let at = self.clock.now() + pause / 2 + pause.mul_f64(rand::random::<f64>() / 2.0);
+        let at = now + pause / 2 + pause.mul_f64(rand::random::<f64>() / 2.0);
         self.at(at, Due::WatchAgain);
         let store = self.store.promises().store;
         log::emit(Level::DEBUG, move || debug!(store, %error, "the store is not watched for now"));
@@ -101,7 +105,7 @@ impl Driver {
     pub(super) fn on_news(&mut self) {
         let heard = self.interest.take_heard();
         if heard.begins_to_listen() {
-            self.watch_pause = Duration::ZERO;
+            self.listens_since.get_or_insert(self.clock.now());
         }
         let mut told = Vec::new();
         heard.tell(&mut self.subscriptions, &mut told);
@@ -110,16 +114,7 @@ impl Driver {
 
     fn on_told(&mut self, told: Vec<(ElectionId, Told)>) {
         for (election, told) in told {
-            self.guarded(|driver| driver.step(election, input(told)));
+            self.guarded(|driver| driver.step(election, told.into_input()));
         }
-    }
-}
-
-fn input(told: Told) -> Input {
-    match told {
-        Told::Hears(hears) => Input::Hears(hears),
-        Told::Holder => Input::Changed(Change::Look),
-        Told::Request => Input::Changed(Change::Request),
-        Told::SessionOver => Input::Changed(Change::SessionOver),
     }
 }

@@ -39,7 +39,7 @@ impl Observer {
     /// See [`Election::request_step_down`].
     ///
     /// # Errors
-    /// If the store has no board, or fails.
+    /// If the store keeps no notes, or fails.
     pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
         self.0.0.request_step_down().await
     }
@@ -55,7 +55,7 @@ impl Observer {
     /// See [`Election::candidates`].
     ///
     /// # Errors
-    /// If the store has no board, or fails.
+    /// If the store keeps no notes, or fails.
     pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
         self.0.0.candidates().await
     }

@@ -13,7 +13,7 @@
 use metrics::{counter, gauge, histogram};
 
 use super::{Layer, Tell, Told};
-use crate::{Event, SeatName, Store, Why, log};
+use crate::{EndReason, Event, SeatName, Store, log};
 
 /// A store whose calls are counted and timed, for each seat in them.
 ///
@@ -68,16 +68,16 @@ pub(crate) fn count(election: &SeatName, event: &Event) {
     }
 }
 
-fn label(why: Why) -> &'static str {
+fn label(why: EndReason) -> &'static str {
     match why {
-        Why::NotRenewed => "not_renewed",
-        Why::SeatLost => "seat_lost",
-        Why::SeatVanished => "seat_vanished",
-        Why::SessionOver => "session_over",
-        Why::SteppedDown => "stepped_down",
-        Why::Unhealthy => "unhealthy",
-        Why::Released => "released",
-        Why::Stopped => "stopped",
-        Why::EngineGone => "engine_gone",
+        EndReason::NotRenewed => "not_renewed",
+        EndReason::SeatLost => "seat_lost",
+        EndReason::SeatVanished => "seat_vanished",
+        EndReason::SessionOver => "session_over",
+        EndReason::SteppedDown => "stepped_down",
+        EndReason::Unhealthy => "unhealthy",
+        EndReason::Released => "released",
+        EndReason::Stopped => "stopped",
+        EndReason::EngineGone => "engine_gone",
     }
 }

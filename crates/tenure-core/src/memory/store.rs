@@ -1,6 +1,5 @@
 //! One connection to a memory.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use futures_util::future::select;
 use super::Memory;
 use super::world::{Failure, Session, SessionId, State, World};
 use crate::{
-    Attended, Board, Change, DynBoard, Incarnation, Judge, LifeKind, Moment, Note, NoteKind, Promises, Push, Reading,
-    Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
+    Answers, Board, Change, ClockTrust, DynNotes, LifeKind, Moment, Note, NoteWrite, Notes, Promises, Push, Reading,
+    Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version, Was,
 };
 
 /// A connection to a [`Memory`].
@@ -124,10 +123,10 @@ impl MemoryStore {
     fn news(&self, seat: &SeatName, seen: &Seen) -> Result<Change, Option<Moment>> {
         let mut state = self.world.lock();
         let now = self.world.clock.now();
-        let slot = state.slots.entry(seat.clone()).or_default();
-        if seen.requests && slot.has_requests(now) {
+        if seen.requests && !state.notes_on(&Board::Requests(seat.clone()), now).is_empty() {
             return Ok(Change::Look);
         }
+        let slot = state.slots.entry(seat.clone()).or_default();
         let holder = slot.written.as_ref().map_or(0, |written| written.session);
         let expires = match state.sessions.get(&holder) {
             Some(session) if !session.lives(now) && self.is_ours(holder) => return Ok(Change::SessionOver),
@@ -171,7 +170,7 @@ impl SeatStore for MemoryStore {
         Promises {
             life: kind,
             // One clock for all, which cannot step but by a test's own hand.
-            judge: if kind == LifeKind::Lock { Judge::Store } else { Judge::Vouched },
+            judge: if kind == LifeKind::Lock { ClockTrust::Store } else { ClockTrust::Vouched },
             over_is_proof: kind == LifeKind::Lock,
             takeover: Takeover::Instant,
             push: Push::Proven,
@@ -235,7 +234,7 @@ impl SeatStore for MemoryStore {
         }
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
@@ -245,31 +244,24 @@ impl SeatStore for MemoryStore {
     }
 }
 
-impl Board for MemoryStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        let mut state = self.world.lock();
-        let slot = state.slots.entry(seat.clone()).or_default();
-        slot.put(note.clone(), self.world.clock.now());
-        let news = slot.news.clone();
-        drop(state);
-        if note.kind == NoteKind::Request {
-            self.world.announce(&news);
+impl Notes for MemoryStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        for (place, note) in notes.iter().enumerate() {
+            let mut state = self.world.lock();
+            let was = state.write_note(note, self.world.clock.now());
+            if let (Board::Requests(seat), Some(_)) = (&note.board, &note.value) {
+                let news = state.slots.entry(seat.clone()).or_default().news.clone();
+                drop(state);
+                self.world.announce(&news);
+            }
+            to.set(place, Ok(was));
         }
         Ok(())
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        Ok(self.world.lock().attend(process, self.world.clock.now(), lifetime))
-    }
-
-    fn list(&self, seat: &SeatName, kind: NoteKind) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
-        let notes = self.world.lock().notes(seat, kind, self.world.clock.now());
-        std::future::ready(Ok(notes))
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        if let Some(slot) = self.world.lock().slots.get_mut(seat) {
-            slot.remove(kind, key);
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        for (place, board) in boards.iter().enumerate() {
+            to.set(place, Ok(self.world.lock().notes_on(board, self.world.clock.now())));
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::Calls;
 use crate::{
-    Attended, Clock, Fault, Identity, Incarnation, Life, LifeKind, Moment, Note, NoteKind, Reading, Record, Seat,
-    SeatName, StoreTime, Token, Version, record,
+    Board, Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteWrite, Reading, Record, Seat, SeatName, StoreTime,
+    Token, Version, Was, record,
 };
 
 /// All seats, and the connections that hold them.
@@ -24,8 +24,8 @@ pub(super) struct World {
 pub(super) struct State {
     pub(super) slots: BTreeMap<SeatName, Slot>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// Until when each process that attends is there.
-    attending: BTreeMap<String, Moment>,
+    /// By board and key: what each says, and until when.
+    notes: BTreeMap<(Board, String), (String, Moment)>,
     failures: VecDeque<Failure>,
     identity: Option<Identity>,
     /// How far the store's clock is off.
@@ -35,13 +35,12 @@ pub(super) struct State {
     pub(super) calls: Calls,
 }
 
-/// One seat and its board.
+/// One seat.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) written: Option<Written>,
     /// The highest token ever written, also if the record was deleted.
     floor: Token,
-    notes: Vec<(Note, Moment)>,
     pub(super) news: Arc<Notify>,
 }
 
@@ -169,11 +168,9 @@ impl World {
         self.announce(&news);
     }
 
-    /// Removes a seat and its board; the floor stays.
+    /// Removes a seat and its notes; the floor stays.
     pub(super) fn forget(&self, seat: &SeatName) {
-        if let Some(slot) = self.lock().slots.get_mut(seat) {
-            slot.notes.clear();
-        }
+        self.lock().notes.retain(|(board, _), _| board.seat() != Some(seat));
         self.delete(seat);
     }
 
@@ -224,36 +221,21 @@ impl State {
         self.numbers
     }
 
-    /// Counts a process as there for a while.
-    pub(super) fn attend(&mut self, process: Incarnation, now: Moment, lifetime: Duration) -> Attended {
-        let was_there = self.attending.insert(process.to_string(), now + lifetime).is_some_and(|until| now < until);
-        if was_there { Attended::Still } else { Attended::Anew }
-    }
-
-    /// The notes of this kind on the board of a seat that are to be listed.
-    pub(super) fn notes(&self, seat: &SeatName, kind: NoteKind, now: Moment) -> Vec<Note> {
-        let attends = |note: &Note| self.attending.get(&note.key).is_some_and(|until| now < *until);
-        let lasts = |(note, put): &&(Note, Moment)| match kind {
-            NoteKind::Request => now < *put + note.lifetime,
-            NoteKind::Announcement => attends(note),
+    /// Puts or removes a note.
+    pub(super) fn write_note(&mut self, note: &NoteWrite, now: Moment) -> Was {
+        let key = (note.board.clone(), note.key.clone());
+        let before = match &note.value {
+            Some(value) => self.notes.insert(key, (value.clone(), now + note.lifetime)),
+            None => self.notes.remove(&key),
         };
-        let notes = self.slots.get(seat).into_iter().flat_map(|slot| &slot.notes);
-        notes.filter(|(note, _)| note.kind == kind).filter(lasts).map(|(note, _)| note.clone()).collect()
-    }
-}
-
-impl Slot {
-    pub(super) fn put(&mut self, note: Note, now: Moment) {
-        self.remove(note.kind, &note.key);
-        self.notes.push((note, now));
+        if before.is_some_and(|(_, until)| now < until) { Was::There } else { Was::Absent }
     }
 
-    pub(super) fn remove(&mut self, kind: NoteKind, key: &str) {
-        self.notes.retain(|(note, _)| note.kind != kind || note.key != key);
-    }
-
-    pub(super) fn has_requests(&self, now: Moment) -> bool {
-        self.notes.iter().any(|(note, put)| note.kind == NoteKind::Request && now < *put + note.lifetime)
+    /// The notes on a board that have not expired.
+    pub(super) fn notes_on(&self, board: &Board, now: Moment) -> Vec<Note> {
+        let notes = self.notes.range((board.clone(), String::new())..).take_while(|((on, _), _)| on == board);
+        let notes = notes.filter(|(_, (_, until))| now < *until);
+        notes.map(|((_, key), (value, _))| Note { key: key.clone(), value: value.clone() }).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::names::{FIELDS, unknown};
-use super::{ElectionOptions, JudgeOption, OnOverrun, TakeoverOption};
+use super::{ClockTrustOption, ElectionOptions, OnOverrun, TakeoverOption};
 use crate::span;
 
 /// The same fields, and whatever else there is.
@@ -28,7 +28,7 @@ struct Raw {
     #[serde(default, with = "span::option")]
     stop_grace: Option<Duration>,
     drift: Option<f64>,
-    judge: Option<JudgeOption>,
+    judge: Option<ClockTrustOption>,
     takeover: Option<TakeoverOption>,
     candidate: Option<String>,
     #[serde(default)]

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::watch::Heard;
 use super::{
-    Answers, Call, DynBoard, DynStore, Expect, Interest, NoteKind, Promises, SeatStore, Seen, Store, Wanted, Write,
+    Answers, Board, Call, DynNotes, DynStore, Expect, Interest, Promises, SeatStore, Seen, Store, Wanted, Write,
 };
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
@@ -36,6 +36,8 @@ struct State {
     told: BTreeMap<u64, Vec<Told>>,
     /// Sessions that are over.
     ended: BTreeSet<Session>,
+    /// Sessions that seats were won on through this.
+    own: BTreeSet<Session>,
     next: u64,
     watch: Option<AbortHandle>,
 }
@@ -55,7 +57,11 @@ impl OneByOne {
 
     async fn write(&self, seat: &SeatName, expect: Expect, record: &Record) -> Result<Swap, StoreError> {
         let (call, write) = (self.call(record.lease), Write { seat: seat.clone(), expect, record: record.clone() });
-        Answers::one(async |to| self.store.write(&call, &[write], &to).await).await
+        let answer = Answers::one(async |to| self.store.write(&call, &[write], &to).await).await;
+        if let Ok(Swap::Done { version, .. }) = &answer {
+            self.shared.lock().own.extend(self.store.session_of(version));
+        }
+        answer
     }
 
     /// Has the store watched from now on, as the engine does.
@@ -86,6 +92,20 @@ impl OneByOne {
         state.watch = Some(watch.abort_handle());
     }
 
+    /// Waits until a session is known to be over, at most for so long.
+    async fn ended(&self, session: &Session, longest: Duration) -> bool {
+        let ended = async {
+            loop {
+                let woken = self.shared.told.notified();
+                if self.shared.lock().ended.contains(session) {
+                    return;
+                }
+                woken.await;
+            }
+        };
+        tokio::time::timeout(longest, ended).await.is_ok()
+    }
+
     /// Whether there is something to tell of what was read.
     async fn is_news(&self, seat: &SeatName, seen: &Seen, reading: &Reading) -> bool {
         let is_over = |seat: Option<&tenure_protocol::Seat>| {
@@ -94,8 +114,8 @@ impl OneByOne {
         if seen.differs_from(reading.seat.as_ref()) || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref()) {
             return true;
         }
-        match self.store.board().filter(|_| seen.requests) {
-            Some(board) => board.list(seat, NoteKind::Request).await.is_ok_and(|notes| !notes.is_empty()),
+        match self.store.notes().filter(|_| seen.requests) {
+            Some(notes) => notes.list_one(&Board::Requests(seat.clone())).await.is_ok_and(|notes| !notes.is_empty()),
             None => false,
         }
     }
@@ -222,6 +242,7 @@ impl SeatStore for OneByOne {
         self.start_to_watch();
         let waiting = Waiting::begin(self, seat, seen);
         let session = seen.seat.as_ref().and_then(|seat| self.store.session_of(&seat.version));
+        let own = session.as_ref().is_some_and(|session| self.shared.lock().own.contains(session));
         let poll = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease) / 3;
         let mut hears = false;
         loop {
@@ -232,14 +253,23 @@ impl SeatStore for OneByOne {
                     Told::Holder | Told::Request => {}
                 }
             }
-            if session.as_ref().is_some_and(|session| self.shared.lock().ended.contains(session)) {
+            if own && session.as_ref().is_some_and(|session| self.shared.lock().ended.contains(session)) {
                 return Change::SessionOver;
             }
-            waiting.step(|subscriptions, number, _| subscriptions.read_sent(number));
+            waiting.step(|subscriptions, number, _| {
+                subscriptions.read_sent(number);
+                // The board is read with the seat.
+                subscriptions.board_sent(number);
+            });
             if let Ok(reading) = SeatStore::read(self, seat).await {
                 waiting.step(|subscriptions, number, _| subscriptions.read_answered(number));
                 if self.is_news(seat, seen, &reading).await {
-                    return Change::Look;
+                    // A look may be faster than the news that our own session is over, but does not replace it.
+                    let is_over = reading.seat.as_ref().is_some_and(|seat| seat.life == tenure_protocol::Life::Over);
+                    return match session.as_ref().filter(|_| own && is_over) {
+                        Some(session) if self.ended(session, poll).await => Change::SessionOver,
+                        _ => Change::Look,
+                    };
                 }
                 let record = reading.seat.as_ref().map(|seat| &seat.record);
                 let watching = Watching {
@@ -247,7 +277,7 @@ impl SeatStore for OneByOne {
                     nonce: record.map(|record| record.nonce),
                     requests: seen.requests,
                     session: session.clone(),
-                    own: false,
+                    own,
                 };
                 waiting.step(|subscriptions, number, told| subscriptions.watch(number, watching, told));
             }
@@ -257,8 +287,8 @@ impl SeatStore for OneByOne {
         }
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.store.board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.store.notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

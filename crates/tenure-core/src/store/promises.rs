@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tenure_protocol::{Judge, Most, Push, Takeover};
+use tenure_protocol::{ClockTrust, Most, Push, Takeover};
 
 /// What a store promises, as data.
 ///
@@ -15,7 +15,7 @@ pub struct Promises {
     /// How it tells that a holder is gone.
     pub life: LifeKind,
     /// How much its clock is believed, unless an election says otherwise.
-    pub judge: Judge,
+    pub judge: ClockTrust,
     /// How soon a seat is taken whose session is over, unless an election says otherwise.
     pub takeover: Takeover,
     /// Whether a session cannot end while its process lives, so that its end is proof.
@@ -28,9 +28,6 @@ pub struct Promises {
     pub writes: Most,
     /// Whether one heartbeat serves all seats of a process.
     pub shared_heartbeat: bool,
-    /// Whether a process attends by the session of its seats, so that [`Board::attend`](crate::Board::attend) costs no write of its own.
-    /// Then it is called every third of a lease, for a lifetime of a lease; otherwise once a lease, for two.
-    pub attends_by_session: bool,
     /// What survives: in words, for people.
     pub durability: &'static str,
     /// The shortest lease that it can keep.
@@ -47,7 +44,7 @@ impl Promises {
         Self {
             store,
             life: LifeKind::Observe,
-            judge: Judge::Vouched,
+            judge: ClockTrust::Vouched,
             takeover: Takeover::Safe,
             over_is_proof: false,
             push: Push::None,
@@ -56,7 +53,6 @@ impl Promises {
             reads: Most { seats: 1, calls: 512 },
             writes: Most { seats: 1, calls: 512 },
             shared_heartbeat: false,
-            attends_by_session: false,
             durability: "as the server is configured",
             min_lease: Duration::from_millis(15),
             lease_step: Duration::from_nanos(1),

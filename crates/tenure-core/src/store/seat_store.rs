@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tenure_protocol::{Change, Push, Reading, Record, Said, Seat, Swap, Version};
 
-use super::{Answers, BoxFuture, Call, Delta, DynBoard, Expect, Interest, News, Promises, Scope, Store, Write};
+use super::{Answers, BoxFuture, Call, Delta, DynNotes, Expect, Interest, News, Promises, Scope, Store, Write};
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
 /// A store that deals with one seat at a time. Every one is a [`Store`].
@@ -63,12 +63,12 @@ pub trait SeatStore: Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// The store's board, if it has one.
-    fn board(&self) -> Option<&dyn DynBoard> {
+    /// The store's notes, if it can keep any.
+    fn notes(&self) -> Option<&dyn DynNotes> {
         None
     }
 
-    /// Removes a seat and its board, but keeps the number that its tokens must stay above. For
+    /// Removes a seat and its notes, but keeps the number that its tokens must stay above. For
     /// operators, when an election is not needed any more; whoever leads loses its seat.
     fn forget(&self, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
         let _ = seat;
@@ -133,8 +133,8 @@ pub trait DynSeatStore: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Swap, StoreError>>;
     /// See [`SeatStore::changed`].
     fn changed<'a>(&'a self, seat: &'a SeatName, seen: &'a Seen) -> BoxFuture<'a, Change>;
-    /// See [`SeatStore::board`].
-    fn board(&self) -> Option<&dyn DynBoard>;
+    /// See [`SeatStore::notes`].
+    fn notes(&self) -> Option<&dyn DynNotes>;
     /// See [`SeatStore::forget`].
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`SeatStore::lifeline`].
@@ -176,8 +176,8 @@ impl<S: SeatStore> DynSeatStore for S {
         Box::pin(SeatStore::changed(self, seat, seen))
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        SeatStore::board(self)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        SeatStore::notes(self)
     }
 
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -216,8 +216,8 @@ impl SeatStore for Box<dyn DynSeatStore> {
         (**self).changed(seat, seen).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        (**self).board()
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        (**self).notes()
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
@@ -289,8 +289,8 @@ impl<S: SeatStore> Store for S {
         }
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        SeatStore::board(self)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        SeatStore::notes(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {

@@ -174,7 +174,8 @@ impl News {
         });
     }
 
-    /// The holder of a seat may have changed, or its session may be over. Not to be told at every renewal.
+    /// The holder of a seat may have changed, or its session may be over. Not to be told at every renewal. Changes of one
+    /// seat are told in the order in which they happened: what is said last is taken for what the seat holds now.
     pub fn holder(&self, seat: &SeatName, said: Said) {
         self.tell(|state| {
             if let Some(heard) = state.of_seat(seat) {

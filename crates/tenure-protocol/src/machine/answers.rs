@@ -1,8 +1,8 @@
 //! What the store's answers mean.
 
 use super::{Call, Hold, Kind, Machine, Ours, Stage};
-use crate::sight::Free;
-use crate::{Action, Bid, Fault, Life, Moment, Push, Reading, Record, Seat, Swap, Version, Why};
+use crate::observation::Free;
+use crate::{Action, Bid, EndReason, Fault, Life, Moment, Push, Reading, Record, Seat, Swap, Version};
 
 impl Machine {
     pub(super) fn on_read(&mut self, now: Moment, answer: Result<Reading, Fault>, out: &mut Vec<Action>) -> bool {
@@ -24,12 +24,12 @@ impl Machine {
         self.doubt = false;
         let lost_renewal = std::mem::take(&mut self.lost_renewal);
         self.look_at = None;
-        let is_first = !self.sight.has_looked();
-        if self.sight.read(sent, now, reading, &self.rules.timing) || is_first {
+        let is_first = !self.observation.has_looked();
+        if self.observation.read(sent, now, reading, &self.rules.timing) || is_first {
             // Terms may have come and gone unseen: no number that we tried before is good any more. Nor is a number
             // that the first reading shows: if the seat names us, an earlier election of this process wrote that, and
             // may have led with it.
-            self.used = self.used.max(self.sight.highest_token());
+            self.used = self.used.max(self.observation.highest_token());
         }
         // That reads work says nothing about writes, unless another's have.
         if self.failing != Some(Fault::Denied) && self.leader().is_some_and(|leader| leader.candidate != self.me) {
@@ -38,7 +38,7 @@ impl Machine {
         if !self.writes_fail {
             self.on_answer(out);
         }
-        let is_anothers = !self.sight.is_as_bid_for() && !self.sight.is_held_by_us();
+        let is_anothers = !self.observation.is_as_bid_for() && !self.observation.is_held_by_us();
         if !self.holds() && is_anothers {
             // The bid was lost to another candidate, which is as it should be.
             (self.setbacks, self.hurried) = (0, false);
@@ -50,7 +50,7 @@ impl Machine {
                 self.look_at = Some(now);
             }
         }
-        let seat = self.sight.seat();
+        let seat = self.observation.seat();
         if let (Some(held), Some(seat)) = (&mut self.held_back, seat)
             && seat.record.token > held.after
         {
@@ -69,12 +69,12 @@ impl Machine {
                     // A reading never extends the hold: it only tells which version to renew.
                     hold.version = seat.version.clone();
                     if seat.life == Life::Over {
-                        self.end_at_once(now, Why::SessionOver, out);
+                        self.end_at_once(now, EndReason::SessionOver, out);
                     }
                 }
-                Some(_) => self.end_at_once(now, Why::SeatLost, out),
+                Some(_) => self.end_at_once(now, EndReason::SeatLost, out),
                 // A candidate that never saw this term may bid at once.
-                None => self.end_at_once(now, Why::SeatVanished, out),
+                None => self.end_at_once(now, EndReason::SeatVanished, out),
             },
             Stage::Following => {
                 self.ours = seat.filter(|seat| seat.record.is_held_by(self.me.incarnation)).map(|seat| Ours {
@@ -112,7 +112,7 @@ impl Machine {
                     Kind::Vacate(record) => {
                         self.ours = None;
                         self.look_at = (self.bidding || self.wants_to_stand()).then_some(now);
-                        self.sight.wrote(now, Seat { record: *record, version, life: Life::Observe });
+                        self.observation.wrote(now, Seat { record: *record, version, life: Life::Observe });
                     }
                     Kind::Read => unreachable!("a read was answered as a write"),
                 }
@@ -173,7 +173,7 @@ impl Machine {
     ) {
         let token = record.token;
         let renew_at = self.renew_at(since, !self.holds());
-        self.sight.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
+        self.observation.wrote(now, Seat { record, version: version.clone(), life: Life::Observe });
         match &mut self.stage {
             Stage::Leading(hold) if hold.token == token => {
                 *hold = Hold { token, version, deadline, renew_at, kept_at: now };
@@ -251,7 +251,7 @@ impl Machine {
             timing.retry_every().saturating_mul(1 << doublings).min(timing.retry_max())
         };
         let mut until = now + self.dice.jitter(longest);
-        if let Free::At(free) = self.sight.free(&self.rules)
+        if let Free::At(free) = self.observation.free(&self.rules)
             && free > now
         {
             until = until.min(free);

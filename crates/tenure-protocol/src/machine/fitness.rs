@@ -1,7 +1,7 @@
 //! Whether this candidate is well enough to lead.
 
 use super::Machine;
-use crate::{Action, Bid, Moment, Score, Why};
+use crate::{Action, Bid, EndReason, Moment, Score};
 
 /// What a candidate has said of its health.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Machine {
             self.settle_bid(Bid::Taken, out);
         }
         if self.rules.step_down_when_unhealthy {
-            self.end_on_request(now, Why::Unhealthy, out);
+            self.end_on_request(now, EndReason::Unhealthy, out);
         }
     }
 

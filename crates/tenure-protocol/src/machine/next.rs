@@ -1,7 +1,7 @@
 //! What to do next, decided from what is known alone.
 
 use super::{Call, Hold, Kind, Machine, Ours, Stage};
-use crate::sight::Free;
+use crate::observation::Free;
 use crate::{Action, Bid, Fault, Moment, Push, Record, Stopped, Token, Version};
 
 /// What is due every so often is due at one of so many times in between. Many elections are spread over
@@ -43,7 +43,7 @@ impl Machine {
             if self.is_to_leave(now, &ours) {
                 return self.vacate(now, &ours, out);
             }
-            if self.wants_to_stand() && now >= self.sight.waited_out_at() {
+            if self.wants_to_stand() && now >= self.observation.waited_out_at() {
                 if ours.token > self.used && !ours.over {
                     return self.renew(now, ours.token, ours.version, out);
                 }
@@ -51,8 +51,8 @@ impl Machine {
             }
         } else if looked
             && self.wants_to_stand()
-            && now >= self.sight.waited_out_at()
-            && self.sight.free(&self.rules) == Free::Now
+            && now >= self.observation.waited_out_at()
+            && self.observation.free(&self.rules) == Free::Now
             && self.is_my_turn(now, out)
         {
             return self.bid(now, out);
@@ -78,11 +78,11 @@ impl Machine {
         let every = if self.push() == Push::Proven { timing.lease() } else { timing.lease() / 3 };
         // A little sooner each time, so that a fleet does not look in step.
         let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
-        if let Free::At(free) = self.sight.free(&self.rules) {
+        if let Free::At(free) = self.observation.free(&self.rules) {
             at = at.min(free);
         }
         let obstacles =
-            [Some(self.sight.waited_out_at()), self.held_back.map(|held| held.until), self.free_for_all_at()];
+            [Some(self.observation.waited_out_at()), self.held_back.map(|held| held.until), self.free_for_all_at()];
         for obstacle in obstacles.into_iter().flatten() {
             if obstacle > now {
                 at = at.min(obstacle);
@@ -120,7 +120,7 @@ impl Machine {
 
     /// Whether the seat is known not to name us.
     pub(super) fn has_left(&self) -> bool {
-        !self.sight.is_held_by_us() && self.ours.is_none() && !self.doubt && !self.writes()
+        !self.observation.is_held_by_us() && self.ours.is_none() && !self.doubt && !self.writes()
     }
 
     fn writes(&self) -> bool {
@@ -133,7 +133,7 @@ impl Machine {
         let unwanted = ours.let_go || !self.wants_to_stand();
         // Left to lapse: on a session that lives on, it does so by being given up then.
         let lapses = self.stopping.is_some() && !self.rules.release_on_stop && now < self.leaves_by();
-        unwanted && !lapses && (ours.token <= self.led || now >= self.sight.waited_out_at())
+        unwanted && !lapses && (ours.token <= self.led || now >= self.observation.waited_out_at())
     }
 
     /// When a stop is told to its users though the seat may name us: what we may have written has lapsed by
@@ -181,7 +181,7 @@ impl Machine {
     }
 
     pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let Some((token, begins_anew)) = self.sight.next_token() else {
+        let Some((token, begins_anew)) = self.observation.next_token() else {
             // Somebody has written the highest number there is. Nobody can lead after that.
             self.on_fault(now, Fault::Denied, out);
             self.pause(now, now);
@@ -195,7 +195,7 @@ impl Machine {
         self.ours = None;
         self.wrote_at = now;
         self.call = Some(Call { kind: Kind::Bid(Box::new(record.clone())), sent: now });
-        let expected = self.sight.seat().map(|seat| seat.version.clone());
+        let expected = self.observation.seat().map(|seat| seat.version.clone());
         out.push(Action::Swap { expected, record });
     }
 
@@ -226,7 +226,7 @@ impl Machine {
             ranked: self.says_ranked(),
             metadata: if held { self.rules.metadata.clone() } else { Default::default() },
             nonce: self.dice.roll(),
-            unknown: self.sight.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),
+            unknown: self.observation.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a term begins and ends.
 
 use super::{Board, End, HeldBack, Hold, Machine, Ours, Stage, Undrained};
-use crate::{Action, Bid, Moment, Token, Why};
+use crate::{Action, Bid, EndReason, Moment, Token};
 
 impl Machine {
     pub(super) fn begin(&mut self, hold: Hold, out: &mut Vec<Action>) {
@@ -16,21 +16,23 @@ impl Machine {
     }
 
     /// The end that a user or another candidate has asked for: the seat is kept while work wraps up.
-    pub(super) fn end_on_request(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
+    pub(super) fn end_on_request(&mut self, now: Moment, why: EndReason, out: &mut Vec<Action>) {
         match &self.stage {
             Stage::Leading(_) => self.end(why, now + self.rules.timing.stop_grace(), out),
-            Stage::Ending(hold, _) if why == Why::SteppedDown => self.held_back = Some(self.hold_back(now, hold.token)),
+            Stage::Ending(hold, _) if why == EndReason::SteppedDown => {
+                self.held_back = Some(self.hold_back(now, hold.token))
+            }
             _ => {}
         }
     }
 
     /// The end that another has brought about: there is no time left to wrap up in.
-    pub(super) fn end_at_once(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
+    pub(super) fn end_at_once(&mut self, now: Moment, why: EndReason, out: &mut Vec<Action>) {
         match &mut self.stage {
             Stage::Leading(_) => self.end(why, now, out),
             Stage::Ending(hold, end) => {
                 // Who was asked to step down steps aside, whatever else happens meanwhile.
-                let steps_aside = (end.why == Why::SteppedDown).then_some(hold.token);
+                let steps_aside = (end.why == EndReason::SteppedDown).then_some(hold.token);
                 *end = End { why, by: now };
                 self.held_back = steps_aside.map(|token| self.hold_back(now, token)).or(self.held_back);
             }
@@ -38,7 +40,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn end(&mut self, why: Why, by: Moment, out: &mut Vec<Action>) {
+    pub(super) fn end(&mut self, why: EndReason, by: Moment, out: &mut Vec<Action>) {
         let Stage::Leading(hold) = &self.stage else { return };
         let hold = hold.clone();
         out.push(Action::Ending { token: hold.token, why, by: by.min(hold.deadline) });
@@ -53,7 +55,7 @@ impl Machine {
         if !drained {
             self.undrained = Some(Undrained { token: hold.token, since: now, told: false });
         }
-        if why == Why::SteppedDown {
+        if why == EndReason::SteppedDown {
             self.held_back = Some(self.hold_back(now, hold.token));
         }
         if self.board == Board::Wanted {

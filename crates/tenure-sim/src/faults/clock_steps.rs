@@ -9,11 +9,34 @@ use crate::plan::Kind;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
+    if world.dice.chance(400) {
+        return deceive(world);
+    }
     // The most dangerous moment to set it forward is when a leader cannot renew, the best one to set it back is
     // before that.
     let cut_off = world.nodes.iter().any(|node| world.now < node.cut_off_until);
     let forward = world.dice.chance(if cut_off { 700 } else { 300 });
     step(world, forward)
+}
+
+/// Deceives a follower that goes by what it has read long ago: it is cut off while the clock is set back, and back again
+/// just after the clock was set forward.
+fn deceive(world: &mut World) -> bool {
+    let (lease, now) = (nanos(world.plan.longest_lease()), world.now);
+    if let Some(node) = world.nodes.iter().position(|node| now + lease < node.cut_off_until) {
+        let is_set = step(world, true);
+        if is_set {
+            world.nodes[node].cut_off_until = now;
+        }
+        return is_set;
+    }
+    let node = usize::try_from(world.dice.below(world.nodes.len() as u64)).unwrap_or(0);
+    if world.nodes[node].leads(now) || !step(world, false) {
+        return false;
+    }
+    world.nodes[node].cut_off_until = now + lease * (4 + world.dice.below(4));
+    world.say(Some(node), || "is cut off from the store for a few leases".into());
+    true
 }
 
 /// Sets it, if that is promised to do no harm.

@@ -14,6 +14,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
     world.trouble_all();
     if loses {
         roll_back::roll_back(world);
+        world.lose_roster();
     }
     true
 }

@@ -1,6 +1,6 @@
 //! What hand-over an input asks of a leader: used by several invariants.
 
-use tenure_protocol::{Action, Candidate, Input, Request, Token, Why};
+use tenure_protocol::{Action, Candidate, EndReason, Input, Request, Token};
 
 use super::What;
 use crate::node::Node;
@@ -28,7 +28,7 @@ impl HandOvers {
     pub(super) fn begun(&mut self, world: &World, what: &What<'_>) -> Option<(Token, HandOver)> {
         match *what {
             What::TakesIn(nr, input) => self.asked[nr] = asked_for(&world.nodes[nr], input),
-            What::Acted(nr, Action::Ending { token, why: Why::SteppedDown, .. }) => {
+            What::Acted(nr, Action::Ending { token, why: EndReason::SteppedDown, .. }) => {
                 return self.asked[nr].take().map(|hand_over| (*token, hand_over));
             }
             _ => {}

@@ -7,7 +7,7 @@
 //! - Room is made for a candidate only two of its leases after its last term, at the earliest.
 //! - A candidate's health ends its terms at most once a lease: it is not well again before that.
 
-use tenure_protocol::{Action, Candidate, Input, Moment, Request, Why};
+use tenure_protocol::{Action, Candidate, EndReason, Input, Moment, Request};
 
 use super::hand_overs::HandOvers;
 use super::{Invariant, What};
@@ -70,17 +70,19 @@ impl Invariant for NoPingPong {
                     return Err(format!("{} asks a leader of no lower priority to make room", node.me));
                 }
             }
-            Action::Ending { token, why: Why::Unhealthy, .. } => {
+            Action::Ending { token, why: EndReason::Unhealthy, .. } => {
                 let before = self.unhealthy[nr].replace(now);
                 if before.is_some_and(|before| now < before + lease) {
                     return Err(format!("{} was well enough for term {token} within a lease", node.me));
                 }
             }
-            Action::Ending { token, why: Why::SteppedDown, .. } => match hand_over.map(|(_, hand_over)| hand_over) {
-                None => return Err(format!("{} hands over term {token} though nobody may ask for it", node.me)),
-                Some(hand_over) if hand_over.preempts => return self.room_is_made(world, hand_over.heir.as_ref()),
-                Some(_) => {}
-            },
+            Action::Ending { token, why: EndReason::SteppedDown, .. } => {
+                match hand_over.map(|(_, hand_over)| hand_over) {
+                    None => return Err(format!("{} hands over term {token} though nobody may ask for it", node.me)),
+                    Some(hand_over) if hand_over.preempts => return self.room_is_made(world, hand_over.heir.as_ref()),
+                    Some(_) => {}
+                }
+            }
             _ => {}
         }
         Ok(())

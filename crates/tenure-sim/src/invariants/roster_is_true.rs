@@ -1,10 +1,11 @@
 //! Who stands is listed, as well as it is, and nobody else; and that costs little.
 //!
 //! - Three leases after the last change, and after everything has fallen quiet, a candidate that stands is on the
-//!   roster, with what it said last, and one that does not stand is not.
+//!   roster, with what it said last, and one that does not stand is not. (If the store has lost everything, and its
+//!   answer that said so was lost, too, it takes until the notice is put again: half of its lifetime.)
 //! - No process is said to be there for longer than two leases: the dead are not listed for longer.
-//! - A notice is put once for each reason: it is new, it has changed, it could not be put, or it may have been cleared
-//!   away, as the store said, or may have said in an answer that was lost.
+//! - A notice is put once for each reason: it is new, it has changed, it could not be put, the store said that it has
+//!   lost it, or half of its lifetime is over.
 //! - A process says once a lease that it is there; once more for each time that failed.
 
 use super::{Invariant, What};
@@ -12,6 +13,8 @@ use crate::clock::nanos;
 use crate::world::World;
 
 pub(super) struct RosterIsTrue;
+
+const TEN_MINUTES: u64 = 600_000_000_000;
 
 impl Invariant for RosterIsTrue {
     fn name(&self) -> &'static str {
@@ -25,16 +28,14 @@ impl Invariant for RosterIsTrue {
         }
         for node in &world.nodes {
             let told = &node.told;
-            if told.puts > told.reasons + told.failures {
-                return Err(format!(
-                    "{} has put {} notices for {} reasons",
-                    node.me,
-                    told.puts,
-                    told.reasons + told.failures
-                ));
-            }
             // Clocks may run a little faster than true time.
-            let leases = told.began.map_or(0, |began| (world.now - began) * 21 / 20 / nanos(node.rules.timing.lease()));
+            let age = told.began.map_or(0, |began| (world.now - began) * 21 / 20);
+            let own_lease = nanos(node.rules.timing.lease());
+            let reasons = u64::from(told.reasons + told.failures) + age / (own_lease * 4).max(TEN_MINUTES) * 2;
+            if u64::from(told.puts) > reasons + 1 {
+                return Err(format!("{} has put {} notices for {reasons} reasons", node.me, told.puts));
+            }
+            let leases = age / own_lease;
             if u64::from(told.attends) > 2 + leases + 2 * u64::from(told.failures + told.reasons) {
                 return Err(format!("{} said {} times within {leases} leases that it is there", node.me, told.attends));
             }
@@ -44,7 +45,11 @@ impl Invariant for RosterIsTrue {
         }
         for (nr, node) in world.nodes.iter().enumerate() {
             let (says, since) = node.told.says;
-            if !world.announces(nr) || !node.lives() || world.now < since.max(world.plan.quiet_at) + lease * 3 {
+            if !world.announces(nr)
+                || node.told.lost
+                || !node.lives()
+                || world.now < since.max(world.plan.quiet_at) + lease * 3
+            {
                 continue;
             }
             let listed = world.listed().find(|listing| listing.standing.candidate == node.me);

@@ -1,7 +1,7 @@
 //! Who steps down lets another go first: it does not lead again before another has held the seat or two
 //! of its leases have passed.
 
-use tenure_protocol::{Action, Moment, Token, Why};
+use tenure_protocol::{Action, EndReason, Moment, Token};
 
 use super::{Invariant, What};
 use crate::node::Node;
@@ -26,7 +26,7 @@ impl Invariant for StepsAside {
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
         match *what {
             // From when the end began, whatever it came to in the end.
-            What::Acted(nr, Action::Ending { why: Why::SteppedDown, token, .. }) => {
+            What::Acted(nr, Action::Ending { why: EndReason::SteppedDown, token, .. }) => {
                 let node = &world.nodes[nr];
                 self.aside[nr] = Some((node.clock.read(world.now) + node.rules.timing.lease() * 2, *token));
             }

@@ -1,11 +1,11 @@
-//! Who stands: what processes tell of themselves, as the real [`Presence`](tenure_protocol::Presence) has them do.
+//! The roster: processes announce themselves and their candidates by the real [`Presence`](tenure_protocol::Presence).
 //!
-//! A notice is listed while its process is there, by its own word and for as long as it said. What processes have
-//! announced that are not there any more is cleared away when another says that it is.
+//! A notice is listed until it expires, and while its process is there: both for as long as was said when they were put.
+//! Now and then the store loses all of it.
 
 use std::collections::BTreeMap;
 
-use tenure_protocol::{Attended, Fault, Incarnation, PresenceAction, PresenceInput, Standing};
+use tenure_protocol::{Fault, Incarnation, PresenceAction, PresenceInput, Standing, Was};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -26,6 +26,7 @@ pub(crate) struct Listing {
     pub(crate) standing: Standing,
     /// Since when it says this.
     pub(crate) since: Time,
+    until: Time,
 }
 
 /// Something that a process tells of itself, on its way to the store.
@@ -41,8 +42,8 @@ pub(crate) struct TellCall {
 
 #[derive(Debug)]
 enum What {
-    Attend { lasts: Time },
-    Put(Standing),
+    Present { lasts: Time },
+    Put(Standing, Time),
     Remove,
 }
 
@@ -50,7 +51,12 @@ impl World {
     /// Who is on the roster now.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Listing> {
         let is_there = |who: &Incarnation| self.roster.there.get(who).is_some_and(|until| self.now < *until);
-        self.roster.notices.iter().filter(move |listing| is_there(&listing.standing.candidate.incarnation))
+        let lasts = move |listing: &&Listing| self.now < listing.until;
+        self.roster
+            .notices
+            .iter()
+            .filter(lasts)
+            .filter(move |listing| is_there(&listing.standing.candidate.incarnation))
     }
 
     /// A candidate announces itself. Those who stand only when asked do not.
@@ -97,27 +103,28 @@ impl World {
                 (told.says, told.reasons) = ((Some(*fit), self.now), told.reasons + 1);
             }
             PresenceInput::Withdraw(()) => told.says = (None, self.now),
-            PresenceInput::Attended(Ok(Attended::Anew)) | PresenceInput::Told((), Err(_)) => told.reasons += 1,
-            PresenceInput::Attended(Err(_)) => told.failures += 1,
-            PresenceInput::Attended(Ok(Attended::Still)) | PresenceInput::Told((), Ok(())) | PresenceInput::Wake => {}
+            PresenceInput::Present(Ok(Was::Absent)) => (told.reasons, told.lost) = (told.reasons + 1, false),
+            PresenceInput::Told((), Err(_)) => told.reasons += 1,
+            PresenceInput::Present(Err(_)) => told.failures += 1,
+            PresenceInput::Present(Ok(Was::There)) | PresenceInput::Told((), Ok(())) | PresenceInput::Wake => {}
         }
         let mut actions = Vec::new();
         node.told.presence.step(node.clock.read(self.now), input, &mut actions);
         for action in actions {
             self.say(Some(nr), || format!("-> of what it tells of itself: {action:?}"));
             match action {
-                PresenceAction::Attend { lifetime, within } => {
+                PresenceAction::SayPresent { lifetime, within } => {
                     let told = &mut self.nodes[nr].told;
                     // One that was not answered has failed.
                     told.failures += u32::from(told.calls.values().any(|attends| *attends));
                     told.calls.retain(|_, attends| !*attends);
                     told.attends += 1;
                     told.began.get_or_insert(self.now);
-                    self.send_word(nr, What::Attend { lasts: nanos(lifetime) }, within);
+                    self.send_word(nr, What::Present { lasts: nanos(lifetime) }, within);
                 }
-                PresenceAction::Put { notice, within, .. } => {
+                PresenceAction::Put { notice, lifetime, within, .. } => {
                     self.nodes[nr].told.puts += 1;
-                    self.send_word(nr, What::Put(notice), within);
+                    self.send_word(nr, What::Put(notice, nanos(lifetime)), within);
                 }
                 PresenceAction::Remove { within, .. } => self.send_word(nr, What::Remove, within),
                 PresenceAction::WakeAt(moment) => {
@@ -135,7 +142,7 @@ impl World {
         self.next += 1;
         let number = self.next;
         let node = &mut self.nodes[nr];
-        node.told.calls.insert(number, matches!(what, What::Attend { .. }));
+        node.told.calls.insert(number, matches!(what, What::Present { .. }));
         let (life, who, gives_up) =
             (node.life, node.me.incarnation, node.clock.when(node.clock.read(self.now) + within));
         let unanswered = Arrival::HasTold { call: number, input: answer(&what, Err(Fault::Unknown)) };
@@ -157,33 +164,37 @@ impl World {
         }
     }
 
-    fn write_roster(&mut self, who: Incarnation, what: &What) -> Attended {
+    /// The store loses what processes have announced.
+    pub(crate) fn lose_roster(&mut self) {
+        self.roster = Roster::default();
+        self.nodes.iter_mut().for_each(|node| node.told.lost = true);
+    }
+
+    fn write_roster(&mut self, who: Incarnation, what: &What) -> Was {
         let (now, roster) = (self.now, &mut self.roster);
         match what {
-            What::Attend { lasts } => {
-                roster.there.retain(|_, until| now < *until);
-                let Roster { notices, there } = roster;
-                notices.retain(|listing| there.contains_key(&listing.standing.candidate.incarnation));
-                return match there.insert(who, now + lasts) {
-                    Some(_) => Attended::Still,
-                    None => Attended::Anew,
-                };
-            }
-            What::Put(standing) => {
+            What::Present { lasts } => match roster.there.insert(who, now + lasts) {
+                Some(until) if now < until => Was::There,
+                _ => Was::Absent,
+            },
+            What::Put(standing, lasts) => {
                 let before = roster.notices.iter().find(|listing| listing.standing == *standing);
                 let since = before.map_or(now, |listing| listing.since);
                 roster.notices.retain(|listing| listing.standing.candidate.incarnation != who);
-                roster.notices.push(Listing { standing: standing.clone(), since });
+                roster.notices.push(Listing { standing: standing.clone(), since, until: now + lasts });
+                Was::There
             }
-            What::Remove => roster.notices.retain(|listing| listing.standing.candidate.incarnation != who),
+            What::Remove => {
+                roster.notices.retain(|listing| listing.standing.candidate.incarnation != who);
+                Was::There
+            }
         }
-        Attended::Still
     }
 }
 
-fn answer(what: &What, done: Result<Attended, Fault>) -> PresenceInput<(), Standing> {
+fn answer(what: &What, done: Result<Was, Fault>) -> PresenceInput<(), Standing> {
     match what {
-        What::Attend { .. } => PresenceInput::Attended(done),
-        What::Put(_) | What::Remove => PresenceInput::Told((), done.map(drop)),
+        What::Present { .. } => PresenceInput::Present(done),
+        What::Put(..) | What::Remove => PresenceInput::Told((), done.map(drop)),
     }
 }

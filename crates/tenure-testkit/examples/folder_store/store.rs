@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tenure_core::{
-    Attended, Board, DynBoard, Incarnation, Life, Note, NoteKind, Promises, Reading, Record, Seat, SeatName, SeatStore,
-    StoreError, Swap, Token, Version, record,
+    Answers, Board, DynNotes, Life, Note, NoteWrite, Notes, Promises, Reading, Record, Seat, SeatName, SeatStore,
+    StoreError, Swap, Token, Version, Was, record,
 };
 
 /// Seats in a folder.
@@ -86,7 +86,7 @@ impl SeatStore for FolderStore {
         .await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
@@ -114,78 +114,22 @@ fn version_of(record: &Record) -> Version {
     Version::new(format!("{:016x}", record.nonce))
 }
 
-impl Board for FolderStore {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        let note = note.clone();
-        let until = now_ms().saturating_add(note.lifetime.as_millis() as u64);
-        self.run(seat, move |files| {
-            files.change_notes(|notes| {
-                notes.retain(|old| !is(old, note.kind, &note.key));
-                notes.push(json!({
-                    "kind": note.kind.as_str(), "key": note.key, "value": note.value, "until_ms": until,
-                }));
-            })
-        })
-        .await
+impl Notes for FolderStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        for (place, note) in notes.iter().cloned().enumerate() {
+            let files = Files::with_notes(&self.folder, &note.board);
+            to.set(place, run(move || files.write_note(&note)).await);
+        }
+        Ok(())
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        let (folder, process) = (self.folder.clone(), process.to_string());
-        let until = now_ms().saturating_add(lifetime.as_millis() as u64);
-        let act = move || {
-            let was_there = attends(&folder, &process);
-            let file = attending(&folder, &process);
-            fs::create_dir_all(file.parent().unwrap_or(&file)).map_err(refused)?;
-            // Whole or not at all. Only this process writes it, and after a restart nobody attends.
-            fs::write(file.with_extension("draft"), until.to_string()).map_err(refused)?;
-            fs::rename(file.with_extension("draft"), &file).map_err(refused)?;
-            Ok(if was_there { Attended::Still } else { Attended::Anew })
-        };
-        run(act).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        for (place, board) in boards.iter().cloned().enumerate() {
+            let files = Files::with_notes(&self.folder, &board);
+            to.set(place, run(move || files.list(&board)).await);
+        }
+        Ok(())
     }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        let folder = self.folder.clone();
-        self.run(seat, move |files| {
-            let text = |note: &Value, name: &str| note[name].as_str().unwrap_or_default().to_owned();
-            let left = |note: &Value| note["until_ms"].as_u64().unwrap_or(0).saturating_sub(now_ms());
-            let lasts = |note: &Value| match kind {
-                NoteKind::Request => left(note) > 0,
-                NoteKind::Announcement => attends(&folder, &text(note, "key")),
-            };
-            Ok(files
-                .notes()?
-                .iter()
-                .filter(|note| note["kind"] == kind.as_str() && lasts(note))
-                .map(|note| Note {
-                    kind,
-                    key: text(note, "key"),
-                    value: text(note, "value"),
-                    lifetime: std::time::Duration::from_millis(left(note)),
-                })
-                .collect())
-        })
-        .await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        let key = key.to_owned();
-        self.run(seat, move |files| files.change_notes(|notes| notes.retain(|old| !is(old, kind, &key)))).await
-    }
-}
-
-fn is(note: &Value, kind: NoteKind, key: &str) -> bool {
-    note["kind"] == kind.as_str() && note["key"] == key
-}
-
-/// The file that says until when a process attends.
-fn attending(folder: &Path, process: &str) -> PathBuf {
-    folder.join("attending").join(process)
-}
-
-fn attends(folder: &Path, process: &str) -> bool {
-    let until = fs::read_to_string(attending(folder, process)).ok().and_then(|until| until.parse::<u64>().ok());
-    until.is_some_and(|until| until > now_ms())
 }
 
 /// The files of one seat.
@@ -203,6 +147,16 @@ impl Files {
         for part in seat.as_str().as_bytes().chunks(100) {
             path.push(part.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         }
+        Self::at(&path)
+    }
+
+    /// The files with the notes of a board: those of its seat, which are under the lock of the seat.
+    fn with_notes(folder: &Path, board: &Board) -> Self {
+        // No seat has this path, as it is no hexadecimal number.
+        board.seat().map_or_else(|| Self::at(&folder.join("processes")), |seat| Self::of(folder, seat))
+    }
+
+    fn at(path: &Path) -> Self {
         let file = |extension| path.with_extension(extension);
         Self { seat: file("seat"), floor: file("floor"), notes: file("notes"), lock: file("lock") }
     }
@@ -227,16 +181,30 @@ impl Files {
 
     fn notes(&self) -> Result<Vec<Value>, StoreError> {
         let text = self.text(&self.notes)?.unwrap_or_else(|| "[]".to_owned());
-        serde_json::from_str(&text).map_err(|error| StoreError::denied("the board is not one of ours").because(error))
+        serde_json::from_str(&text)
+            .map_err(|error| StoreError::denied("the file with the notes is not one of ours").because(error))
     }
 
-    fn change_notes(&self, change: impl FnOnce(&mut Vec<Value>)) -> Result<(), StoreError> {
+    /// Puts or removes a note, and takes what has expired off the board.
+    fn write_note(&self, note: &NoteWrite) -> Result<Was, StoreError> {
         let _lock = self.lock()?;
         let mut notes = self.notes()?;
-        let is_request = |note: &Value| note["kind"] == NoteKind::Request.as_str();
-        notes.retain(|note| !is_request(note) || note["until_ms"].as_u64().is_some_and(|until| until > now_ms()));
-        change(&mut notes);
-        self.write(&self.notes, &Value::from(notes).to_string())
+        notes.retain(lasts);
+        let before = notes.len();
+        notes.retain(|old| old["board"] != note.board.kind() || old["key"] != note.key.as_str());
+        let was = if notes.len() < before { Was::There } else { Was::Absent };
+        if let Some(value) = &note.value {
+            let until = now_ms().saturating_add(note.lifetime.as_millis() as u64);
+            notes.push(json!({ "board": note.board.kind(), "key": note.key, "value": value, "until_ms": until }));
+        }
+        self.write(&self.notes, &Value::from(notes).to_string())?;
+        Ok(was)
+    }
+
+    fn list(&self, board: &Board) -> Result<Vec<Note>, StoreError> {
+        let text = |note: &Value, name: &str| note[name].as_str().unwrap_or_default().to_owned();
+        let notes = self.notes()?.into_iter().filter(|note| note["board"] == board.kind() && lasts(note));
+        Ok(notes.map(|note| Note { key: text(&note, "key"), value: text(&note, "value") }).collect())
     }
 
     fn text(&self, path: &Path) -> Result<Option<String>, StoreError> {
@@ -260,6 +228,11 @@ impl Files {
             .and_then(|folder| folder.sync_all())
             .map_err(|error| StoreError::unknown("it was written, but may not be on the disk yet").because(error))
     }
+}
+
+/// Whether a note has not expired.
+fn lasts(note: &Value) -> bool {
+    note["until_ms"].as_u64().is_some_and(|until| until > now_ms())
 }
 
 /// It did not happen. Some errors go away by themselves, others only if somebody does something.

@@ -1,20 +1,20 @@
 //! A Consul server that figures are taken of.
 
-use super::{Ground, Work};
+use super::{BenchTarget, Work};
 use crate::servers::Consul;
 
 /// One Consul server.
 #[derive(Debug)]
-pub struct ConsulGround(pub Consul);
+pub struct ConsulTarget(pub Consul);
 
-impl ConsulGround {
+impl ConsulTarget {
     /// A new one.
     pub fn start() -> Self {
         Self(Consul::start())
     }
 }
 
-impl Ground for ConsulGround {
+impl BenchTarget for ConsulTarget {
     fn name(&self) -> String {
         "consul".to_owned()
     }

@@ -1,20 +1,20 @@
 //! An etcd server that figures are taken of.
 
-use super::{Ground, Work};
+use super::{BenchTarget, Work};
 use crate::servers::Etcd;
 
 /// An etcd cluster of one member.
 #[derive(Debug)]
-pub struct EtcdGround(pub Etcd);
+pub struct EtcdTarget(pub Etcd);
 
-impl EtcdGround {
+impl EtcdTarget {
     /// A new one.
     pub fn start() -> Self {
         Self(Etcd::start())
     }
 }
 
-impl Ground for EtcdGround {
+impl BenchTarget for EtcdTarget {
     fn name(&self) -> String {
         "etcd".to_owned()
     }

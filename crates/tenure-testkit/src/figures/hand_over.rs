@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenure_core::{Election, Elections, Life, OneByOne, SeatName, SeatStore};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::{Ground, Open, show};
+use super::{BenchTarget, Open, show};
 use crate::proxy::{Proxy, Way};
 
 fn stand(open: Open, url: &str, name: &str, lease: Duration) -> (Elections, Election) {
@@ -18,13 +18,13 @@ fn stand(open: Open, url: &str, name: &str, lease: Duration) -> (Elections, Elec
 ///
 /// # Panics
 /// If nobody follows.
-pub async fn graceful(ground: &dyn Ground, open: Open) {
+pub async fn graceful(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(15);
     let mut spans = Vec::new();
-    let mut leader = stand(open, &ground.url(), "graceful", lease);
+    let mut leader = stand(open, &target.url(), "graceful", lease);
     leader.1.elected().await.expect("it runs");
     for _ in 0..100 {
-        let next = stand(open, &ground.url(), "graceful", lease);
+        let next = stand(open, &target.url(), "graceful", lease);
         while next.1.leader().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -44,12 +44,12 @@ pub async fn graceful(ground: &dyn Ground, open: Open) {
 ///
 /// # Panics
 /// If the seat goes to another one.
-pub async fn named(ground: &dyn Ground, open: Open, rounds: u64) {
+pub async fn named(target: &dyn BenchTarget, open: Open, rounds: u64) {
     let lease = Duration::from_secs(15);
     let (tell, mut told) = unbounded_channel();
     let mut all = Vec::new();
     for id in ["a", "b", "c"] {
-        let elections = Elections::new(open(&ground.url()));
+        let elections = Elections::new(open(&target.url()));
         let election = elections.election("named").lease(lease).candidate(id).start().expect("it starts");
         tokio::spawn(work(election.clone(), id, tell.clone()));
         if all.is_empty() {
@@ -103,18 +103,18 @@ async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'sta
 ///
 /// # Panics
 /// If it was followed before its lease had lapsed.
-pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
+pub async fn past_the_lapse(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(1);
     let mut spans = Vec::new();
-    let store = OneByOne::new(open(&ground.url()));
+    let store = OneByOne::new(open(&target.url()));
     let mut left_out = 0;
     for round in 0..20 {
         let name = format!("crash-{round}");
         let seat = SeatName::new(&name).expect("a name");
-        let proxy = Proxy::start(ground.address().expect("a server"));
-        let leader = stand(open, &ground.url_at(&proxy.address().to_string()), &name, lease);
+        let proxy = Proxy::start(target.address().expect("a server"));
+        let leader = stand(open, &target.url_at(&proxy.address().to_string()), &name, lease);
         leader.1.elected().await.expect("it runs");
-        let next = stand(open, &ground.url(), &name, lease);
+        let next = stand(open, &target.url(), &name, lease);
         // At any point between two renewals.
         tokio::time::sleep(Duration::from_millis(700 + 37 * round)).await;
         proxy.black_hole(Way::Up);
@@ -143,15 +143,15 @@ pub async fn past_the_lapse(ground: &dyn Ground, open: Open) {
 ///
 /// # Panics
 /// If nobody follows.
-pub async fn after_the_end_of_a_connection(ground: &dyn Ground, open: Open) {
+pub async fn after_the_end_of_a_connection(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(5);
     let mut spans = Vec::new();
     for round in 0..30 {
         let name = format!("ended-{round}");
-        let proxy = Proxy::start(ground.address().expect("a server"));
-        let leader = stand(open, &ground.url_at(&proxy.address().to_string()), &name, lease);
+        let proxy = Proxy::start(target.address().expect("a server"));
+        let leader = stand(open, &target.url_at(&proxy.address().to_string()), &name, lease);
         leader.1.elected().await.expect("it runs");
-        let next = stand(open, &ground.url(), &name, lease);
+        let next = stand(open, &target.url(), &name, lease);
         tokio::time::sleep(Duration::from_millis(200)).await;
         proxy.refuse();
         let began = Instant::now();

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
-use super::{Ground, Work};
+use super::{BenchTarget, Work};
 use crate::servers::Kubernetes;
 
 /// A Kubernetes API server, and a namespace of it.
 #[derive(Debug)]
-pub struct KubernetesGround {
+pub struct KubernetesTarget {
     /// The server.
     pub server: Kubernetes,
     kubeconfig: PathBuf,
     namespace: String,
 }
 
-impl KubernetesGround {
+impl KubernetesTarget {
     /// A new one.
     pub fn start() -> Self {
         let server = Kubernetes::start();
@@ -23,7 +23,7 @@ impl KubernetesGround {
     }
 }
 
-impl Ground for KubernetesGround {
+impl BenchTarget for KubernetesTarget {
     fn name(&self) -> String {
         "kubernetes".to_owned()
     }

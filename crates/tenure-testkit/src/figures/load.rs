@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::{Crowd, Ground, number};
+use super::{BenchTarget, ManyElections, number};
 
 /// A process that runs until this is dropped, or this process is gone.
 #[derive(Debug)]
@@ -34,14 +34,14 @@ impl Drop for Load {
 ///
 /// # Panics
 /// If a term is lost: nothing was wrong.
-pub fn beside_a_load(ground: &dyn Ground) {
+pub fn beside_a_load(target: &dyn BenchTarget) {
     let (count, seconds) = (1000, number("TENURE_BENCH_SECONDS", 60));
-    let mut crowd = Crowd::start(&ground.url(), count, Duration::from_secs(3));
+    let mut crowd = ManyElections::start(&target.url(), count, Duration::from_secs(3));
     let elected = crowd.elected();
-    let load = ground.saturate();
-    let (before, work) = (crowd.standing(), ground.work());
+    let load = target.saturate();
+    let (before, work) = (crowd.standing(), target.work());
     std::thread::sleep(Duration::from_secs(seconds));
-    let (after, done) = (crowd.standing(), ground.work());
+    let (after, done) = (crowd.standing(), target.work());
     drop(load);
     let spent = after.processor - before.processor;
     println!(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::{OneByOne, SeatName, SeatStore};
 
-use super::{Crowd, Ground, Open, Work};
+use super::{BenchTarget, ManyElections, Open, Work};
 use crate::servers::PATIENCE;
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -14,17 +14,17 @@ const LEASE: Duration = Duration::from_secs(3);
 ///
 /// # Panics
 /// If a term is lost.
-pub fn table(ground: &dyn Ground, sizes: &[u64], held_for: Duration) {
-    println!("{}, lease {LEASE:?}", ground.name());
+pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
+    println!("{}, lease {LEASE:?}", target.name());
     println!("  elections  held   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
     for (at, &count) in sizes.iter().enumerate() {
         let held_for = if at + 1 == sizes.len() { held_for } else { held_for / 3 };
-        let mut crowd = Crowd::start(&ground.url(), count, LEASE);
+        let mut crowd = ManyElections::start(&target.url(), count, LEASE);
         let elected = crowd.elected();
-        let (before, work) = (crowd.standing(), ground.work());
+        let (before, work) = (crowd.standing(), target.work());
         let held = Instant::now();
         std::thread::sleep(held_for);
-        let (after, done) = (crowd.standing(), ground.work());
+        let (after, done) = (crowd.standing(), target.work());
         let held = held.elapsed().as_secs_f64();
         let done = done.zip(work).map(|(done, work)| done.since(work));
         let rate = |of: fn(Work) -> u64| done.map_or("-".to_owned(), |done| format!("{:.0}", of(done) as f64 / held));
@@ -47,15 +47,15 @@ pub fn table(ground: &dyn Ground, sizes: &[u64], held_for: Duration) {
 ///
 /// # Panics
 /// If they do not move.
-pub fn takeover(ground: &dyn Ground, count: u64) {
-    let mut leads = Crowd::start(&ground.url(), count, LEASE);
+pub fn takeover(target: &dyn BenchTarget, count: u64) {
+    let mut leads = ManyElections::start(&target.url(), count, LEASE);
     leads.elected();
-    let mut follows = Crowd::start(&ground.url(), count, LEASE);
+    let mut follows = ManyElections::start(&target.url(), count, LEASE);
     follows.follows();
     std::thread::sleep(LEASE);
     leads.kill();
     let killed = Instant::now();
-    let peak = busiest(ground, || follows.standing().leading == count);
+    let peak = busiest(target, || follows.standing().leading == count);
     let moved = killed.elapsed();
     let peak = peak.map_or(String::new(), |work| {
         format!("; at most {} round trips/s and {} commands/s", work.round_trips(), work.commands)
@@ -65,13 +65,13 @@ pub fn takeover(ground: &dyn Ground, count: u64) {
 }
 
 /// Looks at a server every tenth of a second until it is over, and returns the most of any second.
-fn busiest(ground: &dyn Ground, mut over: impl FnMut() -> bool) -> Option<Work> {
+fn busiest(target: &dyn BenchTarget, mut over: impl FnMut() -> bool) -> Option<Work> {
     let began = Instant::now();
-    let mut samples = vec![(began, ground.work())];
+    let mut samples = vec![(began, target.work())];
     while !over() {
         assert!(began.elapsed() < PATIENCE, "the seats do not move");
         std::thread::sleep(Duration::from_millis(100));
-        samples.push((Instant::now(), ground.work()));
+        samples.push((Instant::now(), target.work()));
     }
     let second = |at: usize| {
         let (from, before) = samples[at];
@@ -92,22 +92,22 @@ fn busiest(ground: &dyn Ground, mut over: impl FnMut() -> bool) -> Option<Work> 
 ///
 /// # Panics
 /// If it is not so.
-pub fn check(ground: &dyn Ground, open: Open, count: u64) {
-    check_with(ground, open, count, LEASE);
+pub fn check(target: &dyn BenchTarget, open: Open, count: u64) {
+    check_with(target, open, count, LEASE);
 }
 
 /// The same, with a lease of another length: for stores that a busy machine makes slow.
 ///
 /// # Panics
 /// If it is not so.
-pub fn check_with(ground: &dyn Ground, open: Open, count: u64, lease: Duration) {
-    let mut one = Crowd::start(&ground.url(), count, lease);
+pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Duration) {
+    let mut one = ManyElections::start(&target.url(), count, lease);
     one.elected();
     // All have settled down.
     std::thread::sleep(lease);
-    let (began, work) = (Instant::now(), ground.work());
+    let (began, work) = (Instant::now(), target.work());
     std::thread::sleep(lease * 2);
-    let (standing, done) = (one.standing(), ground.work());
+    let (standing, done) = (one.standing(), target.work());
     let held = began.elapsed().as_secs_f64();
     assert_eq!((standing.leading, standing.lost), (count, 0), "all lead, and none was lost");
     if let Some(done) = done.zip(work).map(|(done, work)| done.since(work)) {
@@ -120,11 +120,11 @@ pub fn check_with(ground: &dyn Ground, open: Open, count: u64, lease: Duration) 
             done.commands
         );
     }
-    if !ground.is_shared() {
+    if !target.is_shared() {
         one.stop();
         return;
     }
-    let mut other = Crowd::start(&ground.url(), count, lease);
+    let mut other = ManyElections::start(&target.url(), count, lease);
     other.follows();
     assert_eq!(other.standing().leading, 0, "nobody leads whom another leads already");
     assert_eq!(one.standing().lost, 0, "none is lost to followers");
@@ -134,7 +134,7 @@ pub fn check_with(ground: &dyn Ground, open: Open, count: u64, lease: Duration) 
     other.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let store = OneByOne::new(open(&ground.url()));
+        let store = OneByOne::new(open(&target.url()));
         for number in 0..count {
             let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
             let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");

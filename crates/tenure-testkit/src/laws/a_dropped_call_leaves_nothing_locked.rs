@@ -4,7 +4,7 @@
 //! Protects from: a lock that leaks when a client gives up, and a pool that runs dry.
 
 use futures_util::FutureExt;
-use tenure_core::{NoteKind, Seen};
+use tenure_core::{Board, Seen};
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -29,8 +29,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         drop_after(polls, store.swap(&seat, Some(&version), &held)).await;
         drop_after(polls, store.renew(&seat, &version, &held)).await;
         drop_after(polls, store.changed(&seat, &seen)).await;
-        if let Some(board) = store.board() {
-            drop_after(polls, board.list(&seat, NoteKind::Request)).await;
+        if let Some(notes) = store.notes() {
+            drop_after(polls, Box::pin(notes.list_one(&Board::Requests(seat.clone())))).await;
         }
         // Whatever came of it: the seat is ours, and can be read and written.
         loop {

@@ -7,7 +7,7 @@
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tenure_core::{Clock, Fault, NoteKind, OneByOne, Seen, StoreError, Version};
+use tenure_core::{Board, Clock, Fault, OneByOne, Seen, StoreError, Version};
 
 use crate::bench::{Connection, candidate};
 use crate::failure::ensure;
@@ -35,8 +35,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             "a reading is denied for good, but a write is told to try again: {error}"
         );
     }
-    if let Some(board) = store.board() {
-        fails(&bench, "a list of notes", board.list(&seat, NoteKind::Request)).await?;
+    if let Some(notes) = store.notes() {
+        fails(&bench, "a list of notes", notes.list_one(&Board::Requests(seat.clone()))).await?;
     }
     let seen = Seen { seat: None, requests: false };
     let watch = AssertUnwindSafe(store.changed(&seat, &seen)).catch_unwind();

@@ -1,12 +1,11 @@
-//! A seat that an operator has forgotten is gone, with its board, but not the number that its
+//! A seat that an operator has forgotten is gone, with its notes, but not the number that its
 //! tokens must stay above. A store that cannot forget says so, and changes nothing.
 //!
 //! Protects from: tidying up that lets tokens restart.
 
-use std::time::Duration;
+use tenure_core::{Board, Fault};
 
-use tenure_core::{Fault, Note, NoteKind};
-
+use super::LONG;
 use crate::bench::candidate;
 use crate::failure::ensure;
 use crate::law::Need;
@@ -21,9 +20,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let held = bench.write(&store, seat, None, &bench.held(&candidate("one"), 7)).await?;
         bench.write(&store, seat, Some(&held.version), &bench.vacant(7)).await?;
     }
-    let note = Note { kind: NoteKind::Request, key: "k".into(), value: "{}".into(), lifetime: Duration::from_secs(60) };
-    if let Some(board) = store.board() {
-        board.put(&seat, &note).await?;
+    let boards = [Board::Requests(seat.clone()), Board::Candidates(seat.clone())];
+    if let Some(notes) = store.notes() {
+        for board in &boards {
+            notes.put_one(board, "k", "{}", LONG).await?;
+        }
     }
     let forgotten = bench.within("an answer to forget", store.forget(&seat)).await?;
     let reading = bench.within("a reading", store.read(&seat)).await??;
@@ -35,9 +36,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         Ok(()) => {
             ensure!(reading.seat.is_none(), "a seat that was forgotten reads as {:?}", reading.seat);
             ensure!(reading.floor.get() >= 7, "a seat with token 7 was forgotten, and its floor is {}", reading.floor);
-            if let Some(board) = store.board() {
-                let left = board.list(&seat, NoteKind::Request).await?;
-                ensure!(left.is_empty(), "on the board of a seat that was forgotten lie {left:?}");
+            if let Some(notes) = store.notes() {
+                for board in &boards {
+                    let left = notes.list_one(board).await?;
+                    ensure!(left.is_empty(), "the seat was forgotten, and on {board:?} lie {left:?}");
+                }
             }
             // Forgetting what is not there is no error.
             bench.within("an answer to forget", store.forget(&seat)).await??;

@@ -1,28 +1,23 @@
-//! A note takes the place of one with the same kind and key, with its own lifetime from then on.
+//! A note takes the place of one with the same board and key.
 //!
-//! Protects from: a candidate that is listed many times, once for each time it told of itself.
+//! Protects from: a candidate that is listed many times, once for each time it announced itself.
 
-use std::time::Duration;
+use tenure_core::Board;
 
-use tenure_core::{Note, NoteKind};
-
-use super::attend;
+use super::LONG;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::{Bench, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
-    let seat = bench.seat("replaced");
+    let board = Board::Candidates(bench.seat("replaced"));
     let (one, other) = (bench.connect(), bench.connect());
-    let (one, other) = (crate::laws::board_of(&one)?, crate::laws::board_of(&other)?);
-    let process = attend(one).await?;
-    for (board, value) in [(one, "1"), (other, "2"), (one, "3")] {
-        let note =
-            Note { kind: NoteKind::Announcement, key: process.to_string(), value: value.into(), lifetime: Duration::from_secs(60) };
-        board.put(&seat, &note).await?;
-        let listed = other.list(&seat, NoteKind::Announcement).await?;
+    let (one, other) = (super::notes_of(&one)?, super::notes_of(&other)?);
+    for (notes, value) in [(one, "1"), (other, "2"), (one, "3")] {
+        notes.put_one(&board, "k", value, LONG).await?;
+        let listed = other.list_one(&board).await?;
         ensure!(
             listed.len() == 1 && listed[0].value == value,
             "after {value:?} was put in place of another, these are listed: {listed:?}"

@@ -18,7 +18,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     for how in ["at the start", "after a release", "after a crash", "after another release"] {
         // Every round opens all connections anew.
         let one = bench.stand(&seat, "one")?;
-        let token = bench.elected(&one).await?.token();
+        let token = one.term().await.token();
         ensure!(token > highest, "{how} a term has token {token}, though there was {highest} before");
         let store = bench.connect();
         let reading = bench.within("a reading", store.read(&seat)).await??;
@@ -29,7 +29,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             one.wire.crash();
         } else {
             one.election.stop();
-            bench.stopped(&one).await?;
+            one.stopped().await;
         }
     }
     Ok(())

@@ -16,11 +16,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let mut highest = Token::ZERO;
     for _ in 0..3 {
         let one = bench.stand(&seat, "one")?;
-        let token = bench.elected(&one).await?.token();
+        let token = one.term().await.token();
         ensure!(token > highest, "after its seat was deleted a term has token {token}, though there was {highest} before");
         highest = token;
         one.election.stop();
-        bench.stopped(&one).await?;
+        one.stopped().await;
         if let Some(delete) = bench.subject.delete(&seat) {
             delete.await;
         }

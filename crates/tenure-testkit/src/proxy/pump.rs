@@ -1,6 +1,7 @@
 //! Moves bytes one way, as the rules say.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -68,6 +69,7 @@ impl<'a> Pump<'a> {
 
     /// Hands bytes over, unless they are caught. Returns whether the connection goes on.
     async fn deliver(&self, bytes: &[u8]) -> bool {
+        self.side.control.delivered.fetch_add(1, Ordering::Relaxed);
         if self.side.way == Way::Down && *self.side.robbed.borrow() {
             // The server has answered, so it has done what it was asked.
             self.catch();

@@ -263,6 +263,19 @@ impl Consul {
         }
     }
 
+    /// Kills it, and starts it again on the same ports without what it has written down.
+    ///
+    /// # Panics
+    /// If that cannot be removed, or it does not start.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        let data = self.folder.path().join("data");
+        if data.exists() {
+            std::fs::remove_dir_all(data).expect("our own folder");
+        }
+        self.restart();
+    }
+
     fn await_ready(&mut self) -> Result<(), String> {
         let (port, token) = (self.ports.http, self.token.clone());
         self.process.try_wait_until(&mut || is_ready(port, token.as_deref()))

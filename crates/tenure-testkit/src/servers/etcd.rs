@@ -217,6 +217,22 @@ impl Etcd {
         self.members.iter().map(|member| super::connections(member.port)).sum()
     }
 
+    /// Kills all members, and starts them again on the same ports as a cluster that knows nothing.
+    ///
+    /// # Panics
+    /// If their data cannot be removed, or they do not start.
+    pub fn restart_empty(&mut self) {
+        for (number, member) in self.members.iter_mut().enumerate() {
+            member.process.kill();
+            std::fs::remove_dir_all(self.folder.path().join(format!("n{number}"))).expect("our own folder");
+        }
+        self.members.iter_mut().for_each(|member| member.process.restart());
+        for member in &mut self.members {
+            let metrics = member.metrics;
+            member.process.wait_until("it is healthy", || is_healthy(metrics));
+        }
+    }
+
     /// Which member leads, if one does.
     pub fn leader(&self) -> Option<usize> {
         self.members.iter().position(|member| member.metric("etcd_server_is_leader") == 1.0)

@@ -183,6 +183,20 @@ impl Redis {
         let port = self.port;
         self.process.wait_until("it answers", || answers(port));
     }
+
+    /// Kills it, and starts it again on the same port without what it has written down.
+    ///
+    /// # Panics
+    /// If that cannot be removed.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        let written = self.folder.path().join("appendonlydir");
+        if written.exists() {
+            std::fs::remove_dir_all(written).expect("our own folder");
+        }
+        let _ = std::fs::remove_file(self.folder.path().join("appendonly.aof"));
+        self.restart();
+    }
 }
 
 /// Whether it is there and has loaded its data. One that asks for a password is.

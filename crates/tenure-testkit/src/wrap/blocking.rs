@@ -4,12 +4,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Attended, Board, Call, Clock, DynBoard, DynStore, Incarnation, Interest, Lifeline, News, Note, NoteKind,
-    Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteWrite, Notes, Promises,
+    Reading, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
 };
 use tokio::sync::watch;
 
-use super::cuttable::on_board;
+use super::cuttable::notes_of;
 
 /// A store that blocks the thread which calls it while its [`Brake`] is on: to an engine, that is
 /// as if its process were paused.
@@ -107,8 +107,8 @@ impl<S: Store> Store for Blocking<S> {
         Store::watch(&self.store, interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        Store::board(&self.store).map(|_| self as &dyn DynBoard)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Store::notes(&self.store).map(|_| self as &dyn DynNotes)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
@@ -122,24 +122,14 @@ impl<S: Store> Store for Blocking<S> {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl<S: Store> Board for Blocking<S> {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+impl<S: Store> Notes for Blocking<S> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
         self.brake.pass();
-        on_board(&self.store as &dyn DynStore, |board| board.put(seat, note)).await
+        notes_of(&self.store as &dyn DynStore)?.write(notes, to).await
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
         self.brake.pass();
-        on_board(&self.store as &dyn DynStore, |board| board.attend(process, lifetime)).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.brake.pass();
-        on_board(&self.store as &dyn DynStore, |board| board.list(seat, kind)).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.brake.pass();
-        on_board(&self.store as &dyn DynStore, |board| board.remove(seat, kind, key)).await
+        notes_of(&self.store as &dyn DynStore)?.list(boards, to).await
     }
 }

@@ -1,14 +1,12 @@
 //! A store that counts the calls made to it.
 
-use std::time::Duration;
-
 use tenure_core::{
-    Answers, Attended, Board, Call, Clock, DynBoard, DynStore, Expect, Incarnation, Interest, Lifeline, News, Note,
-    NoteKind, Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Expect, Interest, Lifeline, News, Note, NoteWrite, Notes,
+    Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
 };
 use tokio::sync::watch;
 
-use super::cuttable::on_board;
+use super::cuttable::notes_of;
 
 /// A store that counts the calls made to it, as they come in.
 #[derive(Debug)]
@@ -30,9 +28,9 @@ pub struct Counts {
     pub looks: u64,
     /// Calls in which seats were read or written: several seats may share one.
     pub calls: u64,
-    /// Calls to the board.
+    /// Notes that were written, and boards that were listed.
     pub notes: u64,
-    /// Those among them by which a process announces itself and its candidates.
+    /// The notes among them that announce a process or its candidates.
     pub announcing: u64,
 }
 
@@ -64,13 +62,6 @@ impl<S: Store> Counting<S> {
 
     fn count(&self, count: impl FnOnce(&mut Counts)) {
         self.counts.send_modify(count);
-    }
-
-    fn count_note(&self, announces: bool) {
-        self.counts.send_modify(|counts| {
-            counts.notes += 1;
-            counts.announcing += u64::from(announces);
-        });
     }
 }
 
@@ -117,8 +108,8 @@ impl<S: Store> Store for Counting<S> {
         Store::watch(&self.store, interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        Store::board(&self.store).map(|_| self as &dyn DynBoard)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Store::notes(&self.store).map(|_| self as &dyn DynNotes)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
@@ -131,24 +122,19 @@ impl<S: Store> Store for Counting<S> {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl<S: Store> Board for Counting<S> {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        self.count_note(note.kind == NoteKind::Announcement);
-        on_board(&self.store as &dyn DynStore, |board| board.put(seat, note)).await
+impl<S: Store> Notes for Counting<S> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        let announces = |board: &Board| !matches!(board, Board::Requests(_));
+        let announcing = notes.iter().filter(|note| announces(&note.board)).count() as u64;
+        self.count(|counts| {
+            counts.notes += notes.len() as u64;
+            counts.announcing += announcing;
+        });
+        notes_of(&self.store as &dyn DynStore)?.write(notes, to).await
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        self.count_note(true);
-        on_board(&self.store as &dyn DynStore, |board| board.attend(process, lifetime)).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.count_note(false);
-        on_board(&self.store as &dyn DynStore, |board| board.list(seat, kind)).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.count_note(kind == NoteKind::Announcement);
-        on_board(&self.store as &dyn DynStore, |board| board.remove(seat, kind, key)).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        self.count(|counts| counts.notes += boards.len() as u64);
+        notes_of(&self.store as &dyn DynStore)?.list(boards, to).await
     }
 }

@@ -2,11 +2,10 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tenure_core::{
-    Answers, Attended, Board, BoxFuture, Call, Clock, DynBoard, DynStore, Incarnation, Interest, Lifeline, News, Note,
-    NoteKind, Promises, Reading, Scope, SeatName, Session, Store, StoreError, Swap, Version, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteWrite, Notes, Promises,
+    Reading, Scope, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
 };
 use tokio::sync::watch;
 
@@ -31,7 +30,7 @@ pub enum Traffic {
 pub struct Cuttable {
     wire: Wire,
     promises: Promises,
-    has_board: bool,
+    has_notes: bool,
 }
 
 /// The switch of a [`Cuttable`]. Clones are the same switch.
@@ -55,10 +54,10 @@ impl Cuttable {
     /// This store, and the switch to cut it off with.
     pub fn new(store: impl Store) -> (Self, Wire) {
         let promises = Store::promises(&store);
-        let has_board = Store::board(&store).is_some();
+        let has_notes = Store::notes(&store).is_some();
         let shared = Shared { store: Mutex::new(Some(Arc::new(store))), state: watch::Sender::default() };
         let wire = Wire(Arc::new(shared));
-        (Self { wire: wire.clone(), promises, has_board }, wire)
+        (Self { wire: wire.clone(), promises, has_notes }, wire)
     }
 }
 
@@ -68,7 +67,7 @@ impl Wire {
         self.0.state.send_modify(|state| (state.reads, state.writes) = (traffic, traffic));
     }
 
-    /// Sets what happens to writes of seats and boards.
+    /// Sets what happens to writes of seats and notes.
     pub fn set_writes(&self, traffic: Traffic) {
         self.0.state.send_modify(|state| state.writes = traffic);
     }
@@ -202,8 +201,8 @@ impl Store for Cuttable {
         self.wire.watch(interest, news).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
-        self.has_board.then_some(self)
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        self.has_notes.then_some(self)
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
@@ -216,21 +215,15 @@ impl Store for Cuttable {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Board for Cuttable {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        self.wire.pass(true, async |store| on_board(&*store, |board| board.put(seat, note)).await).await
+impl Notes for Cuttable {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        let write = async |store: Arc<dyn DynStore>, lost| notes_of(&*store)?.write(notes, &unless(lost, to)).await;
+        self.wire.pass_or_lose(true, write).await
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        self.wire.pass(true, async |store| on_board(&*store, |board| board.attend(process, lifetime)).await).await
-    }
-
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.wire.pass(false, async |store| on_board(&*store, |board| board.list(seat, kind)).await).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.wire.pass(true, async |store| on_board(&*store, |board| board.remove(seat, kind, key)).await).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        let list = async |store: Arc<dyn DynStore>, lost| notes_of(&*store)?.list(boards, &unless(lost, to)).await;
+        self.wire.pass_or_lose(false, list).await
     }
 }
 
@@ -239,13 +232,7 @@ fn unless<T: 'static>(lost: bool, to: &Answers<T>) -> Answers<T> {
     if lost { Answers::new(|_, _| {}) } else { to.clone() }
 }
 
-/// Calls the board of a store that has one.
-pub(super) async fn on_board<'a, T>(
-    store: &'a dyn DynStore,
-    call: impl FnOnce(&'a dyn DynBoard) -> BoxFuture<'a, Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    match store.board() {
-        Some(board) => call(board).await,
-        None => Err(StoreError::denied("the store has no board")),
-    }
+/// The notes of a store that has some.
+pub(super) fn notes_of(store: &dyn DynStore) -> Result<&dyn DynNotes, StoreError> {
+    store.notes().ok_or_else(|| StoreError::denied("the store has no notes"))
 }

@@ -1,4 +1,4 @@
-//! Takes everybody who attends for somebody who was there all along.
+//! Says of every note that it was there.
 
 use super::*;
 
@@ -6,8 +6,8 @@ use super::*;
 pub(crate) struct GreetsNobodyAnew;
 
 impl Bend for GreetsNobodyAnew {
-    async fn attend(&self, parts: &Parts, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        Board::attend(&parts.store, process, lifetime).await?;
-        Ok(Attended::Still)
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+        write_one(parts.notes(), note.clone()).await?;
+        Ok(Was::There)
     }
 }

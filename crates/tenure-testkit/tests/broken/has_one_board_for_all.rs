@@ -1,24 +1,23 @@
-//! Has one board for all seats.
+//! Has the requests of all seats on one board.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct OneBoardForAll;
 
-fn the_one() -> SeatName {
-    SeatName::new("the one").unwrap()
+fn the_one(board: &Board) -> Board {
+    match board {
+        Board::Requests(_) => Board::Requests(SeatName::new("the one").unwrap()),
+        other => other.clone(),
+    }
 }
 
 impl Bend for OneBoardForAll {
-    async fn put(&self, parts: &Parts, _: &SeatName, note: &Note) -> Result<(), StoreError> {
-        Board::put(&parts.store, &the_one(), note).await
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+        write_one(parts.notes(), NoteWrite { board: the_one(&note.board), ..note.clone() }).await
     }
 
-    async fn list(&self, parts: &Parts, _: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        Board::list(&parts.store, &the_one(), kind).await
-    }
-
-    async fn remove(&self, parts: &Parts, _: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        Board::remove(&parts.store, &the_one(), kind, key).await
+    async fn list(&self, parts: &Parts, board: &Board) -> Result<Vec<Note>, StoreError> {
+        parts.notes().list_one(&the_one(board)).await
     }
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct KeepsEveryNote(AtomicU64);
 
 impl Bend for KeepsEveryNote {
-    async fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
         let key = format!("{}#{}", note.key, self.0.fetch_add(1, Ordering::Relaxed));
-        Board::put(&parts.store, seat, &Note { key, ..note.clone() }).await
+        write_one(parts.notes(), NoteWrite { key, ..note.clone() }).await
     }
 
-    async fn list(&self, parts: &Parts, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        let mut notes = Board::list(&parts.store, seat, kind).await?;
+    async fn list(&self, parts: &Parts, board: &Board) -> Result<Vec<Note>, StoreError> {
+        let mut notes = parts.notes().list_one(board).await?;
         for note in &mut notes {
             note.key = note.key.rsplit_once('#').map_or(note.key.clone(), |(key, _)| key.to_owned());
         }

@@ -1,4 +1,4 @@
-//! Lists only the note that was put last.
+//! Lists only one note of a board.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 pub(crate) struct LosesNotes;
 
 impl Bend for LosesNotes {
-    async fn list(&self, parts: &Parts, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        Ok(Board::list(&parts.store, seat, kind).await?.pop().into_iter().collect())
+    async fn list(&self, parts: &Parts, board: &Board) -> Result<Vec<Note>, StoreError> {
+        Ok(parts.notes().list_one(board).await?.pop().into_iter().collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Lists every note as whatever is asked for.
+//! Lists every note of a seat as whatever is asked for.
 
 use super::*;
 
@@ -6,10 +6,10 @@ use super::*;
 pub(crate) struct MixesKinds;
 
 impl Bend for MixesKinds {
-    async fn list(&self, parts: &Parts, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        let mut notes = Board::list(&parts.store, seat, NoteKind::Request).await?;
-        notes.extend(Board::list(&parts.store, seat, NoteKind::Announcement).await?);
-        notes.iter_mut().for_each(|note| note.kind = kind);
+    async fn list(&self, parts: &Parts, board: &Board) -> Result<Vec<Note>, StoreError> {
+        let Some(seat) = board.seat() else { return parts.notes().list_one(board).await };
+        let mut notes = parts.notes().list_one(&Board::Requests(seat.clone())).await?;
+        notes.extend(parts.notes().list_one(&Board::Candidates(seat.clone())).await?);
         Ok(notes)
     }
 }

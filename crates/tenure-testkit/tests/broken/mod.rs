@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Attended, Board, BoxFuture, Change, DynBoard, DynSeatStore, DynStore, Incarnation, LifeKind, Note, NoteKind,
-    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
+    Answers, Board, BoxFuture, Change, DynNotes, DynSeatStore, DynStore, LifeKind, Note, NoteWrite, Notes, Promises,
+    Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
 };
 use tenure_testkit::{MemorySubject, Subject};
 
@@ -14,6 +14,12 @@ use tenure_testkit::{MemorySubject, Subject};
 pub(crate) struct Parts {
     pub(crate) store: MemoryStore,
     pub(crate) memory: Memory,
+}
+
+impl Parts {
+    pub(crate) fn notes(&self) -> &dyn DynNotes {
+        &self.store
+    }
 }
 
 /// One thing done wrong. Everything that a bend does not say is done right.
@@ -50,36 +56,19 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
         SeatStore::changed(&parts.store, seat, seen)
     }
 
-    fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> impl Future<Output = Result<(), StoreError>> + Send {
-        Board::put(&parts.store, seat, note)
+    fn write_note(&self, parts: &Parts, note: &NoteWrite) -> impl Future<Output = Result<Was, StoreError>> + Send {
+        let (notes, note) = (parts.notes(), note.clone());
+        async move { write_one(notes, note).await }
     }
 
-    fn list(
-        &self,
-        parts: &Parts,
-        seat: &SeatName,
-        kind: NoteKind,
-    ) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
-        Board::list(&parts.store, seat, kind)
+    fn list(&self, parts: &Parts, board: &Board) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send {
+        let (notes, board) = (parts.notes(), board.clone());
+        async move { notes.list_one(&board).await }
     }
 
-    fn attend(
-        &self,
-        parts: &Parts,
-        process: Incarnation,
-        lifetime: Duration,
-    ) -> impl Future<Output = Result<Attended, StoreError>> + Send {
-        Board::attend(&parts.store, process, lifetime)
-    }
-
-    fn remove(
-        &self,
-        parts: &Parts,
-        seat: &SeatName,
-        kind: NoteKind,
-        key: &str,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        Board::remove(&parts.store, seat, kind, key)
+    /// The place that the answer to the board at this place is given at.
+    fn place(&self, place: usize) -> usize {
+        place
     }
 
     fn forget(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
@@ -90,12 +79,12 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
 struct Bent<B> {
     parts: Parts,
     bend: B,
-    /// Whether the board fails, as everything else does on a broken connection.
+    /// Whether its notes fail, as everything else does on a broken connection.
     broken: bool,
 }
 
 impl<B> Bent<B> {
-    fn board_works(&self) -> Result<(), StoreError> {
+    fn notes_work(&self) -> Result<(), StoreError> {
         if self.broken { Err(StoreError::refused("the connection is broken")) } else { Ok(()) }
     }
 }
@@ -121,7 +110,7 @@ impl<B: Bend> SeatStore for Bent<B> {
         self.bend.changed(&self.parts, seat, seen).await
     }
 
-    fn board(&self) -> Option<&dyn DynBoard> {
+    fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
 
@@ -130,25 +119,28 @@ impl<B: Bend> SeatStore for Bent<B> {
     }
 }
 
-impl<B: Bend> Board for Bent<B> {
-    async fn put(&self, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        self.board_works()?;
-        self.bend.put(&self.parts, seat, note).await
+impl<B: Bend> Notes for Bent<B> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        self.notes_work()?;
+        for (place, note) in notes.iter().enumerate() {
+            to.set(place, self.bend.write_note(&self.parts, note).await);
+        }
+        Ok(())
     }
 
-    async fn attend(&self, process: Incarnation, lifetime: Duration) -> Result<Attended, StoreError> {
-        self.board_works()?;
-        self.bend.attend(&self.parts, process, lifetime).await
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        self.notes_work()?;
+        for (place, board) in boards.iter().enumerate() {
+            to.set(self.bend.place(place), self.bend.list(&self.parts, board).await);
+        }
+        Ok(())
     }
+}
 
-    async fn list(&self, seat: &SeatName, kind: NoteKind) -> Result<Vec<Note>, StoreError> {
-        self.board_works()?;
-        self.bend.list(&self.parts, seat, kind).await
-    }
-
-    async fn remove(&self, seat: &SeatName, kind: NoteKind, key: &str) -> Result<(), StoreError> {
-        self.board_works()?;
-        self.bend.remove(&self.parts, seat, kind, key).await
+pub(crate) async fn write_one(notes: &dyn DynNotes, note: NoteWrite) -> Result<Was, StoreError> {
+    match note.value {
+        Some(value) => notes.put_one(&note.board, &note.key, &value, note.lifetime).await,
+        None => notes.remove_one(&note.board, &note.key).await,
     }
 }
 
@@ -252,11 +244,12 @@ breakers![
     wakes_by_requests_that_are_gone::WakesByRequestsThatAreGone breaks a_watch_wakes_on_a_request_to_whoever_minds on Clock,
     loses_notes::LosesNotes breaks a_note_stays_until_it_is_removed on Clock,
     keeps_notes_for_ever::KeepsNotesForEver breaks a_note_lives_as_long_as_it_says on Clock,
-    lists_the_dead::ListsTheDead breaks an_announcement_lasts_while_its_process_attends on Clock,
-    greets_nobody_anew::GreetsNobodyAnew breaks a_process_is_told_that_it_was_not_there on Clock,
+    lists_the_dead::ListsTheDead breaks a_note_lives_as_long_as_it_says on Clock,
+    greets_nobody_anew::GreetsNobodyAnew breaks a_note_that_is_written_tells_whether_it_was_there on Clock,
     keeps_every_note_of_a_key::KeepsEveryNote breaks a_note_replaces_one_of_the_same_key on Clock,
-    mixes_kinds::MixesKinds breaks kinds_of_notes_are_apart on Clock,
-    has_one_board_for_all::OneBoardForAll breaks boards_of_seats_are_apart on Clock,
+    mixes_kinds::MixesKinds breaks boards_are_apart on Clock,
+    has_one_board_for_all::OneBoardForAll breaks boards_are_apart on Clock,
+    answers_for_the_next_board::AnswersForTheNextBoard breaks notes_of_one_call_are_answered_each on Clock,
     writes_notes_into_the_seat::WritesNotesIntoTheSeat breaks notes_leave_the_seat_alone on Clock,
     forgets_the_floor_too::ForgetsTheFloorToo breaks a_forgotten_seat_keeps_its_floor on Clock,
 ];

@@ -6,10 +6,12 @@ use super::*;
 pub(crate) struct WritesNotesIntoTheSeat;
 
 impl Bend for WritesNotesIntoTheSeat {
-    async fn put(&self, parts: &Parts, seat: &SeatName, note: &Note) -> Result<(), StoreError> {
-        if let Some(now) = SeatStore::read(&parts.store, seat).await?.seat {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+        if let Some(seat) = note.board.seat()
+            && let Some(now) = SeatStore::read(&parts.store, seat).await?.seat
+        {
             SeatStore::swap(&parts.store, seat, Some(&now.version), &now.record).await?;
         }
-        Board::put(&parts.store, seat, note).await
+        write_one(parts.notes(), note.clone()).await
     }
 }

@@ -1,4 +1,4 @@
-//! Candidates at one desk, whose work tells whether two ever led at once.
+//! Candidates at one detector, whose work tells whether two ever led at once.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses some of it")]
 
@@ -7,16 +7,22 @@ pub(crate) mod gate;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_core::OneByOne;
 use tenure_kubernetes::KubernetesStore;
-use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};
+use tenure_testkit::OverlapDetector;
+pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, told, until, within};
 
 /// The URL of a store by way of a kubeconfig file.
 pub(crate) fn url(kubeconfig: impl AsRef<Path>) -> String {
     format!("kubernetes:?kubeconfig={}", kubeconfig.as_ref().display())
 }
 
+/// A store that is asked about one seat at a time.
+pub(crate) fn seats(url: &str) -> OneByOne {
+    OneByOne::new(KubernetesStore::from_url(url).unwrap())
+}
+
 /// A candidate for the one seat of a test.
-pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Contender {
-    Contender::stand(KubernetesStore::from_url(url).unwrap(), id, desk, |election| election.lease(lease))
+pub(crate) fn stand(url: &str, id: &str, lease: Duration, detector: &OverlapDetector) -> TestCandidate {
+    TestCandidate::stand(KubernetesStore::from_url(url).unwrap(), id, detector, |election| election.lease(lease))
 }

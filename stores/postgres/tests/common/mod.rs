@@ -1,13 +1,13 @@
-//! Candidates that work at a desk, and what is asked of them.
+//! Candidates that work at a detector, and what is asked of them.
 
 #![allow(dead_code, unused_imports, reason = "each test uses what it needs")]
 
 use std::time::Duration;
 
-use tenure_core::{Builder, Candidate, Incarnation, Record, TakeoverOption, Token};
+use tenure_core::{Builder, Candidate, Incarnation, OneByOne, Record, TakeoverOption, Token};
 use tenure_postgres::PostgresStore;
-use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, PATIENCE, acted_above, leading, within};
+use tenure_testkit::OverlapDetector;
+pub(crate) use tenure_testkit::candidate::{PATIENCE, TestCandidate, acted_above, leading, within};
 use tenure_testkit::servers::Postgres;
 
 /// Short, but with room for a busy machine.
@@ -16,23 +16,38 @@ pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 /// The two modes, as the end of a URL.
 pub(crate) const MODES: [&str; 2] = ["?mode=lease", "?mode=session"];
 
-/// A candidate that works at the desk whenever it leads.
-pub(crate) fn stand(url: &str, seat: &str, desk: &Desk) -> Contender {
-    stand_for(LEASE, url, seat, desk)
+/// A candidate that works at the detector whenever it leads.
+pub(crate) fn stand(url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
+    stand_for(LEASE, url, seat, detector)
 }
 
 /// One that takes over only when a leader whose session was ended from outside must have stopped: with
 /// `takeover=instant` the two may overlap until the news has arrived, and that is said.
-pub(crate) fn stand_safely(url: &str, seat: &str, desk: &Desk) -> Contender {
-    stand_with(url, seat, desk, |election| election.lease(LEASE).takeover(TakeoverOption::Safe))
+pub(crate) fn stand_safely(url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
+    stand_with(url, seat, detector, |election| election.lease(LEASE).takeover(TakeoverOption::Safe))
 }
 
-pub(crate) fn stand_for(lease: Duration, url: &str, seat: &str, desk: &Desk) -> Contender {
-    stand_with(url, seat, desk, |election| election.lease(lease))
+pub(crate) fn stand_for(lease: Duration, url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
+    stand_with(url, seat, detector, |election| election.lease(lease))
 }
 
-fn stand_with(url: &str, seat: &str, desk: &Desk, configure: impl FnOnce(Builder) -> Builder) -> Contender {
-    Contender::stand_for(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")), seat, desk, configure)
+fn stand_with(
+    url: &str,
+    seat: &str,
+    detector: &OverlapDetector,
+    configure: impl FnOnce(Builder) -> Builder,
+) -> TestCandidate {
+    TestCandidate::stand_for(
+        PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")),
+        seat,
+        detector,
+        configure,
+    )
+}
+
+/// The store at this URL, asked about one seat at a time.
+pub(crate) fn seats_at(url: &str) -> OneByOne {
+    OneByOne::new(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")))
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

@@ -7,7 +7,7 @@
 mod rslock;
 
 use tenure_redis::RedisStore;
-use tenure_testkit::figures::{Open, RedisGround, beside_a_load, crowd_child, hand_over};
+use tenure_testkit::figures::{Open, RedisTarget, beside_a_load, crowd_child, hand_over};
 
 const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("a URL that can be read"));
 
@@ -15,12 +15,12 @@ fn main() {
     if crowd_child(OPEN) || rslock::child() {
         return;
     }
-    let ground = RedisGround::start();
+    let target = RedisTarget::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        hand_over::graceful(&ground, OPEN).await;
-        hand_over::past_the_lapse(&ground, OPEN).await;
+        hand_over::graceful(&target, OPEN).await;
+        hand_over::past_the_lapse(&target, OPEN).await;
     });
-    beside_a_load(&ground);
-    rslock::beside_a_load(&ground);
+    beside_a_load(&target);
+    rslock::beside_a_load(&target);
 }

@@ -4,17 +4,17 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rslock::{Lock, LockManager};
-use tenure_testkit::figures::{Ground, Usage, number};
+use tenure_testkit::figures::{BenchTarget, Usage, number};
 
 const CHILD: &str = "TENURE_BENCH_RSLOCK";
 const LOCKS: usize = 1000;
 const TIME: Duration = Duration::from_secs(3);
 
 /// Prints what they cost, while another process keeps the server busy.
-pub(crate) fn beside_a_load(ground: &dyn Ground) {
-    let load = ground.saturate();
+pub(crate) fn beside_a_load(target: &dyn BenchTarget) {
+    let load = target.saturate();
     let child = Command::new(std::env::current_exe().expect("this program"))
-        .env(CHILD, ground.url())
+        .env(CHILD, target.url())
         .stdout(Stdio::inherit())
         .status();
     drop(load);

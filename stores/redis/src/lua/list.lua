@@ -3,10 +3,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local notes, found = redis.call('HGETALL', KEYS[1]), {}
 for i = 1, #notes, 2 do
-    local expires, lifetime, value = string.match(notes[i + 1], '^(%d+) (%d+) (.*)$')
+    local expires, value = string.match(notes[i + 1], '^(%d+) (.*)$')
     if expires and tonumber(expires) > now then
         table.insert(found, notes[i])
-        table.insert(found, lifetime)
         table.insert(found, value)
     end
 end

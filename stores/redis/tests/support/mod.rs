@@ -1,34 +1,68 @@
-//! Candidates at one desk, whose work tells whether two ever led at once.
+//! Candidates at one detector, whose work tells whether two ever led at once.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses some of it")]
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Builder, Candidate, Incarnation, Record, SeatName, SeatStore, Swap, Token};
+use tenure_core::{
+    Answers, Builder, Call, Candidate, Incarnation, OneByOne, Reading, Record, SeatName, SeatStore, StoreError, Swap,
+    Token, Write,
+};
 use tenure_redis::RedisStore;
-use tenure_testkit::Desk;
-pub(crate) use tenure_testkit::contender::{Contender, acted_above, told, until, within};
+use tenure_testkit::OverlapDetector;
+pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, told, until, within};
 use tenure_testkit::servers::Redis;
 
 /// A candidate for the one seat of a test.
-pub(crate) fn stand(url: &str, id: &str, lease: Duration, desk: &Desk) -> Contender {
-    stand_with(url, id, lease, desk, |election| election)
+pub(crate) fn stand(url: &str, id: &str, lease: Duration, detector: &OverlapDetector) -> TestCandidate {
+    stand_with(url, id, lease, detector, |election| election)
 }
 
 pub(crate) fn stand_with(
     url: &str,
     id: &str,
     lease: Duration,
-    desk: &Desk,
+    detector: &OverlapDetector,
     configure: impl FnOnce(Builder) -> Builder,
-) -> Contender {
-    Contender::stand(RedisStore::from_url(url).unwrap(), id, desk, |election| configure(election.lease(lease)))
+) -> TestCandidate {
+    TestCandidate::stand(RedisStore::from_url(url).unwrap(), id, detector, |election| configure(election.lease(lease)))
 }
 
 /// Waits until as many clients are connected as there are candidates: each has one connection, and those that it
 /// gave up after a fault are closed.
 pub(crate) async fn one_connection_each(redis: &Redis, candidates: usize) {
     until("each candidate has one connection", || redis.clients() == candidates).await;
+}
+
+/// The store at this address, to be asked about one seat at a time.
+pub(crate) fn open(url: &str) -> OneByOne {
+    OneByOne::new(RedisStore::from_url(url).unwrap())
+}
+
+/// What a call has answered for each of its seats.
+type All<T> = Vec<Result<T, StoreError>>;
+
+/// Reads seats in one call.
+pub(crate) async fn read_all(store: &RedisStore, seats: &[SeatName]) -> All<Reading> {
+    all(seats.len(), async |to| tenure_core::Store::read(store, &CALL, seats, &to).await).await
+}
+
+/// Writes seats in one call.
+pub(crate) async fn write_all(store: &RedisStore, writes: &[Write]) -> All<Swap> {
+    all(writes.len(), async |to| tenure_core::Store::write(store, &CALL, writes, &to).await).await
+}
+
+/// Long, so that a busy machine has time for replicas: how long something takes is not what these tests are about.
+const CALL: Call = Call { lease: Duration::from_secs(120), within: Duration::from_secs(8) };
+
+async fn all<T: Send + 'static>(count: usize, call: impl AsyncFnOnce(Answers<T>) -> Result<(), StoreError>) -> All<T> {
+    let answers = Arc::new(Mutex::new((0..count).map(|_| None).collect::<Vec<_>>()));
+    let put = answers.clone();
+    let ended = call(Answers::new(move |place, answer| put.lock().unwrap()[place] = Some(answer))).await;
+    let unanswered = || Err(ended.clone().expect_err("all seats are answered"));
+    let answers = std::mem::take(&mut *answers.lock().unwrap());
+    answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
 }
 
 /// The one seat of a test.
@@ -44,7 +78,7 @@ pub(crate) fn record(token: u64) -> Record {
 
 /// Takes the seat, whoever had it: what is at this address works.
 pub(crate) async fn works(url: &str) {
-    let store = RedisStore::from_url(url).unwrap();
+    let store = open(url);
     let now = within("an answer", store.read(&seat())).await.unwrap_or_else(|error| panic!("{}", told(&error))).seat;
     let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
     let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await.unwrap();

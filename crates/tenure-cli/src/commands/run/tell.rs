@@ -1,6 +1,6 @@
 //! One friendly line on standard error for each change of state.
 
-use tenure::{Candidate, Event, Why};
+use tenure::{Candidate, EndReason, Event};
 
 use super::health::Verdict;
 use crate::args::Global;
@@ -30,7 +30,7 @@ impl Teller {
         match event {
             Event::BecameLeader { term } => self.say(paint.green(format!("leads {name} (term {})", term.token()))),
             // The reason for a stop or a release was said when it was asked for.
-            Event::Ending { token, why } if !matches!(why, Why::Stopped | Why::Released) => {
+            Event::Ending { token, why } if !matches!(why, EndReason::Stopped | EndReason::Released) => {
                 let does = if why.is_voluntary() { "hands over" } else { "loses" };
                 self.say(paint.yellow(format!("{does} {name} (term {token}): {}", why.as_str())));
             }

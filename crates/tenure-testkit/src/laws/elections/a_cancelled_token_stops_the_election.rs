@@ -3,6 +3,8 @@
 //!
 //! Protects from: a service that is asked to end, and leads on.
 
+use std::time::Instant;
+
 use tenure_core::{CancellationToken, Ended};
 
 use crate::failure::ensure;
@@ -15,14 +17,14 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("cancelled");
     let token = CancellationToken::new();
     let one = bench.stand_with(&seat, "one", |election| election.stop_on(token.clone()))?;
-    bench.elected(&one).await?;
+    one.term().await;
+    let stops = Instant::now();
     token.cancel();
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "a cancelled token must end it as stopped, not as: {ended}");
-    let seen = bench.read(&bench.connect(), &seat).await?;
-    ensure!(seen.record.is_vacant(), "a candidate that was stopped by a token has kept the seat");
+    ensure!(bench.gave_up(&seat, stops).await?, "a candidate that was stopped by a token has kept the seat");
     // Also if it was cancelled before the start.
     let late = bench.stand_with(&bench.seat("late"), "late", |election| election.stop_on(token))?;
-    bench.stopped(&late).await?;
+    late.stopped().await;
     Ok(())
 }

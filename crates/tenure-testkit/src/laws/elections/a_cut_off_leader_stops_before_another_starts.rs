@@ -7,7 +7,7 @@ use tenure_core::{Event, Token};
 
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
@@ -18,12 +18,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 
 async fn cut(bench: &Bench, traffic: Traffic) -> Verdict {
     let seat = bench.seat(&format!("cut-off-{traffic:?}"));
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    let first = bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
+    one.reports_to(&detector);
+    let first = bench.within("that one works", detector.acted_above(Token::ZERO)).await?;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
+    other.reports_to(&detector);
     let mut events = one.election.events();
 
     one.wire.set(traffic);
@@ -32,12 +32,12 @@ async fn cut(bench: &Bench, traffic: Traffic) -> Verdict {
             matches!(event, Event::LostLeadership { token, .. } if *token >= first)
         })
         .await?;
-    bench.within("that the other works while one is cut off", desk.acted_above(first)).await?;
+    bench.within("that the other works while one is cut off", detector.acted_above(first)).await?;
     one.wire.set(Traffic::Pass);
     bench
         .event("that one knows who leads once it is back", &mut events, |event| {
             matches!(event, Event::LeaderChanged { leader: Some(leader) } if leader.token > first)
         })
         .await?;
-    desk.acts_do_not_overlap()
+    detector.acts_do_not_overlap()
 }

@@ -7,27 +7,27 @@ use tenure_core::Token;
 
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[Need::Delete];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("deleted-while-held");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    let first = bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
-    let term = bench.elected(&one).await?;
+    one.reports_to(&detector);
+    let first = bench.within("that one works", detector.acted_above(Token::ZERO)).await?;
+    let term = one.term().await;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
-    bench.knows_a_leader(&other).await?;
+    other.reports_to(&detector);
+    other.knows_a_leader().await;
     // It cannot see that its seat is gone, and counts on its lease.
     one.wire.set(Traffic::Hang);
     if let Some(delete) = bench.subject.delete(&seat) {
         delete.await;
     }
-    bench.within("that somebody works after the seat was deleted", desk.acted_above(first)).await?;
+    bench.within("that somebody works after the seat was deleted", detector.acted_above(first)).await?;
     // Judged only once it is over, so that nothing it still does is overlooked.
     bench.within("that the term of one ends", term.ended()).await?;
-    desk.acts_do_not_overlap()
+    detector.acts_do_not_overlap()
 }

@@ -6,39 +6,39 @@
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("priority");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     // A long lease, so that others leave the seat alone for longer than any machine is busy.
     let lease = bench.lease() * 6;
     let stand = |id: &str, priority| bench.stand_with(&seat, id, |election| election.lease(lease).priority(priority));
     let first = stand("first", 1)?;
-    first.works_at(&desk);
-    bench.elected(&first).await?;
+    first.reports_to(&detector);
+    first.term().await;
     let others = [stand("low", -1)?, stand("none", 0)?, stand("high", 7)?, stand("middle", 3)?];
     for other in &others {
-        other.works_at(&desk);
-        bench.knows_a_leader(other).await?;
+        other.reports_to(&detector);
+        other.knows_a_leader().await;
     }
     bench.until("that five are listed", || async { Ok(first.election.candidates().await?.len() == 5) }).await?;
     let high = &others[2];
     // It is kept from bidding for a while, for it may be the first to come by luck as well; not so long that its
     // call is given up.
     high.wire.set_writes(Traffic::Wait);
-    let token = bench.elected(&first).await?.token();
+    let token = first.term().await.token();
     first.election.step_down();
-    let hasty = tokio::time::timeout(bench.lease() / 4, desk.acted_above(token)).await;
+    let hasty = tokio::time::timeout(bench.lease() / 4, detector.acted_above(token)).await;
     ensure!(hasty.is_err(), "one of lower priority took the free seat at once, with token {hasty:?}");
     high.wire.set_writes(Traffic::Pass);
-    let next = bench.elected(high).await?.token();
+    let next = high.term().await.token();
     ensure!(next > token, "the next term has token {next}, which is not above {token}");
     high.election.report_healthy(false, ())?;
     let middle = &others[3];
-    bench.elected(middle).await?;
+    middle.term().await;
     ensure!(!high.election.is_leader(), "an unhealthy candidate leads as it has the highest priority");
-    desk.shifts_do_not_overlap()
+    detector.shifts_do_not_overlap()
 }

@@ -3,31 +3,31 @@
 //!
 //! Protects from: an unfit leader that wins again at once, and one that never stands again.
 
-use tenure_core::{Event, Why};
+use tenure_core::{Event, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Standing, Verdict};
+use crate::{Bench, OverlapDetector, TestCandidate, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("steps-down");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    bench.elected(&one).await?;
+    one.reports_to(&detector);
+    one.term().await;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
-    bench.knows_a_leader(&other).await?;
+    other.reports_to(&detector);
+    other.knows_a_leader().await;
     hand_over(&bench, &one, &other).await?;
     hand_over(&bench, &other, &one).await?;
-    desk.shifts_do_not_overlap()
+    detector.shifts_do_not_overlap()
 }
 
-async fn hand_over(bench: &Bench, from: &Standing, to: &Standing) -> Verdict {
+async fn hand_over(bench: &Bench, from: &TestCandidate, to: &TestCandidate) -> Verdict {
     loop {
-        let token = bench.elected(from).await?.token();
+        let token = from.term().await.token();
         let mut events = from.election.events();
         from.election.step_down();
         let ended = bench
@@ -37,14 +37,14 @@ async fn hand_over(bench: &Bench, from: &Standing, to: &Standing) -> Verdict {
             .await?;
         let Event::LostLeadership { why, .. } = ended else { continue };
         ensure!(
-            why == Why::SteppedDown || !why.is_voluntary(),
+            why == EndReason::SteppedDown || !why.is_voluntary(),
             "a term that was to be handed over ended for another reason: {}",
             why.as_str()
         );
-        let next = bench.elected(to).await?.token();
+        let next = to.term().await.token();
         ensure!(next > token, "the next term has token {next}, which is not above {token}");
         // On a machine so busy that the term was lost before it could be handed over: once more.
-        if why == Why::SteppedDown {
+        if why == EndReason::SteppedDown {
             let seen = bench.read(&bench.connect(), &bench.seat("steps-down")).await?;
             let holder = seen.record.holder.map(|holder| holder.incarnation);
             ensure!(

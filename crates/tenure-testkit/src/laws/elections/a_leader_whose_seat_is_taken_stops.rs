@@ -2,7 +2,7 @@
 //!
 //! Protects from: a leader that goes on renewing what is no longer its own.
 
-use tenure_core::{Event, Swap, Why};
+use tenure_core::{Event, Swap, EndReason};
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -15,7 +15,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("taken");
     let store = bench.connect();
     let one = bench.stand(&seat, "one")?;
-    let mut term = bench.elected(&one).await?;
+    let mut term = one.term().await;
     let mut events = one.election.events();
     let usurper = candidate("usurper");
     // The leader renews at the same time, so it may take a few tries.
@@ -25,7 +25,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         if bench.within("an answer", store.swap(&seat, Some(&seen.version), &record)).await?? != Swap::Lost {
             break;
         }
-        term = bench.elected(&one).await?;
+        term = one.term().await;
     }
     let before = one.counter.counts();
     let ended = bench
@@ -37,7 +37,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     // One reading may have been under way already; another one must have told.
     let looked = one.counter.counts().reads > before.reads + 1;
     ensure!(
-        why == Why::SeatLost || (why == Why::NotRenewed && !looked),
+        why == EndReason::SeatLost || (why == EndReason::NotRenewed && !looked),
         "a leader has seen that its seat was taken, but its term ended for another reason: {}",
         why.as_str()
     );

@@ -32,7 +32,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             .on_stopped_leading(move |_, _| stopped())
             .on_new_leader(move |_| leader())
     })?;
-    bench.elected(&one).await?;
+    one.term().await;
     let before = one.counter.counts();
     bench
         .within("that the seat is renewed though handlers panic", async {
@@ -40,12 +40,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         })
         .await?;
     one.election.stop();
-    bench.stopped(&one).await?;
+    one.stopped().await;
     let names = ["on_event", "on_started_leading", "on_stopped_leading", "on_new_leader"];
     for (calls, name) in calls.iter().zip(names) {
         ensure!(calls.load(Ordering::SeqCst) > 0, "after others have panicked, {name} was never called");
     }
     let other = bench.stand(&seat, "other")?;
-    bench.elected(&other).await?;
+    other.term().await;
     Ok(())
 }

@@ -8,28 +8,28 @@ use tenure_core::{Event, Token};
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("paused");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
+    one.reports_to(&detector);
+    bench.within("that one works", detector.acted_above(Token::ZERO)).await?;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
+    other.reports_to(&detector);
     let mut events = one.election.events();
 
     one.brake.pull();
     bench.within("that the engine of one calls the store", one.brake.blocked()).await?;
     let paused = one.election.term();
-    let next = bench.elected(&other).await?;
+    let next = other.term().await;
     // From here on, one cannot rightly lead: its engine is stuck.
     let believes = one.election.is_leader();
     let term_believes = paused.as_ref().is_some_and(|term| term.is_current());
-    bench.within("that the other works", desk.acted_above(paused.as_ref().map_or(Token::ZERO, |term| term.token()))).await?;
+    bench.within("that the other works", detector.acted_above(paused.as_ref().map_or(Token::ZERO, |term| term.token()))).await?;
     one.brake.release();
     ensure!(!believes, "a paused leader still believed that it led when another led with token {}", next.token());
     ensure!(!term_believes, "the term of a paused leader was still current when another led");
@@ -41,5 +41,5 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             .await?;
         bench.within("that the term of one has ended", paused.ended()).await?;
     }
-    desk.acts_do_not_overlap()
+    detector.acts_do_not_overlap()
 }

@@ -3,24 +3,24 @@
 //!
 //! Protects from: requests that are never read, or that end the term of the next leader, too.
 
-use tenure_core::{Event, Why};
+use tenure_core::{Event, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("asked");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    bench.elected(&one).await?;
+    one.reports_to(&detector);
+    one.term().await;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
+    other.reports_to(&detector);
     loop {
-        bench.knows_a_leader(&other).await?;
+        other.knows_a_leader().await;
         let mut events = one.election.events();
         let asked = bench.within("an answer to a request", other.election.request_step_down()).await??;
         let Some(asked) = asked else { continue };
@@ -28,7 +28,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         if asked.candidate.incarnation == me {
             // So busy a machine that one has lost the seat meanwhile: have it back, and once more.
             other.election.step_down();
-            bench.elected(&one).await?;
+            one.term().await;
             continue;
         }
         let ended = bench
@@ -36,17 +36,18 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 matches!(event, Event::LostLeadership { token, .. } if *token == asked.token)
             })
             .await?;
-        let next = bench.elected(&other).await?.token();
+        let next = other.term().await.token();
         ensure!(next > asked.token, "the next term has token {next}, which is not above {}", asked.token);
-        if matches!(ended, Event::LostLeadership { why: Why::SteppedDown, .. }) {
+        if matches!(ended, Event::LostLeadership { why: EndReason::SteppedDown, .. }) {
             break;
         }
     }
-    let board = bench.connect();
+    let store = bench.connect();
     bench
         .until("that the request was taken off the board", || async {
-            Ok(crate::laws::board_of(&board)?.list(&seat, tenure_core::NoteKind::Request).await?.is_empty())
+            let requests = tenure_core::Board::Requests(seat.clone());
+            Ok(crate::laws::notes_of(&store)?.list_one(&requests).await?.is_empty())
         })
         .await?;
-    desk.shifts_do_not_overlap()
+    detector.shifts_do_not_overlap()
 }

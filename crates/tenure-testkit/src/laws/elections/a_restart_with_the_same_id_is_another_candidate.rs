@@ -9,29 +9,29 @@ use tenure_core::Token;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("restarts");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let before = bench.stand(&seat, "same")?;
-    before.works_at(&desk);
-    let first = bench.within("that the first one works", desk.acted_above(Token::ZERO)).await?;
-    let old = bench.elected(&before).await?;
+    before.reports_to(&detector);
+    let first = bench.within("that the first one works", detector.acted_above(Token::ZERO)).await?;
+    let old = before.term().await;
     // The old process cannot reach the store any more, but it still runs.
     before.wire.set(Traffic::Hang);
     let after = bench.stand(&seat, "same")?;
-    after.works_at(&desk);
+    after.reports_to(&detector);
     ensure!(
         before.election.candidate() != after.election.candidate(),
         "a process that starts again is the same candidate as before"
     );
-    let second = bench.within("that the one started again works", desk.acted_above(first)).await?;
+    let second = bench.within("that the one started again works", detector.acted_above(first)).await?;
     let term = after.election.term().map(|term| term.token());
     ensure!(term.is_none_or(|token| token >= second), "the one started again leads with {term:?}, not {second}");
     // Judged only once it is over, so that nothing it still does is overlooked.
     bench.within("that the old term ends", old.ended()).await?;
-    desk.acts_do_not_overlap()
+    detector.acts_do_not_overlap()
 }

@@ -32,7 +32,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 .await
                 .ok();
             one.election.stop();
-            inner.stopped(&one).await
+            Ok::<_, Failure>(one.stopped().await)
         })
     });
     let counter = bench.within("a candidate", is_made).await?.map_err(|_| Failure::new("the candidate did not start"))?;

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Failure, Standing, Verdict};
+use crate::{Bench, Failure, TestCandidate, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
@@ -58,7 +58,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     is_given_up(&bench, &one).await
 }
 
-async fn acquire(bench: &Bench, standing: &Standing) -> Result<tenure_core::Term, Failure> {
+async fn acquire(bench: &Bench, standing: &TestCandidate) -> Result<tenure_core::Term, Failure> {
     bench
         .within("that a free seat is acquired", async {
             loop {
@@ -71,7 +71,7 @@ async fn acquire(bench: &Bench, standing: &Standing) -> Result<tenure_core::Term
         .await
 }
 
-async fn is_given_up(bench: &Bench, standing: &Standing) -> Verdict {
+async fn is_given_up(bench: &Bench, standing: &TestCandidate) -> Verdict {
     // One who only asks is settled when its election has ended; another can tell at any time.
     let store = bench.connect();
     let seat = tenure_core::SeatName::new(standing.election.name())?;

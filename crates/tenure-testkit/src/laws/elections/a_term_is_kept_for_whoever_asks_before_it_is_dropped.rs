@@ -16,7 +16,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("dropped-and-asked-for");
     let one = bench.stand_with(&seat, "one", |election| election.manual())?;
     loop {
-        let Some(first) = bench.bid(&one).await? else {
+        let Some(first) = one.bid().await else {
             tokio::time::sleep(bench.lease() / 50).await;
             continue;
         };

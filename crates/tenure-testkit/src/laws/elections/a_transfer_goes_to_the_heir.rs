@@ -9,26 +9,26 @@ use tenure_core::Event;
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Standing, Verdict};
+use crate::{Bench, OverlapDetector, TestCandidate, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     the_seat_names_the_heir(&bench).await?;
     let seat = bench.seat("transfer");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     // A long lease, so that others leave the seat alone for longer than any machine is busy.
     let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
     let all = [stand("one")?, stand("other")?, stand("third")?];
     for standing in &all {
-        standing.works_at(&desk);
-        bench.knows_a_leader(standing).await?;
+        standing.reports_to(&detector);
+        standing.knows_a_leader().await;
     }
     bench.until("that three are listed", || async { Ok(all[0].election.candidates().await?.len() == 3) }).await?;
     hand_over(&bench, &all, 0).await?;
     // From elsewhere, by way of the board.
     hand_over(&bench, &all, 2).await?;
-    desk.shifts_do_not_overlap()?;
+    detector.shifts_do_not_overlap()?;
 
     let leader = leader(&bench, &all).await?;
     let (one, third) = (&all[leader], &all[(leader + 2) % 3]);
@@ -57,7 +57,7 @@ async fn the_seat_names_the_heir(bench: &Bench) -> Verdict {
     let seat = bench.seat("heir");
     let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
     let one = stand("one")?;
-    bench.elected(&one).await?;
+    one.term().await;
     let heir = stand("heir")?;
     bench.until("that two are listed", || async { Ok(one.election.candidates().await?.len() == 2) }).await?;
     heir.wire.set_writes(Traffic::Refuse);
@@ -69,18 +69,19 @@ async fn the_seat_names_the_heir(bench: &Bench) -> Verdict {
     let named = bench.read(&store, &seat).await?.record.heir;
     ensure!(named.is_some(), "the seat was given up to a named candidate, and names nobody");
     heir.wire.set_writes(Traffic::Pass);
-    bench.elected(&heir).await.map(drop)
+    heir.term().await;
+    Ok(())
 }
 
 /// Which of them leads.
-async fn leader(bench: &Bench, all: &[Standing; 3]) -> Result<usize, crate::Failure> {
+async fn leader(bench: &Bench, all: &[TestCandidate; 3]) -> Result<usize, crate::Failure> {
     let leads = || all.iter().position(|standing| standing.election.is_leader());
     bench.until("that somebody leads", || async { Ok(leads().is_some()) }).await?;
     Ok(leads().unwrap_or(0))
 }
 
 /// Hands over from whoever leads to the next, asked for by the one so many places further.
-async fn hand_over(bench: &Bench, all: &[Standing; 3], asker: usize) -> Verdict {
+async fn hand_over(bench: &Bench, all: &[TestCandidate; 3], asker: usize) -> Verdict {
     loop {
         let leader = leader(bench, all).await?;
         let (from, to, third) = (&all[leader], &all[(leader + 1) % 3], &all[(leader + 2) % 3]);
@@ -101,7 +102,7 @@ async fn hand_over(bench: &Bench, all: &[Standing; 3], asker: usize) -> Verdict 
         if !matches!(ended, Event::LostLeadership { why, .. } if why.is_voluntary()) {
             continue;
         }
-        let next = bench.elected(to).await?.token();
+        let next = to.term().await.token();
         ensure!(next > token, "the next term has token {next}, which is not above {token}");
         while let Some(Some(event)) = third_events.next().now_or_never() {
             if let Event::BecameLeader { term } = event {

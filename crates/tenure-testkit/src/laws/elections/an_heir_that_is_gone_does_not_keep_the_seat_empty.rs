@@ -5,19 +5,19 @@
 use tenure_core::Event;
 
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("dead-heir");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
-    bench.elected(&one).await?;
+    one.reports_to(&detector);
+    one.term().await;
     let (heir, third) = (bench.stand(&seat, "heir")?, bench.stand(&seat, "third")?);
-    third.works_at(&desk);
-    bench.knows_a_leader(&third).await?;
+    third.reports_to(&detector);
+    third.knows_a_leader().await;
     bench.until("that three are listed", || async { Ok(one.election.candidates().await?.len() == 3) }).await?;
     heir.wire.crash();
     let mut events = one.election.events();
@@ -26,6 +26,6 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         one.election.step_down();
     }
     bench.event("that the leader hands over", &mut events, |e| matches!(e, Event::LostLeadership { .. })).await?;
-    bench.elected(&third).await?;
-    desk.shifts_do_not_overlap()
+    third.term().await;
+    detector.shifts_do_not_overlap()
 }

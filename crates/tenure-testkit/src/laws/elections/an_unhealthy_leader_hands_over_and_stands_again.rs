@@ -4,21 +4,21 @@
 //! Protects from: a health score that nobody reads, an unhealthy leader that wins again at once, and
 //! one that never stands again.
 
-use tenure_core::{Event, Health, Why};
+use tenure_core::{Event, Health, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("unwell");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    one.works_at(&desk);
+    one.reports_to(&detector);
     let mut events = one.election.events();
-    bench.elected(&one).await?;
+    one.term().await;
     one.election.report_health(0.79, ())?;
     let ended = bench
         .event("that an unhealthy leader ends its term", &mut events, |event| {
@@ -26,7 +26,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         })
         .await?;
     let Event::LostLeadership { token, why } = ended else { return Ok(()) };
-    ensure!(why == Why::Unhealthy || !why.is_voluntary(), "it ended for another reason: {}", why.as_str());
+    ensure!(why == EndReason::Unhealthy || !why.is_voluntary(), "it ended for another reason: {}", why.as_str());
 
     // With nobody well nobody leads, and it shows.
     bench
@@ -34,10 +34,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         .await?;
     one.must_not_lead()?;
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
-    let next = bench.elected(&other).await?.token();
+    other.reports_to(&detector);
+    let next = other.term().await.token();
     ensure!(next > token, "the next term has token {next}, which is not above {token}");
-    bench.knows_a_leader(&one).await?;
+    one.knows_a_leader().await;
     ensure!(one.election.health().is_healthy(), "a follower that sees a leader says: {}", one.election.health());
 
     // Well again for long enough, it stands again; and meanwhile the other one falls ill.
@@ -46,7 +46,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         .event("that it is well again", &mut events, |event| matches!(event, Event::HealthChanged { healthy: true }))
         .await?;
     other.election.report_healthy(false, ())?;
-    let last = bench.elected(&one).await?.token();
+    let last = one.term().await.token();
     ensure!(last > next, "the last term has token {last}, which is not above {next}");
-    desk.shifts_do_not_overlap()
+    detector.shifts_do_not_overlap()
 }

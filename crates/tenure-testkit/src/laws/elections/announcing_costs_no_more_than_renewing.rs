@@ -4,16 +4,16 @@
 //! Protects from: rosters that cost more than the elections that they are about.
 
 use crate::law::Need;
-use crate::{Bench, Failure, Standing, Verdict};
+use crate::{Bench, Failure, TestCandidate, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 /// So many elections of one process.
 const ELECTIONS: u64 = 20;
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let first = bench.stand(&bench.seat("first"), "one")?;
-    bench.elected(&first).await?;
+    first.term().await;
     bench.until("that it is announced", || async { Ok(!first.election.candidates().await?.is_empty()) }).await?;
     // Four leases.
     costs_little(&bench, &first, 1, 12).await?;
@@ -40,7 +40,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 }
 
 /// Counts calls until the seats of this many elections were renewed so often.
-async fn costs_little(bench: &Bench, one: &Standing, elections: u64, renewals: u64) -> Verdict {
+async fn costs_little(bench: &Bench, one: &TestCandidate, elections: u64, renewals: u64) -> Verdict {
     // A process that was not there for a lease, on a machine that had no time for it, announces all anew: then the
     // next stretch tells.
     let mut costs = Vec::new();
@@ -52,12 +52,10 @@ async fn costs_little(bench: &Bench, one: &Standing, elections: u64, renewals: u
         let renewals = after.renewals - before.renewals;
         let announcing = after.announcing - before.announcing;
         let reading = after.notes - before.notes - announcing;
-        // A seat is renewed three times a lease, and a process announced once, or as often where that shares its
-        // heartbeat; the ends of the stretch cut through.
-        let often = if bench.promises().attends_by_session { 1 } else { 3 };
-        let few = renewals / (often * elections) + 2;
+        // A seat is renewed three times a lease, and a process announced once; the ends of the stretch cut through.
+        let few = renewals / (3 * elections) + 2;
         // The board is also read for requests, where nothing tells that there are any: once a renewal.
-        let is_told = bench.promises().push == tenure_core::Push::Proven;
+        let is_told = bench.promises().push == tenure_core::Push::Proven && bench.subject.is_told();
         if announcing <= few && reading <= if is_told { few } else { renewals + elections } {
             return Ok(());
         }

@@ -7,14 +7,14 @@ use tenure_core::CandidateStatus;
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Failure, Standing, Verdict};
+use crate::{Bench, Failure, TestCandidate, Verdict};
 
-pub(super) const NEEDS: &[Need] = &[Need::Board];
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("roster");
     let one = bench.stand_with(&seat, "one", |election| election.priority(3).metadata("zone", "a"))?;
-    bench.elected(&one).await?;
+    one.term().await;
     let other = bench.stand(&seat, "other")?;
     let third = bench.stand(&seat, "third")?;
     let listed = until_listed(&bench, &third, &["one", "other", "third"]).await?;
@@ -37,14 +37,14 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         .await?;
 
     other.election.stop();
-    bench.stopped(&other).await?;
+    other.stopped().await;
     until_listed(&bench, &one, &["one", "third"]).await?;
     third.wire.crash();
     until_listed(&bench, &one, &["one"]).await?;
     Ok(())
 }
 
-async fn until_listed(bench: &Bench, at: &Standing, ids: &[&str]) -> Result<Vec<CandidateStatus>, Failure> {
+async fn until_listed(bench: &Bench, at: &TestCandidate, ids: &[&str]) -> Result<Vec<CandidateStatus>, Failure> {
     let listed = std::sync::Mutex::new(Vec::new());
     bench
         .until(&format!("that {ids:?} are listed"), || async {

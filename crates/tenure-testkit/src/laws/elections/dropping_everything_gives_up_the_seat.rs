@@ -11,7 +11,7 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("dropped");
     let one = bench.stand(&seat, "one")?;
-    bench.elected(&one).await?;
+    one.term().await;
     drop(one);
     let store = bench.connect();
     bench

@@ -55,7 +55,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         bench.within("that a term ends when it is let go", view.ended()).await?;
     }
     one.election.stop();
-    bench.stopped(&one).await?;
+    one.stopped().await;
     for (who, events, mut heard) in [("slow", &mut slow, Vec::new()), ("dozing", &mut half_asleep, heard)] {
         while let Some(event) = bench.within("the next event", events.next()).await? {
             heard.extend(Step::of(&event));

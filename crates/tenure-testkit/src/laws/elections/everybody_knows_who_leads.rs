@@ -14,7 +14,7 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("known");
     let one = bench.stand_with(&seat, "one", |election| election.metadata("zone", "a"))?;
-    let first = bench.elected(&one).await?.token();
+    let first = one.term().await.token();
     let other = bench.stand_with(&seat, "other", |election| election.metadata("zone", "b"))?;
     let watching = other.elections.observe(seat.as_str())?;
     let (mut told, mut watched) = (other.election.events(), watching.events());
@@ -25,8 +25,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         ensure!(zone == Some("a"), "the leader says zone a of itself, but {zone:?} is told");
     }
     one.election.stop();
-    bench.stopped(&one).await?;
-    let second = bench.elected(&other).await?.token();
+    one.stopped().await;
+    let second = other.term().await.token();
     for events in [&mut told, &mut watched] {
         let leader = next_leader(&bench, events, "other").await?;
         ensure!(leader.token >= second, "the leader is said to have token {}, not {second}", leader.token);

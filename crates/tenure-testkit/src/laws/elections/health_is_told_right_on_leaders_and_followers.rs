@@ -15,7 +15,7 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("health");
     let one = bench.stand(&seat, "one")?;
-    bench.elected(&one).await?;
+    one.term().await;
     let other = bench.stand(&seat, "other")?;
     let watching = other.elections.observe(seat.as_str())?;
     let followers = || [other.election.health(), watching.health()];

@@ -29,13 +29,13 @@ async fn stop_during(bench: &Bench, store: &Connection, traffic: Traffic) -> Ver
         .await?;
     one.election.stop();
     one.wire.set(Traffic::Pass);
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "stop() must end as stopped, not as: {ended}");
     let reading = bench.within("a reading", store.read(&seat)).await??;
     let holder = reading.seat.and_then(|seat| seat.record.holder);
     ensure!(holder.is_none(), "a candidate that was stopped while it bid has kept the seat");
     // A bid that was still under way must not arrive after that.
     let other = bench.stand(&seat, "other")?;
-    bench.elected(&other).await?;
+    other.term().await;
     one.must_not_lead()
 }

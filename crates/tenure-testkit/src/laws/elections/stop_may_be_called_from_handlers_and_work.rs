@@ -4,6 +4,7 @@
 //! Protects from: a stop that waits for the very handler it was called from.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tenure_core::{Election, Ended};
 
@@ -22,20 +23,23 @@ async fn from_a_handler(bench: &Bench) -> Verdict {
     let seat = bench.seat("from-a-handler");
     let handle: Arc<OnceLock<Election>> = Arc::default();
     let (started, stopped) = (handle.clone(), handle.clone());
+    let stops = Arc::new(OnceLock::new());
+    let stops_now = stops.clone();
     let one = bench.stand_with(&seat, "one", |election| {
         election
             .on_started_leading(move |_| {
                 let election = started.wait();
                 election.step_down();
+                stops_now.get_or_init(Instant::now);
                 election.stop();
             })
             .on_stopped_leading(move |_, _| stopped.wait().stop())
     })?;
     let _ = handle.set(one.election.clone());
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "stop() from a handler must end as stopped, not as: {ended}");
-    let seen = bench.read(&bench.connect(), &seat).await?;
-    ensure!(seen.record.is_vacant(), "stop() from a handler has left the seat to {:?}", seen.record.holder);
+    let stops = *stops.get_or_init(Instant::now);
+    ensure!(bench.gave_up(&seat, stops).await?, "stop() from a handler has left the seat held");
     Ok(())
 }
 
@@ -52,11 +56,11 @@ async fn from_work(bench: &Bench) -> Verdict {
             })
             .await
     });
+    let stops = Instant::now();
     let done = bench.within("that work which stops its own election returns", work).await?;
     ensure!(matches!(done, Ok(Ok(_))), "work that stops its own election and wraps up was cut: {done:?}");
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "stop() from work must end as stopped, not as: {ended}");
-    let seen = bench.read(&bench.connect(), &seat).await?;
-    ensure!(seen.record.is_vacant(), "stop() from work has left the seat to {:?}", seen.record.holder);
+    ensure!(bench.gave_up(&seat, stops).await?, "stop() from work has left the seat held");
     Ok(())
 }

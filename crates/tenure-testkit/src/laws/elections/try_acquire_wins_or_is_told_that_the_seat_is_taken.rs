@@ -15,23 +15,23 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("acquired");
     let standing = bench.stand(&seat, "standing")?;
-    let term = bench.elected(&standing).await?;
-    let again = bench.bid(&standing).await?;
+    let term = standing.term().await;
+    let again = standing.bid().await;
     if standing.election.term().is_some_and(|now| now.token() == term.token()) {
         let again = again.map(|term| term.token());
         ensure!(again == Some(term.token()), "the leader itself is told {again:?}, not its term {}", term.token());
     }
 
     let manual = bench.stand_with(&seat, "manual", |election| election.manual())?;
-    if let Some(won) = bench.bid(&manual).await? {
+    if let Some(won) = manual.bid().await {
         // Only if the other has lost it on a busy machine.
         ensure!(won.token() > term.token() && !standing.election.is_leader(), "a seat that is held was acquired");
     }
     standing.election.stop();
-    bench.stopped(&standing).await?;
+    standing.stopped().await;
     let won = loop {
         // What the last one dropped may still be on its way to being released.
-        if let Some(won) = bench.bid(&manual).await? {
+        if let Some(won) = manual.bid().await {
             break won;
         }
         tokio::time::sleep(bench.lease() / 50).await;

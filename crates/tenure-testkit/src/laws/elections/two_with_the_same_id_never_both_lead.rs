@@ -6,7 +6,7 @@ use tenure_core::Token;
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
@@ -14,17 +14,17 @@ const TERMS: usize = 6;
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("twins");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let twins = [bench.stand(&seat, "twin")?, bench.stand(&seat, "twin")?];
     // Mistaken for each other they lead both, or by turns if they are lucky; so this is looked at first.
     let [one, other] = twins.each_ref().map(|twin| twin.election.candidate().incarnation);
     ensure!(one != other, "two processes with the same id are the same candidate");
     for twin in &twins {
-        twin.works_at(&desk);
+        twin.reports_to(&detector);
     }
     let mut token = Token::ZERO;
     for _ in 0..TERMS {
-        token = bench.within("that one of them works", desk.acted_above(token)).await?;
+        token = bench.within("that one of them works", detector.acted_above(token)).await?;
         // Both are asked, whoever leads: the other one is not to be moved by it.
         for twin in &twins {
             twin.election.step_down();
@@ -32,5 +32,5 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     let lead = twins.iter().filter(|twin| twin.election.is_leader()).count();
     ensure!(lead <= 1, "both lead at once");
-    desk.acts_do_not_overlap()
+    detector.acts_do_not_overlap()
 }

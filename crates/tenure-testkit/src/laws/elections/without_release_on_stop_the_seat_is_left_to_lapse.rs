@@ -14,9 +14,9 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("left");
     let one = bench.stand_with(&seat, "one", |election| election.release_on_stop(false))?;
-    let term = bench.elected(&one).await?;
+    let term = one.term().await;
     one.election.stop();
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "stop() must end as stopped, not as: {ended}");
     ensure!(!term.is_current(), "the term of an election that has ended is still current");
     let seen = bench.read(&bench.connect(), &seat).await?;
@@ -26,6 +26,6 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     );
     drop(one);
     let other = bench.stand(&seat, "other")?;
-    bench.elected(&other).await?;
+    other.term().await;
     Ok(())
 }

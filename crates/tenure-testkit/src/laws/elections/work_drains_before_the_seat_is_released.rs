@@ -6,26 +6,26 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenure_core::{Event, Why};
+use tenure_core::{Event, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("drains");
     loop {
-        let desk = Desk::new();
+        let detector = OverlapDetector::new();
         let lease = bench.lease();
         let one = bench.stand_with(&seat, "one", |election| election.stop_grace(lease * 20))?;
-        let (at, has_wrapped_up) = (desk.clone(), Arc::new(AtomicBool::new(false)));
+        let (at, has_wrapped_up) = (detector.clone(), Arc::new(AtomicBool::new(false)));
         let flag = has_wrapped_up.clone();
         let working = one.works(move |term| {
             let (at, wrapped_up) = (at.clone(), flag.clone());
             async move {
-                let shift = at.sit(&term);
+                let shift = at.begin(&term);
                 term.ending().await;
                 // It takes longer than a lease, and acts all the while.
                 let until = tokio::time::Instant::now() + lease * 3 / 2;
@@ -38,10 +38,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 }
             }
         });
-        let term = bench.elected(&one).await?;
-        bench.until("that one works", || async { Ok(desk.sittings() > 0) }).await?;
+        let term = one.term().await;
+        bench.until("that one works", || async { Ok(detector.work_spans() > 0) }).await?;
         let other = bench.stand(&seat, "other")?;
-        let next = other.works_at(&desk);
+        let next = other.reports_to(&detector);
         let mut events = one.election.events();
         one.election.stop();
         let ended = bench
@@ -49,20 +49,20 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 matches!(event, Event::LostLeadership { token, .. } if *token >= term.token())
             })
             .await?;
-        bench.within("that the other works", desk.acted_above(term.token())).await?;
+        bench.within("that the other works", detector.acted_above(term.token())).await?;
         bench.within("that the work of one returns", working).await?.ok();
-        desk.acts_do_not_overlap()?;
+        detector.acts_do_not_overlap()?;
         // On a machine so busy that the seat could not be renewed meanwhile: once more.
-        let as_asked = matches!(ended, Event::LostLeadership { why: Why::Stopped, .. });
+        let as_asked = matches!(ended, Event::LostLeadership { why: EndReason::Stopped, .. });
         if as_asked {
-            desk.shifts_do_not_overlap()?;
+            detector.shifts_do_not_overlap()?;
         }
         other.election.stop();
-        bench.stopped(&other).await?;
+        other.stopped().await;
         next.abort();
         if as_asked {
             ensure!(has_wrapped_up.load(Ordering::SeqCst), "work was cut while it had time left to wrap up in");
-            ensure!(desk.sittings() == 2, "{} have worked, not two", desk.sittings());
+            ensure!(detector.work_spans() == 2, "{} have worked, not two", detector.work_spans());
             return Ok(());
         }
     }

@@ -5,13 +5,14 @@
 //! that runs the same work twice.
 
 use std::sync::mpsc;
+use std::time::Instant;
 
 use tenure_core::{Ended, Event, Token};
 
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Failure, Standing, Verdict};
+use crate::{Bench, Failure, TestCandidate, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
@@ -28,9 +29,9 @@ struct Stubborn {
 }
 
 impl Stubborn {
-    async fn begin(bench: &Bench, standing: &Standing) -> Result<Self, Failure> {
+    async fn begin(bench: &Bench, standing: &TestCandidate) -> Result<Self, Failure> {
         loop {
-            bench.elected(standing).await?;
+            standing.term().await;
             let (release, released) = mpsc::channel();
             let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
             let election = standing.election.clone();
@@ -73,11 +74,11 @@ async fn overruns_a_stop(bench: &Bench) -> Verdict {
     ensure!(!seen.record.is_vacant(), "the seat was given up while work that cannot be cut still runs");
     let stopped = futures_util::FutureExt::now_or_never(one.election.stopped());
     ensure!(stopped.is_none(), "the election ended here while its work still runs");
+    let returns = Instant::now();
     work.end(bench).await?;
-    let ended = bench.stopped(&one).await?;
+    let ended = one.stopped().await;
     ensure!(ended == Ended::Stopped, "stop() must end as stopped, not as: {ended}");
-    let seen = bench.read(&bench.connect(), &seat).await?;
-    ensure!(seen.record.is_vacant(), "once the work has returned, the seat is still not given up");
+    ensure!(bench.gave_up(&seat, returns).await?, "once the work has returned, the seat is still not given up");
     Ok(())
 }
 
@@ -104,7 +105,7 @@ async fn overruns_a_loss(bench: &Bench) -> Verdict {
         "the candidate leads again while work of its last term still runs"
     );
     work.end(bench).await?;
-    let again = bench.elected(&one).await?.token();
+    let again = one.term().await.token();
     ensure!(again > token, "the next term has token {again}, which is not above {token}");
     Ok(())
 }

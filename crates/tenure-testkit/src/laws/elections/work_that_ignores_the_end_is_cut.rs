@@ -8,19 +8,19 @@ use tenure_core::{Ended, Token};
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, Desk, Verdict};
+use crate::{Bench, OverlapDetector, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("cut");
-    let desk = Desk::new();
+    let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
-    let (election, at) = (one.election.clone(), desk.clone());
+    let (election, at) = (one.election.clone(), detector.clone());
     let work = tokio::spawn(async move {
         election
             .run_while_leader(async |term| {
-                let shift = at.sit(&term);
+                let shift = at.begin(&term);
                 loop {
                     shift.act();
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -28,16 +28,16 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             })
             .await
     });
-    let first = bench.within("that one works", desk.acted_above(Token::ZERO)).await?;
+    let first = bench.within("that one works", detector.acted_above(Token::ZERO)).await?;
     one.wire.set(Traffic::Hang);
     let other = bench.stand(&seat, "other")?;
-    other.works_at(&desk);
+    other.reports_to(&detector);
     let cut: Result<Result<std::convert::Infallible, Ended>, _> =
         bench.within("that work which never returns is cut", work).await?;
     ensure!(
         matches!(cut, Ok(Err(Ended::TermEnded { token, .. })) if token == first),
         "whoever ran the work was told {cut:?}, and not that its term had ended"
     );
-    bench.within("that the other works", desk.acted_above(first)).await?;
-    desk.acts_do_not_overlap()
+    bench.within("that the other works", detector.acted_above(first)).await?;
+    detector.acts_do_not_overlap()
 }

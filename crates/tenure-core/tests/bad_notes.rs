@@ -1,0 +1,141 @@
+//! Stores that deal badly with one of several notes in a call hurt no other candidate, and no term.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Answers, Board, Change, Clock, DynNotes, Election, Elections, LifeKind, ManualClock, Most, Note, NoteWrite, Notes,
+    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
+};
+
+const LEASE: Duration = Duration::from_secs(15);
+const MANY: usize = 40;
+
+/// A flaw of a store, which shows whenever a note is about the seat called odd.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    /// It does not answer for that one.
+    Silent,
+    /// It answers for each twice, and for notes that are not in the call.
+    Eager,
+    /// It panics once it comes to that one.
+    Panics,
+    /// It fails the whole call because of that one, and says so.
+    BlamesOne,
+    /// It never comes to an end because of that one.
+    Slow,
+}
+
+struct Flawed {
+    store: MemoryStore,
+    flaw: Flaw,
+    is_bad: Arc<AtomicBool>,
+}
+
+impl SeatStore for Flawed {
+    fn promises(&self) -> Promises {
+        let many = Most { seats: 100, calls: 1 };
+        Promises { reads: many, writes: many, ..SeatStore::promises(&self.store) }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        SeatStore::attach(&self.store, clock);
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        SeatStore::read(&self.store, seat).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.store.swap(seat, expected, next).await
+    }
+
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.store.changed(seat, seen).await
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Some(self)
+    }
+}
+
+impl Notes for Flawed {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        let bad = self.is_bad.load(Ordering::SeqCst);
+        let is_odd = |note: &NoteWrite| note.board.seat().is_some_and(|seat| seat.as_str() == "odd");
+        if bad && self.flaw == Flaw::BlamesOne && notes.iter().any(is_odd) {
+            return Err(StoreError::denied("one of them is odd").of_one());
+        }
+        let (odd, even): (Vec<_>, Vec<_>) = (0..notes.len()).partition(|place| is_odd(&notes[*place]));
+        for place in even.into_iter().chain(odd) {
+            match self.flaw {
+                Flaw::Silent if bad && is_odd(&notes[place]) => continue,
+                Flaw::Panics if bad && is_odd(&notes[place]) => panic!("an odd note"),
+                Flaw::Slow if bad && is_odd(&notes[place]) => std::future::pending().await,
+                _ => {}
+            }
+            let answers = to.clone();
+            let one = Answers::new(move |_, answer| answers.set(place, answer));
+            Notes::write(&self.store, std::slice::from_ref(&notes[place]), &one).await?;
+        }
+        if bad && self.flaw == Flaw::Eager {
+            (0..2 * notes.len()).for_each(|place| to.set(place, Err(StoreError::denied("an answer too many"))));
+        }
+        Ok(())
+    }
+
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        Notes::list(&self.store, boards, to).await
+    }
+}
+
+/// Whatever is wrong with one note, all other candidates are listed, nobody loses its term, and the odd one is listed once
+/// the store is well.
+fn only_the_odd_one_is_not_listed(flaw: Flaw) {
+    let clock = ManualClock::new();
+    let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    let is_bad = Arc::new(AtomicBool::new(true));
+    let elections =
+        Elections::with_clock(Flawed { store: memory.store(), flaw, is_bad: is_bad.clone() }, clock.clone());
+    let names = (0..MANY).map(|number| format!("job-{number}")).chain(["odd".to_owned()]);
+    let running: Vec<_> = names.map(|name| elections.election(name).lease(LEASE).start().unwrap()).collect();
+    for _ in 0..12 {
+        clock.advance(LEASE / 4);
+        assert!(running.iter().all(Election::is_leader));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let is_listed = |election: &Election| !runtime.block_on(election.candidates()).unwrap().is_empty();
+    assert!(running[..MANY].iter().all(is_listed));
+    assert_eq!(is_listed(&running[MANY]), flaw == Flaw::Eager);
+    is_bad.store(false, Ordering::SeqCst);
+    clock.advance(LEASE * 2);
+    assert!(running.iter().all(is_listed), "the odd one is listed once the store is well");
+    assert!(running.iter().all(Election::is_leader));
+}
+
+#[test]
+fn a_note_without_an_answer_is_put_again() {
+    only_the_odd_one_is_not_listed(Flaw::Silent);
+}
+
+#[test]
+fn a_panic_in_a_call_costs_only_the_notes_that_were_not_answered() {
+    only_the_odd_one_is_not_listed(Flaw::Panics);
+}
+
+#[test]
+fn a_slow_note_keeps_no_other_off_its_board() {
+    only_the_odd_one_is_not_listed(Flaw::Slow);
+}
+
+#[test]
+fn a_call_that_fails_because_of_one_note_is_made_again_without_it() {
+    only_the_odd_one_is_not_listed(Flaw::BlamesOne);
+}
+
+#[test]
+fn answers_to_notes_that_nobody_waits_for_are_ignored() {
+    only_the_odd_one_is_not_listed(Flaw::Eager);
+}

@@ -1,0 +1,269 @@
+//! A connection that all calls of a store share, replaced when it breaks or falls silent.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::{BoxFuture, StoreError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::{Flight, lock};
+
+/// A connection to a server, as [`Reconnect`] keeps it.
+pub trait Connection: Send + Sync + 'static {
+    /// Whether it is open, and whether the server still answers on it.
+    fn liveness(&self) -> &Liveness;
+}
+
+/// Whether a connection is open, and whether the server still answers on it.
+///
+/// A connection is *doubted* when a call was given up after the server had been silent for the whole of it. A doubted
+/// connection may just be slow: it stays until another one is open, and anything that is received on it ends the doubt. A
+/// *closed* connection is never used again.
+#[derive(Debug)]
+pub struct Liveness {
+    closed: watch::Sender<bool>,
+    silence: Mutex<Silence>,
+}
+
+#[derive(Debug)]
+struct Silence {
+    /// When something was last received, or the connection was opened.
+    heard: Instant,
+    /// When the first call was sent of those that wait, if nothing was received since.
+    since: Option<Instant>,
+    doubted: bool,
+}
+
+impl Silence {
+    fn begins() -> Self {
+        Self { heard: Instant::now(), since: None, doubted: false }
+    }
+}
+
+impl Liveness {
+    /// Of a connection that was just opened.
+    pub fn new() -> Self {
+        Self { closed: watch::Sender::new(false), silence: Mutex::new(Silence::begins()) }
+    }
+
+    /// Something was received.
+    pub fn heard(&self) {
+        *lock(&self.silence) = Silence::begins();
+    }
+
+    /// How long ago something was last received, or the connection was opened. A watch that hears nothing for a while
+    /// asks the server for a sign of life.
+    pub fn quiet_for(&self) -> Duration {
+        lock(&self.silence).heard.elapsed()
+    }
+
+    /// The connection is broken, or must not be used again. Calls that are under way may still finish.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Whether the connection was closed.
+    pub fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Whether a call should use this connection.
+    pub fn is_good(&self) -> bool {
+        !self.is_closed() && !lock(&self.silence).doubted
+    }
+
+    /// Resolves when the connection is closed or dropped. The future does not keep the connection.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closed = self.closed.subscribe();
+        async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
+    }
+
+    /// Notes that a call waits for an answer. If the guard is dropped, the call was given up, and the connection is
+    /// doubted if the server was silent for long enough.
+    pub fn waiting(&self, patience: Patience) -> Waiting<'_> {
+        let began = Instant::now();
+        lock(&self.silence).since.get_or_insert(began);
+        Waiting { liveness: self, patience, began, is_over: false }
+    }
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// When a call that is given up makes its connection doubtful.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Calls that are given up sooner say nothing about the server.
+    pub at_least: Duration,
+    /// The server must have been silent for this many times as long as the call has waited. With 1, the first call that
+    /// is given up is enough. With 2, a server that is slow to answer one call is given the time of another.
+    pub times: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { at_least: Duration::from_millis(20), times: 1 }
+    }
+}
+
+/// A call that waits for an answer. See [`Liveness::waiting`].
+#[derive(Debug)]
+#[must_use = "dropped at once, it counts as a call that was given up"]
+pub struct Waiting<'a> {
+    liveness: &'a Liveness,
+    patience: Patience,
+    began: Instant,
+    is_over: bool,
+}
+
+impl Waiting<'_> {
+    /// The server has answered, if only with an error.
+    pub fn answered(mut self) {
+        self.is_over = true;
+        self.liveness.heard();
+    }
+
+    /// The call has failed, and not by the server's answer. The caller says whether the connection is closed.
+    pub fn failed(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = self.began.elapsed();
+        let mut silence = lock(&self.liveness.silence);
+        // If anything was received since this call was sent, the silence began after it, and is shorter than the wait.
+        let is_silent = silence.since.is_some_and(|since| since.elapsed() >= waited * self.patience.times);
+        if !self.is_over && is_silent && waited >= self.patience.at_least {
+            silence.doubted = true;
+        }
+    }
+}
+
+/// A connection that all calls of a store share.
+///
+/// The first call opens it. When it is closed or doubted, the next call opens another one. A connection is opened in a
+/// task that goes on when its call is given up: the next call waits for the same one, and one that takes longer than
+/// [`stale_after`](Self::stale_after) is abandoned. All calls that waited for it get the same error. Nothing is opened
+/// between calls, and nothing is retried.
+pub struct Reconnect<C> {
+    connect: Box<dyn Fn() -> BoxFuture<'static, Result<Arc<C>, StoreError>> + Send + Sync>,
+    stale_after: Duration,
+    state: Mutex<State<C>>,
+}
+
+struct State<C> {
+    current: Option<Arc<C>>,
+    attempt: Option<Attempt<C>>,
+}
+
+struct Attempt<C> {
+    began: Instant,
+    flight: Flight<Arc<C>>,
+}
+
+impl<C: Connection> Reconnect<C> {
+    /// Opens connections with `connect`, which must have a time-out of its own. Nothing is opened yet.
+    pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<C, StoreError>> + Send + 'static,
+    {
+        let connect = move || -> BoxFuture<'static, Result<Arc<C>, StoreError>> {
+            let connecting = connect();
+            Box::pin(async move { connecting.await.map(Arc::new) })
+        };
+        let state = Mutex::new(State { current: None, attempt: None });
+        Self { connect: Box::new(connect), stale_after: Duration::from_secs(5), state }
+    }
+
+    /// Has attempts to connect that are older than this abandoned by the next call; 5 s by default.
+    #[must_use]
+    pub fn stale_after(mut self, age: Duration) -> Self {
+        self.stale_after = age;
+        self
+    }
+
+    /// The connection, opened if need be.
+    ///
+    /// Cancel safe: the attempt to connect goes on, and the next call waits for it.
+    ///
+    /// # Errors
+    /// Why no connection could be opened; the same for all calls that waited for it.
+    pub async fn get(&self) -> Result<Arc<C>, StoreError> {
+        let flight = {
+            let mut state = lock(&self.state);
+            if let Some(current) = state.good() {
+                // An attempt that began while this connection was doubted is not needed any more.
+                state.attempt = None;
+                return Ok(current);
+            }
+            match state.attempt.as_ref().filter(|attempt| attempt.is_worth_waiting_for(self.stale_after)) {
+                Some(attempt) => attempt.flight.clone(),
+                None => {
+                    let flight = Flight::start_while_wanted((self.connect)());
+                    state.attempt = Some(Attempt { began: Instant::now(), flight: flight.clone() });
+                    flight
+                }
+            }
+        };
+        let cut_off = StoreError::refused("the attempt to connect was cut off");
+        let opened = flight.clone().wait(cut_off).await;
+        let mut state = lock(&self.state);
+        if state.attempt.as_ref().is_some_and(|attempt| attempt.flight.is_same(&flight)) {
+            state.attempt = None;
+        }
+        let opened = opened?;
+        if let Some(current) = state.good() {
+            return Ok(current);
+        }
+        let before = state.current.replace(opened.clone());
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &opened)) {
+            // Nothing that is pushed over it matters any more: a watch of it ends.
+            before.liveness().close();
+        }
+        Ok(opened)
+    }
+
+    /// The connection, if it is open and good.
+    pub fn current(&self) -> Option<Arc<C>> {
+        lock(&self.state).good()
+    }
+
+    /// The connection, if it is open, also if it is doubted: for a watch, which stays on it until it is closed.
+    pub fn open(&self) -> Option<Arc<C>> {
+        lock(&self.state).current.clone().filter(|current| !current.liveness().is_closed())
+    }
+}
+
+impl<C: Connection> State<C> {
+    fn good(&mut self) -> Option<Arc<C>> {
+        self.current.take_if(|current| current.liveness().is_closed());
+        self.current.as_ref().filter(|current| current.liveness().is_good()).cloned()
+    }
+}
+
+impl<C: Connection> Attempt<C> {
+    fn is_worth_waiting_for(&self, stale_after: Duration) -> bool {
+        if self.flight.is_running() {
+            return self.began.elapsed() < stale_after;
+        }
+        // A connection may have been opened for a call that was given up. An error was told to the calls that waited for
+        // it, and this one tries for itself.
+        matches!(self.flight.result(), Some(Ok(connection)) if connection.liveness().is_good())
+    }
+}
+
+impl<C> fmt::Debug for Reconnect<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconnect").field("is_open", &lock(&self.state).current.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Options of URLs and variables of the environment, by name.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_core::span;
+
+use crate::url::{Secret, decoded};
+
+/// The options of a URL, taken out one by one.
+///
+/// A store takes every option that it knows, and then calls [`finish`](Self::finish): what is left is unknown, and the
+/// error lists the options that were asked for. An option is given once, unless it fills a list.
+pub struct Settings<'a> {
+    /// Name, value, and the pair as it is written.
+    left: Vec<(&'a str, String, &'a str)>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Settings<'a> {
+    /// The options after the `?` of a URL. An option without a `=` has an empty value.
+    ///
+    /// # Errors
+    /// What is wrong with the escapes of a value.
+    pub fn of_query(query: &'a str) -> Result<Self, String> {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((name, decoded(value)?, pair))
+        });
+        Ok(Self { left: pairs.collect::<Result<_, String>>()?, known: Vec::new() })
+    }
+
+    /// Takes an option out, and leaves `into` as it is if it is not given.
+    ///
+    /// # Errors
+    /// What a value of this option must be; that it is given twice.
+    pub fn take<T: Value>(&mut self, name: &'static str, into: &mut T) -> Result<&mut Self, String> {
+        self.take_with(name, T::MUST_BE, into, T::read)
+    }
+
+    /// The same for an option that has one of a few values.
+    ///
+    /// # Errors
+    /// What a value of this option must be; that it is given twice.
+    pub fn choose<T: Clone>(
+        &mut self,
+        name: &'static str,
+        into: &mut T,
+        values: &[(&str, T)],
+    ) -> Result<&mut Self, String> {
+        let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
+        let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (*last, others));
+        let must_be = format!("{} or {last}", others.join(", "));
+        let find = |text: &str| values.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
+        self.take_with(name, &must_be, into, find)
+    }
+
+    /// The same for an option that is read in a way of its own.
+    ///
+    /// # Errors
+    /// `NAME must be MUST_BE`, if `read` returns `None`; that it is given twice.
+    pub fn take_with<T>(
+        &mut self,
+        name: &'static str,
+        must_be: &str,
+        into: &mut T,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<&mut Self, String> {
+        let mut found = self.take_all(name);
+        if let Some(text) = found.pop() {
+            // Values are not shown: one of them may be a secret.
+            *into = read(&text).ok_or_else(|| format!("{name} must be {must_be}"))?;
+        }
+        if found.is_empty() { Ok(self) } else { Err(format!("the option {name} is given twice")) }
+    }
+
+    /// Takes out all values of an option that may be given several times.
+    pub fn take_all(&mut self, name: &'static str) -> Vec<String> {
+        self.known.push(name);
+        self.left.extract_if(.., |(given, ..)| *given == name).map(|(_, value, _)| value).collect()
+    }
+
+    /// Refuses options that were not taken out.
+    ///
+    /// # Errors
+    /// The name of one of them, and the names that are known.
+    pub fn finish(self) -> Result<(), String> {
+        match self.left.first() {
+            None => Ok(()),
+            Some((name, ..)) => Err(format!("unknown option {name:?}: the options are {}", self.known.join(", "))),
+        }
+    }
+
+    /// What is left, as it is written: for a driver that has options of its own.
+    pub fn rest(self) -> String {
+        self.left.iter().map(|(.., pair)| *pair).collect::<Vec<_>>().join("&")
+    }
+}
+
+/// Variables of the environment, or of a test. One that is empty counts as not set.
+pub struct Variables<'a>(pub &'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'_> {
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Reads a variable, and leaves `into` as it is if it is not set.
+    ///
+    /// # Errors
+    /// What a value of this variable must be.
+    pub fn take<T: Value>(&self, name: &str, into: &mut T) -> Result<&Self, String> {
+        if let Some(text) = self.get(name) {
+            *into = T::read(&text).ok_or_else(|| format!("{name} must be {}", T::MUST_BE))?;
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for Settings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be secrets.
+        f.debug_struct("Settings").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Variables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variables").finish_non_exhaustive()
+    }
+}
+
+/// Refuses options that contradict each other.
+///
+/// # Errors
+/// The first of these problems that there is.
+pub fn refuse(problems: &[(bool, &str)]) -> Result<(), String> {
+    problems.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, problem)| Err((*problem).to_owned()))
+}
+
+/// What options and variables can be.
+pub trait Value: Sized {
+    /// What a value must be, for errors: `NAME must be …`.
+    const MUST_BE: &'static str;
+
+    /// Reads a value.
+    fn read(text: &str) -> Option<Self>;
+}
+
+impl<T: Value> Value for Option<T> {
+    const MUST_BE: &'static str = T::MUST_BE;
+
+    fn read(text: &str) -> Option<Self> {
+        T::read(text).map(Some)
+    }
+}
+
+macro_rules! value {
+    ($($kind:ty, $must_be:literal, $read:expr;)*) => {$(
+        impl Value for $kind {
+            const MUST_BE: &'static str = $must_be;
+
+            fn read(text: &str) -> Option<Self> {
+                $read(text)
+            }
+        }
+    )*};
+}
+
+value! {
+    String, "text", |text: &str| Some(text.to_owned());
+    PathBuf, "a path", |text: &str| Some(text.into());
+    Secret, "text", |text: &str| Some(text.into());
+    bool, "true or false", flag;
+    u32, "a whole number, 0 or more", |text: &str| text.parse().ok();
+    i64, "a whole number of 64 bits", |text: &str| text.parse().ok();
+    Duration, "a duration, like 2s or 500ms", |text: &str| span::parse(text).ok();
+}
+
+/// An option that is named without a value is true.
+fn flag(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "" | "1" | "t" | "true" => Some(true),
+        "0" | "f" | "false" => Some(false),
+        _ => None,
+    }
+}

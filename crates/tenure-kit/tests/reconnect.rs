@@ -1,0 +1,279 @@
+//! Connections are opened once, shared, and replaced when they break or fall silent.
+
+use std::error::Error as _;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::{Fault, StoreError};
+use tenure_kit::{Connection, Liveness, Patience, Reconnect};
+use tokio::time::{sleep, timeout};
+
+struct Link {
+    number: usize,
+    liveness: Liveness,
+    open: Arc<AtomicUsize>,
+}
+
+impl Connection for Link {
+    fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A server: what becomes of attempts to connect, and how many connections were and are open.
+#[derive(Clone, Default)]
+struct Server {
+    behaviour: Arc<Mutex<Behaviour>>,
+    opened: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Behaviour {
+    #[default]
+    Quick,
+    Slow(Duration),
+    Silent,
+    Refusing,
+}
+
+impl Server {
+    fn line(&self) -> Reconnect<Link> {
+        let server = self.clone();
+        Reconnect::new(move || server.clone().connect())
+    }
+
+    fn behave(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    async fn connect(self) -> Result<Link, StoreError> {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let behaviour = *self.behaviour.lock().unwrap();
+        match behaviour {
+            Behaviour::Quick => {}
+            Behaviour::Slow(span) => sleep(span).await,
+            Behaviour::Silent => pending().await,
+            Behaviour::Refusing => {
+                sleep(Duration::from_millis(1)).await;
+                return Err(StoreError::denied("the server says no").because("its reason"));
+            }
+        }
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Link { number, liveness: Liveness::new(), open: self.open.clone() })
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A call that is given up after a while, without an answer.
+async fn unanswered(link: &Link, after: Duration, patience: Patience) {
+    let waiting = link.liveness.waiting(patience);
+    sleep(after).await;
+    drop(waiting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_opened_before_the_first_call_and_all_calls_share_one_connection() {
+    let server = Server::default();
+    server.behave(Behaviour::Slow(SECOND));
+    let line = server.line();
+    assert_eq!((server.opened(), line.current().is_some()), (0, false));
+    let (one, other) = tokio::join!(line.get(), line.get());
+    assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()));
+    assert_eq!((line.get().await.unwrap().number, line.current().unwrap().number, server.opened()), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_goes_on_when_its_call_is_given_up() {
+    let server = Server::default();
+    server.behave(Behaviour::Slow(SECOND));
+    let line = server.line();
+    assert!(timeout(SECOND / 2, line.get()).await.is_err());
+    sleep(SECOND * 60).await;
+    assert_eq!((line.get().await.unwrap().number, server.opened()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_takes_too_long_is_abandoned_by_the_next_call() {
+    let server = Server::default();
+    server.behave(Behaviour::Silent);
+    let line = server.line().stale_after(SECOND);
+    for _ in 0..3 {
+        assert!(timeout(SECOND / 2, line.get()).await.is_err());
+    }
+    assert_eq!(server.opened(), 2, "one, and another after a second");
+    server.behave(Behaviour::Quick);
+    sleep(SECOND).await;
+    assert_eq!(line.get().await.unwrap().number, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_get_the_same_error_with_its_cause_and_the_next_call_tries_again() {
+    let server = Server::default();
+    server.behave(Behaviour::Refusing);
+    let line = server.line();
+    let (one, other) = tokio::join!(line.get(), line.get());
+    for error in [one.err().unwrap(), other.err().unwrap()] {
+        assert_eq!((error.fault(), error.to_string().as_str()), (Fault::Denied, "the server says no"));
+        assert_eq!(error.source().unwrap().to_string(), "its reason");
+    }
+    assert_eq!(server.opened(), 1);
+    server.behave(Behaviour::Quick);
+    assert_eq!(line.get().await.unwrap().number, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_no_call_waited_for_is_told_to_none() {
+    let server = Server::default();
+    server.behave(Behaviour::Refusing);
+    let line = server.line();
+    assert!(timeout(Duration::ZERO, line.get()).await.is_err());
+    sleep(SECOND).await;
+    server.behave(Behaviour::Quick);
+    assert_eq!(line.get().await.unwrap().number, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_closed_is_replaced_and_its_watch_ends() {
+    let server = Server::default();
+    let line = server.line();
+    let link = line.get().await.unwrap();
+    let closed = link.liveness.closed();
+    link.liveness.close();
+    closed.await;
+    assert!(line.current().is_none());
+    assert_eq!(line.get().await.unwrap().number, 2);
+    drop(link);
+    assert_eq!(server.open(), 1, "the first one was let go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_connection_does_not_keep_it() {
+    let server = Server::default();
+    let line = server.line();
+    let closed = line.get().await.unwrap().liveness.closed();
+    drop(line);
+    assert_eq!(server.open(), 0);
+    closed.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_fell_silent_is_replaced_and_closed_once_another_one_is_open() {
+    let server = Server::default();
+    let line = server.line();
+    let link = line.get().await.unwrap();
+    let closed = link.liveness.closed();
+    unanswered(&link, SECOND, Patience::default()).await;
+    server.behave(Behaviour::Silent);
+    assert!(timeout(SECOND * 6, line.get()).await.is_err());
+    assert!(!link.liveness.is_closed(), "there is no other one yet");
+    server.behave(Behaviour::Quick);
+    assert_eq!(line.get().await.unwrap().number, 3);
+    closed.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_only_busy_stays_and_what_was_opened_beside_it_is_let_go() {
+    let server = Server::default();
+    let line = server.line();
+    let link = line.get().await.unwrap();
+    unanswered(&link, SECOND, Patience::default()).await;
+    server.behave(Behaviour::Slow(SECOND));
+    assert!(timeout(SECOND / 2, line.get()).await.is_err());
+    link.liveness.heard();
+    assert_eq!(line.get().await.unwrap().number, 1);
+    sleep(SECOND).await;
+    assert_eq!((server.opened(), server.open()), (2, 1), "the second was abandoned");
+
+    // The same if it is heard of only while a call waits for the other one.
+    unanswered(&link, SECOND, Patience::default()).await;
+    let (got, ()) = tokio::join!(line.get(), async {
+        sleep(SECOND / 2).await;
+        link.liveness.heard();
+    });
+    assert_eq!(got.unwrap().number, 1);
+    assert_eq!((server.opened(), server.open()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_says_nothing_if_it_was_short_or_anything_was_received() {
+    let server = Server::default();
+    let link = server.line().get().await.unwrap();
+    unanswered(&link, Duration::from_millis(19), Patience::default()).await;
+    assert!(link.liveness.is_good(), "it was short");
+    link.liveness.heard();
+    tokio::join!(unanswered(&link, SECOND, Patience::default()), async {
+        sleep(SECOND / 2).await;
+        let waiting = link.liveness.waiting(Patience::default());
+        waiting.answered();
+        // A later call waits in silence, but for a shorter time.
+        link.liveness.waiting(Patience::default()).failed();
+    });
+    assert!(link.liveness.is_good(), "something was received");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_more_patience_the_first_silent_call_is_not_enough() {
+    let server = Server::default();
+    let link = server.line().get().await.unwrap();
+    let patience = Patience { at_least: Duration::ZERO, times: 2 };
+    unanswered(&link, SECOND, patience).await;
+    assert!(link.liveness.is_good());
+    unanswered(&link, SECOND, patience).await;
+    assert!(!link.liveness.is_good());
+    link.liveness.heard();
+    assert!(link.liveness.is_good());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_with_the_store() {
+    let server = Server::default();
+    server.behave(Behaviour::Slow(SECOND));
+    let line = server.line();
+    assert!(timeout(SECOND / 2, line.get()).await.is_err());
+    drop(line);
+    sleep(SECOND * 2).await;
+    assert_eq!((server.opened(), server.open()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_quiet_since_something_was_last_received_on_it() {
+    let liveness = Liveness::new();
+    sleep(SECOND).await;
+    assert_eq!(liveness.quiet_for(), SECOND, "since it was opened");
+    // A call that is sent is no sign of the server's.
+    liveness.waiting(Patience::default()).failed();
+    assert_eq!(liveness.quiet_for(), SECOND);
+    liveness.heard();
+    sleep(SECOND / 2).await;
+    assert_eq!(liveness.quiet_for(), SECOND / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_stays_on_a_doubted_connection_until_it_is_closed() {
+    let server = Server::default();
+    let line = server.line();
+    assert!(line.open().is_none());
+    let link = line.get().await.unwrap();
+    unanswered(&link, SECOND, Patience::default()).await;
+    assert_eq!((line.current().is_some(), line.open().map(|link| link.number)), (false, Some(1)));
+    link.liveness.close();
+    assert!(line.open().is_none());
+}

@@ -1,0 +1,317 @@
+//! Sessions are opened once for each lease, known to be ours, renewed for all, and told of when they are over.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::{
+    Answers, Call, Change, Clock, Life, ManualClock, Moment, News, OneByOne, Promises, Push, Reading, Record, Seat,
+    SeatName, SeatStore, Seen, Store, StoreError, Swap, Token, Version, Write,
+};
+use tenure_kit::{Answer, Session, Sessions};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+const LEASE: Duration = Duration::from_secs(12);
+
+/// A server that keeps sessions, and what it does.
+#[derive(Clone)]
+struct Server {
+    clock: ManualClock,
+    opened: Arc<AtomicUsize>,
+    beats: Arc<AtomicUsize>,
+    /// How long an answer takes.
+    slow: Arc<Mutex<Duration>>,
+    refuses: Arc<AtomicBool>,
+    /// Sessions are over.
+    over: Arc<AtomicBool>,
+    closed: Arc<watch::Sender<bool>>,
+    lapses: bool,
+}
+
+struct One {
+    name: String,
+    server: Server,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self {
+            clock: ManualClock::new(),
+            opened: Arc::default(),
+            beats: Arc::default(),
+            slow: Arc::new(Mutex::new(Duration::from_millis(1))),
+            refuses: Arc::default(),
+            over: Arc::default(),
+            closed: Arc::new(watch::Sender::new(false)),
+            lapses: true,
+        }
+    }
+
+    fn sessions(&self) -> Sessions<One> {
+        let server = self.clone();
+        let sessions = Sessions::new(move |lease: Duration, _| server.clone().open(lease));
+        sessions.attach(&self.clock.clone().into(), None);
+        sessions
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.opened.load(Ordering::Relaxed), self.beats.load(Ordering::Relaxed))
+    }
+
+    async fn answers(&self) -> Result<(), StoreError> {
+        let slow = *self.slow.lock().unwrap();
+        sleep(slow).await;
+        match self.refuses.load(Ordering::Relaxed) {
+            true => Err(StoreError::refused("the server says no").because("its reason")),
+            false => Ok(()),
+        }
+    }
+
+    async fn open(self, lease: Duration) -> Result<One, StoreError> {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        self.answers().await?;
+        Ok(One { name: format!("{number} for {lease:?}"), server: self })
+    }
+}
+
+impl Session for One {
+    type Told = usize;
+
+    fn name(&self) -> tenure_core::Session {
+        tenure_core::Session::new(self.name.as_str())
+    }
+
+    async fn beat(&self, sent: Moment) -> Result<Answer<usize>, StoreError> {
+        let number = self.server.beats.fetch_add(1, Ordering::Relaxed) + 1;
+        self.server.answers().await?;
+        match self.server.over.load(Ordering::Relaxed) {
+            true => Ok(Answer::Over),
+            false => Ok(Answer::Alive(sent, number)),
+        }
+    }
+
+    fn lapses(&self) -> bool {
+        self.server.lapses
+    }
+
+    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closed = self.server.closed.subscribe();
+        async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_one_session_for_each_lease_and_it_is_known_to_be_ours() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let (one, same) = tokio::join!(sessions.get(LEASE), sessions.get(LEASE));
+    let (one, same) = (one.unwrap(), same.unwrap());
+    assert!(Arc::ptr_eq(&one, &same));
+    let other = sessions.get(LEASE * 2).await.unwrap();
+    assert_eq!((server.counts().0, other.lease, sessions.live().len()), (2, LEASE * 2, 2));
+    assert!(sessions.is_own(&one.name) && sessions.is_own(&other.name));
+    assert!(!sessions.is_own("another's"));
+    assert!(Arc::ptr_eq(&sessions.find(&one.name).unwrap(), &one));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_opened_to_the_end_though_its_call_is_given_up() {
+    let server = Server::new();
+    *server.slow.lock().unwrap() = Duration::from_secs(1);
+    let sessions = server.sessions();
+    assert!(timeout(Duration::from_millis(1), sessions.get(LEASE)).await.is_err());
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(sessions.live().len(), 1);
+    sessions.get(LEASE).await.unwrap();
+    assert_eq!(server.counts().0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_opened_is_an_error_for_all_and_tried_anew_by_the_next_call() {
+    let server = Server::new();
+    server.refuses.store(true, Ordering::Relaxed);
+    let sessions = server.sessions();
+    let (one, other) = tokio::join!(sessions.get(LEASE), sessions.get(LEASE));
+    assert_eq!([one, other].map(|error| error.unwrap_err().to_string()), ["the server says no"; 2]);
+    assert_eq!(server.counts().0, 1);
+    server.refuses.store(false, Ordering::Relaxed);
+    assert!(sessions.get(LEASE).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_heartbeat_serves_all_and_a_later_one_those_who_need_it() {
+    let server = Server::new();
+    let session = server.sessions().get(LEASE).await.unwrap();
+    let (one, same) = tokio::join!(session.beat(|_| true), session.beat(|_| true));
+    assert_eq!((one.unwrap().number, same.unwrap().number, server.counts().1), (1, 1, 1));
+    // What was sent will do, as long as it suits.
+    assert_eq!(session.beat(|_| true).await.unwrap().number, 1);
+    assert_eq!(session.next_beat(), 2);
+    // One is under way that does not suit: another follows it, for all who need that.
+    let early = session.beat(|beat| beat.number >= 2);
+    let late = async {
+        sleep(Duration::from_micros(500)).await;
+        let from = session.next_beat();
+        assert_eq!(from, 3);
+        tokio::join!(session.beat(|beat| beat.number >= from), session.beat(|beat| beat.number >= from))
+    };
+    let (early, (late, same)) = tokio::join!(early, late);
+    assert_eq!((early.unwrap().number, late.unwrap().number, same.unwrap().number), (2, 3, 3));
+    // A condition that nothing meets does not go on for ever.
+    assert_eq!(session.beat(|_| false).await.unwrap().number, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_counts_from_its_send_and_runs_to_its_end_though_its_call_is_given_up() {
+    let server = Server::new();
+    let session = server.sessions().get(LEASE).await.unwrap();
+    let opened = session.renewed();
+    server.clock.advance(Duration::from_secs(3));
+    let sent = server.clock.now();
+    assert!(timeout(Duration::from_micros(10), session.beat(|_| true)).await.is_err());
+    server.clock.advance(Duration::from_secs(2));
+    assert_eq!(session.renewed(), opened);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((session.renewed(), session.beat(|_| true).await.unwrap().sent), (sent, sent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_renewed_for_a_bid_if_its_last_renewal_is_too_old_and_replaced_if_it_ended() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let first = sessions.fresh(LEASE, LEASE / 2).await.unwrap();
+    server.clock.advance(LEASE / 2);
+    sessions.fresh(LEASE, LEASE / 2).await.unwrap();
+    assert_eq!(server.counts(), (1, 0), "its opening is young enough");
+    server.clock.advance(Duration::from_secs(1));
+    sessions.fresh(LEASE, LEASE / 2).await.unwrap();
+    assert_eq!((server.counts(), first.renewed()), ((1, 1), server.clock.now()));
+    server.clock.advance(LEASE);
+    let second = sessions.fresh(LEASE, LEASE / 2).await.unwrap();
+    assert_eq!((server.counts(), first.is_over()), ((2, 1), true), "it was not renewed for a lease");
+    assert!(sessions.find(&first.name).is_none() && sessions.is_own(&first.name));
+    assert!(first.beat(|_| true).await.is_err(), "also by what it knows");
+    assert!(!second.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_the_server_has_ended_is_over_for_good() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let session = sessions.get(LEASE).await.unwrap();
+    let over = session.over();
+    server.over.store(true, Ordering::Relaxed);
+    assert!(session.beat(|_| true).await.is_err());
+    over.await;
+    server.over.store(false, Ordering::Relaxed);
+    assert!(session.beat(|_| true).await.is_err());
+    assert_ne!(sessions.get(LEASE).await.unwrap().name(), session.name());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_after_a_session_was_given_up_does_not_bring_it_back() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let session = sessions.get(LEASE).await.unwrap();
+    let (answer, ()) = tokio::join!(session.beat(|_| true), async {
+        server.clock.advance(LEASE);
+        assert!(session.beat(|_| true).await.is_err(), "a lease without an answer");
+    });
+    assert!(answer.is_err() && session.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_lapse_ends_with_its_connection_alone() {
+    let server = Server { lapses: false, ..Server::new() };
+    let sessions = server.sessions();
+    let session = sessions.get(LEASE).await.unwrap();
+    server.clock.advance(LEASE * 10);
+    sessions.fresh(LEASE, Duration::ZERO).await.unwrap();
+    assert!(session.beat(|_| true).await.is_ok());
+    let over = session.over();
+    server.closed.send_replace(true);
+    over.await;
+    assert!(session.is_over() && sessions.live().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let (ready, same) = (sessions.keep_ready(LEASE), sessions.keep_ready(LEASE));
+    for _ in 0..9 {
+        sleep(LEASE / 3).await;
+        server.clock.advance(LEASE / 3);
+    }
+    let (opened, beats) = server.counts();
+    assert!(opened == 1 && (7..=9).contains(&beats), "{opened} opened, {beats} heartbeats");
+    drop(same);
+    server.over.store(true, Ordering::Relaxed);
+    sleep(LEASE).await;
+    server.over.store(false, Ordering::Relaxed);
+    sleep(LEASE).await;
+    assert_eq!((sessions.live().len(), server.counts().0), (1, 2), "another was opened when it ended");
+    drop(ready);
+    let before = server.counts();
+    server.clock.advance(LEASE / 2);
+    sleep(LEASE * 3).await;
+    assert_eq!(server.counts(), before);
+    drop(sessions.keep_ready(LEASE));
+    let _ready = sessions.keep_ready(LEASE);
+    drop(sessions);
+    sleep(LEASE * 3).await;
+    assert_eq!(server.counts(), before, "nothing is renewed once the store is gone");
+}
+
+/// A store with one seat, which is held on the session that its version names.
+struct OneSeat(Arc<Sessions<One>>, Seat);
+
+impl Store for OneSeat {
+    fn promises(&self) -> Promises {
+        Promises { push: Push::Hint, ..Promises::of("one seat") }
+    }
+
+    fn attach(&self, clock: &Clock, news: &News) {
+        self.0.attach(clock, Some(news));
+    }
+
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        (0..seats.len()).for_each(|place| to.set(place, Ok(Reading::of(Some(self.1.clone())))));
+        Ok(())
+    }
+
+    async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        let done = || Swap::Done { version: self.1.version.clone(), since: None, granted: None };
+        (0..writes.len()).for_each(|place| to.set(place, Ok(done())));
+        Ok(())
+    }
+
+    fn session_of(&self, version: &Version) -> Option<tenure_core::Session> {
+        Some(tenure_core::Session::new(version.as_str()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_engine_is_told_when_a_session_is_over() {
+    let server = Server::new();
+    let opener = server.clone();
+    let sessions = Arc::new(Sessions::new(move |lease: Duration, _| opener.clone().open(lease)));
+    let seat =
+        Seat { record: Record::new(None, Token::new(1), LEASE), version: Version::new("1 for 12s"), life: Life::Held };
+    let store = OneByOne::new(OneSeat(sessions.clone(), seat.clone()));
+    SeatStore::attach(&store, &server.clock.clone().into());
+    let session = sessions.get(LEASE).await.unwrap();
+    assert_eq!(session.name().as_str(), "1 for 12s");
+    let (seen, name) = (Seen { seat: Some(seat.clone()), requests: false }, SeatName::new("jobs").unwrap());
+    // A session counts as ours once a seat was won on it.
+    store.swap(&name, None, &seat.record).await.unwrap();
+    let (change, ()) = tokio::join!(store.changed(&name, &seen), async {
+        sleep(Duration::from_secs(1)).await;
+        session.end();
+    });
+    assert_eq!(change, Change::SessionOver);
+}

@@ -1,0 +1,142 @@
+//! What the world is told: who leads, what to watch, when to wake.
+
+use super::{Board, Kind, Machine, Stage, Watched};
+use crate::observation::Free;
+use crate::{Action, Bid, Leader, Moment};
+
+impl Machine {
+    pub(super) fn stop(&mut self, out: &mut Vec<Action>) {
+        self.settle_bid(Bid::Taken, out);
+        if self.has_left() || !self.rules.held_by_session {
+            self.stage = Stage::Stopped;
+        }
+        self.leaving = true;
+    }
+
+    pub(super) fn settle_bid(&mut self, bid: Bid, out: &mut Vec<Action>) {
+        if std::mem::take(&mut self.bidding) {
+            out.push(Action::BidSettled(bid));
+        }
+    }
+
+    pub(super) fn want_board(&mut self) {
+        match self.board {
+            Board::Unread => self.board = Board::Wanted,
+            Board::Reading => self.board = Board::ReadingAndWanted,
+            Board::Wanted | Board::ReadingAndWanted => {}
+        }
+    }
+
+    pub(super) fn tell(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let leader = self.leader();
+        let key = leader.as_ref().map(|leader| (leader.candidate.incarnation, leader.token));
+        if key != self.told_leader {
+            self.told_leader = key;
+            out.push(Action::Leader(leader));
+        }
+        if self.leaving && !std::mem::replace(&mut self.told_stopped, true) {
+            // Told last: nothing comes after it.
+            out.extend(self.stopping.map(Action::Stopped));
+        }
+        if self.is_over() {
+            return;
+        }
+        if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {
+            self.board = Board::Reading;
+            out.push(Action::ReadBoard);
+        }
+        self.tell_watch(now, out);
+        let wake = self.next_wake(now);
+        if wake != self.told_wake {
+            self.told_wake = wake;
+            out.extend(wake.map(Action::WakeAt));
+        }
+    }
+
+    pub(super) fn leader(&self) -> Option<Leader> {
+        match &self.stage {
+            Stage::Leading(hold) | Stage::Ending(hold, _) => Some(Leader {
+                candidate: self.me.clone(),
+                token: hold.token,
+                since_ms: None,
+                metadata: self.rules.metadata.clone(),
+            }),
+            Stage::Following if self.observation.free(&self.rules) != Free::Now => {
+                let record = &self.observation.seat()?.record;
+                Some(Leader {
+                    candidate: record.holder.clone().filter(|holder| holder.incarnation != self.me.incarnation)?,
+                    token: record.token,
+                    since_ms: record.since_ms,
+                    metadata: record.metadata.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Watches from what was last seen; not while there is something to look at anyway.
+    pub(super) fn tell_watch(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let looking = self.doubt
+            || self.look_at.is_some_and(|at| now >= at)
+            || self.call.as_ref().is_some_and(|call| matches!(call.kind, Kind::Read | Kind::Bid(_)))
+            || self.board != Board::Unread;
+        if looking || !self.observation.has_looked() || self.leaving {
+            return;
+        }
+        let seat = self.observation.seat();
+        let watch = Watched {
+            holder: seat.and_then(|seat| Some(seat.record.holder.as_ref()?.incarnation)),
+            token: seat.map(|seat| seat.record.token),
+            requests: matches!(self.stage, Stage::Leading(_)),
+        };
+        if std::mem::take(&mut self.news) && self.watched.take().as_ref() == Some(&watch) {
+            // Nothing was new. That may happen now and then, but if we watched again at once each time, a store that
+            // cries wolf would keep us running.
+            let pause = self.rules.timing.retry_every();
+            if now < self.calm_at {
+                self.watch_at = now + self.dice.jitter(pause);
+            }
+            self.calm_at = now + pause;
+        }
+        if self.watched.as_ref() != Some(&watch) && now >= self.watch_at {
+            out.push(Action::Watch { seat: seat.cloned(), requests: watch.requests });
+            self.watched = Some(watch);
+        }
+    }
+
+    pub(super) fn next_wake(&self, now: Moment) -> Option<Moment> {
+        let mut wakes = [None; 6];
+        let may_call = self.call.is_none();
+        match &self.stage {
+            Stage::Leading(hold) => {
+                wakes[0] = Some(hold.deadline - self.rules.timing.drain());
+                wakes[1] = (may_call && self.is_kept()).then(|| self.renewal_due(hold));
+                wakes[2] = self.look_at.filter(|_| may_call).map(|at| at.max(self.paused_until));
+            }
+            Stage::Ending(hold, end) => {
+                wakes[0] = Some(end.by.min(hold.deadline));
+                wakes[1] = (may_call && self.is_kept()).then(|| self.renewal_due(hold));
+            }
+            Stage::Following => {
+                // What is not decided yet, or can be done about the seat, is due when the pause is over.
+                let can_act = self.undrained.is_none()
+                    && self.ours.as_ref().is_some_and(|ours| {
+                        let waited_out = now >= self.observation.waited_out_at();
+                        (waited_out && self.wants_to_stand()) || self.is_to_leave(now, ours)
+                    });
+                let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
+                wakes[0] = may_call.then(|| at.max(self.paused_until));
+                let leaves = self.stopping.is_some() && self.undrained.is_none() && self.leaves_by() > now;
+                wakes[1] = leaves.then(|| self.leaves_by());
+            }
+            Stage::Idle | Stage::Stopped => return None,
+        }
+        wakes[3] = self
+            .undrained
+            .filter(|undrained| !undrained.told)
+            .map(|undrained| undrained.since + self.rules.timing.overrun_slack());
+        wakes[4] = (self.watched.is_none() && self.watch_at > now).then_some(self.watch_at);
+        wakes[5] = self.fit_again_at();
+        wakes.into_iter().flatten().min()
+    }
+}

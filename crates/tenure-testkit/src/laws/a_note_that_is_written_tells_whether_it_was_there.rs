@@ -1,0 +1,41 @@
+//! A write of a note tells whether the note was there: not before it was put, nor after it was removed.
+//!
+//! Protects from: a store that has lost everything, and a candidate that stands unlisted ever after.
+
+use tenure_core::{Board, Was};
+
+use super::LONG;
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[Need::Notes];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let (one, other) = (bench.connect(), bench.connect());
+    let (one, other) = (super::notes_of(&one)?, super::notes_of(&other)?);
+    let key = format!("{:016x}", rand::random::<u64>());
+    for board in [Board::Processes, Board::Candidates(bench.seat("here")), Board::Requests(bench.seat("here"))] {
+        let put = async |lifetime| one.put_one(&board, &key, "{}", lifetime).await;
+        let was = put(LONG).await?;
+        ensure!(was == Was::Absent, "on {board:?}, a first note replaced another one");
+        for notes in [other, one] {
+            let was = notes.put_one(&board, &key, "{}", LONG).await?;
+            ensure!(was == Was::There, "on {board:?}, a note that was put again had been lost");
+        }
+        let was = other.remove_one(&board, &key).await?;
+        ensure!(was == Was::There, "on {board:?}, a note that was removed had not been there");
+        let was = put(bench.lease()).await?;
+        ensure!(was == Was::Absent, "on {board:?}, a note that was removed was still there");
+        bench
+            .until("that a note has expired", || async {
+                Ok(other.list_one(&board).await?.iter().all(|note| note.key != key))
+            })
+            .await?;
+        put(LONG).await?;
+        let listed = other.list_one(&board).await?;
+        let count = listed.iter().filter(|note| note.key == key).count();
+        ensure!(count == 1, "on {board:?}, a note was put again after it had expired, and {count} are listed");
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! A leader keeps its term though the reply to a renewal is lost with its connection: it renews again on another one.
+//!
+//! Protects from: a renewal on a version that is no longer that of the seat, and a store that does not connect again.
+
+use super::{Need, Rig};
+use crate::Verdict;
+
+pub(super) const NEEDS: &[Need] = &[Need::Plain, Need::OutlivesConnections, Need::Renewals];
+
+pub(super) async fn check(rig: Rig) -> Verdict {
+    // A lost reply is noticed at once, or when the call times out.
+    let lease = rig.lease() * 2;
+    let mut one = rig.one(lease);
+    let first = one.leads().await;
+    let mut other = rig.other(lease);
+    other.knows(first).await;
+    for (marker, count) in rig.server.renewals().iter().zip(1..) {
+        rig.faulty.drop_reply_to(*marker);
+        rig.faulty.caught(count).await;
+        rig.is_kept(&one, first).await?;
+    }
+    rig.led_once()?;
+    rig.settles([one, other]).await
+}

@@ -1,0 +1,84 @@
+//! Notes, as keys that end with a lease of their own.
+//!
+//! A process says again and again that it is there. Then the lease of its note is kept alive, and nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tenure_core::{Answers, Board, Note, NoteWrite, Notes, StoreError, Was};
+
+use crate::connection::EtcdConnection;
+use crate::lock;
+use crate::store::EtcdStore;
+use crate::wire::{TxnRequest, delete, get_key, put, range, under};
+
+/// The notes that say that a process of ours is there, by their keys: what each says, for how long, and its lease.
+pub(crate) type Processes = Mutex<HashMap<String, (NoteWrite, i64)>>;
+
+impl Notes for EtcdStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        let connection = self.connection.get().await?;
+        if let [note] = notes
+            && self.is_kept(&connection, note).await?
+        {
+            to.set(0, Ok(Was::There));
+            return Ok(());
+        }
+        let puts = notes.iter().filter(|note| note.value.is_some());
+        let mut leases = BTreeMap::new();
+        for seconds in puts.map(|note| seconds(note.lifetime)).collect::<BTreeSet<_>>() {
+            leases.insert(seconds, connection.grant(seconds).await?.id);
+        }
+        let keys: Vec<_> = notes.iter().map(|note| self.keys.board(&note.board) + &note.key).collect();
+        // Apart, as members take 128 operations in a transaction. Each note has one writer at a time.
+        let mut before = connection.txn(TxnRequest::of(keys.iter().map(|key| get_key(key)))).await?;
+        let write = |(note, key): (&NoteWrite, &String)| match &note.value {
+            Some(value) => put(key, value.clone(), leases[&seconds(note.lifetime)]),
+            None => delete(key),
+        };
+        connection.txn(TxnRequest::of(notes.iter().zip(&keys).map(write))).await?;
+        for place in 0..notes.len() {
+            let was = if before.found(place).is_empty() { Was::Absent } else { Was::There };
+            to.set(place, Ok(was));
+        }
+        for note in notes.iter().filter(|note| note.board == Board::Processes) {
+            match leases.get(&seconds(note.lifetime)).filter(|_| note.value.is_some()) {
+                Some(lease) => lock(&self.processes).insert(note.key.clone(), (note.clone(), *lease)),
+                None => lock(&self.processes).remove(&note.key),
+            };
+        }
+        Ok(())
+    }
+
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        let connection = self.connection.get().await?;
+        let keys: Vec<_> = boards.iter().map(|board| self.keys.board(board)).collect();
+        let mut answer = connection.txn(TxnRequest::of(keys.iter().map(|key| range(under(key))))).await?;
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned).ok();
+        for (place, board) in keys.iter().enumerate() {
+            let found = answer.found(place);
+            let note = |key: &[u8], value| Some(Note { key: text(key.get(board.len()..)?)?, value: text(value)? });
+            to.set(place, Ok(found.iter().filter_map(|kv| note(&kv.key, &kv.value)).collect()));
+        }
+        Ok(())
+    }
+}
+
+impl EtcdStore {
+    /// Whether a note is there as it is to be put, and lasts from now on.
+    async fn is_kept(&self, connection: &EtcdConnection, note: &NoteWrite) -> Result<bool, StoreError> {
+        let known = lock(&self.processes).get(&note.key).filter(|(put, _)| put == note).map(|(_, lease)| *lease);
+        let Some(lease) = known else { return Ok(false) };
+        if !connection.keep_alive(lease).await? {
+            return Ok(false);
+        }
+        let key = self.keys.board(&note.board) + &note.key;
+        Ok(!connection.txn(TxnRequest::of([get_key(&key)])).await?.found(0).is_empty())
+    }
+}
+
+/// Whole seconds, rounded up; ten years are as good as for ever.
+fn seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX).clamp(1, 315_360_000)
+}

@@ -1,0 +1,163 @@
+//! The one watch of a process.
+//!
+//! One stream of etcd's tells of every seat, of requests to leaders and of sessions that have ended, in the order in
+//! which it happened.
+//!
+//! # Why nothing is missed
+//! The member confirms that it watches. From then on it sends every change that it applies. A read that is sent after
+//! the confirmation is answered only when the member has applied whatever a majority had by then. So a change is
+//! in the answer, or the member applies it later and sends it. Once the stream ends, or the member goes silent, this
+//! returns, and the engine looks by itself until the next watch is confirmed. That one starts at the member's current
+//! revision: compaction can take nothing from it that is still to come.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{Delta, Interest, Life, News, Said, Scope, SeatName, StoreError};
+use tenure_kit::Ready;
+
+use crate::keys::{Keys, Subject};
+use crate::mark::{Mark, Written, names, session_name};
+use crate::session::Sessions;
+use crate::store::EtcdStore;
+use crate::wire::Event;
+
+impl EtcdStore {
+    /// Tells of changes until it cannot any more.
+    pub(crate) async fn watch_all(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
+        let mut wants = Wants::default();
+        wants.take_in(interest.next().await, &self.sessions);
+        let connection = self.connection.get().await?;
+        let mut silence = pin!(connection.silence(wants.patience));
+        let (from, to) = self.keys.watched();
+        let mut changes = tokio::select! {
+            watch = connection.watch(&from, &to) => watch?,
+            error = &mut silence => return Err(error),
+        };
+        news.listening(Scope::All);
+        loop {
+            tokio::select! {
+                events = changes.next() => {
+                    for change in events?.iter().filter_map(|event| change(&self.keys, event)) {
+                        match change {
+                            Changed::Holder(seat, said) => news.holder(&seat, said),
+                            Changed::Requested(seat) => news.request(&seat),
+                            Changed::Ended(session) => {
+                                let name = session_name(connection.cluster, session);
+                                match self.sessions.find(name.as_str()) {
+                                    Some(own) => own.end(),
+                                    None => news.session_over(&name),
+                                }
+                            }
+                        }
+                    }
+                }
+                deltas = interest.next() => {
+                    if wants.take_in(deltas, &self.sessions) {
+                        silence.set(connection.silence(wants.patience));
+                    }
+                }
+                error = &mut silence => return Err(error),
+            }
+        }
+    }
+}
+
+/// What the elections of this process need of the watch.
+struct Wants {
+    /// How long the member may be silent: a third of the shortest lease.
+    patience: Duration,
+    /// Sessions that are kept alive for bids, by lease.
+    ready: BTreeMap<Duration, Arc<Ready>>,
+}
+
+impl Default for Wants {
+    fn default() -> Self {
+        Self { patience: Duration::MAX, ready: BTreeMap::new() }
+    }
+}
+
+impl Wants {
+    /// Returns whether the patience is shorter than before.
+    fn take_in(&mut self, deltas: Vec<Delta>, sessions: &Sessions) -> bool {
+        let before = self.patience;
+        for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
+            self.patience = self.patience.min(wanted.lease / 3);
+            let seat = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
+            let session = seat.and_then(|seat| Mark::parse(&seat.version)?.session_name());
+            if session.is_some_and(|session| !sessions.is_own(session.as_str())) {
+                self.ready.entry(wanted.lease).or_insert_with(|| sessions.keep_ready(wanted.lease));
+            }
+        }
+        self.patience < before
+    }
+}
+
+/// What an event is about.
+#[derive(Debug, PartialEq, Eq)]
+enum Changed {
+    Holder(SeatName, Said),
+    Requested(SeatName),
+    Ended(i64),
+}
+
+fn change(keys: &Keys, event: &Event) -> Option<Changed> {
+    let kv = event.kv.as_ref()?;
+    match keys.subject(std::str::from_utf8(&kv.key).ok()?)? {
+        Subject::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, Said::Names(None))),
+        Subject::Seat(seat) => {
+            let said = |written: Written| Said::Names(Some(names(&written.record)));
+            Some(Changed::Holder(seat, Written::of(kv).map_or(Said::Nothing, said)))
+        }
+        Subject::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
+        Subject::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{Board, Candidate, Incarnation, Record, Token};
+
+    use super::*;
+    use crate::wire::KeyValue;
+
+    fn put(key: &str, value: String) -> Event {
+        Event { kind: 0, kv: Some(KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() }) }
+    }
+
+    fn delete(key: &str) -> Event {
+        Event { kind: 1, ..put(key, String::new()) }
+    }
+
+    #[test]
+    fn an_event_of_a_seat_says_whom_the_seat_names_now() {
+        let (keys, seat) = (Keys::new("tenure"), SeatName::new("a/b").unwrap());
+        let said = |event: &Event| match change(&keys, event) {
+            Some(Changed::Holder(of, said)) if of == seat => said,
+            other => panic!("{other:?}"),
+        };
+        let (me, token) = (Incarnation::from_bits(7), Token::new(3));
+        let held = Record::new(Some(Candidate { id: "me".into(), incarnation: me }), token, Duration::from_secs(3));
+        let vacant = Record { holder: None, ..held.clone() };
+        let key = keys.seat(&seat);
+        assert_eq!(said(&put(&key, Written::text(Some(1), &held))), Said::Names(Some((Some(me), token))));
+        assert_eq!(said(&put(&key, Written::text(None, &vacant))), Said::Names(Some((None, token))));
+        assert_eq!(said(&put(&key, "something else".to_owned())), Said::Nothing);
+        assert_eq!(said(&delete(&key)), Said::Names(None));
+    }
+
+    #[test]
+    fn requests_that_come_and_sessions_that_go_are_news_and_nothing_else_is() {
+        let (keys, seat) = (Keys::new("tenure"), SeatName::new("a/b").unwrap());
+        let request = keys.board(&Board::Requests(seat.clone())) + "key";
+        assert_eq!(change(&keys, &put(&request, String::new())), Some(Changed::Requested(seat)));
+        assert_eq!(change(&keys, &delete(&request)), None);
+        assert_eq!(change(&keys, &delete(&keys.live(7))), Some(Changed::Ended(7)));
+        assert_eq!(change(&keys, &put(&keys.live(7), String::new())), None);
+        assert_eq!(change(&keys, &put("tenure/other/key", String::new())), None);
+        assert_eq!(change(&keys, &Event { kind: 0, kv: None }), None);
+    }
+}

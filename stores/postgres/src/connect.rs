@@ -1,0 +1,164 @@
+//! Opens one connection to one host: a socket, encryption, a log-in.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, Socket, TcpKeepalive};
+use tenure_core::StoreError;
+use tokio::net::TcpStream;
+use tokio_postgres::config::{Host, SslMode as DriverSslMode, SslNegotiation};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::errors;
+use crate::options::SslMode;
+use crate::socket::{CheckedSocket, Duplex, First};
+
+/// A host to try.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    port: u16,
+    /// What its certificate must be for.
+    name: String,
+    /// There is no other.
+    pub(crate) alone: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Name(String),
+    Address(IpAddr),
+    Socket(PathBuf),
+}
+
+impl Target {
+    /// The hosts of a configuration, in its order.
+    pub(crate) fn all(config: &Config) -> Vec<Self> {
+        let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+        let count = hosts.len().max(addresses.len());
+        (0..count)
+            .map(|number| {
+                let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
+                let name = match hosts.get(number) {
+                    Some(Host::Tcp(name)) => name.clone(),
+                    _ => addresses.get(number).map(ToString::to_string).unwrap_or_default(),
+                };
+                let place = match (addresses.get(number), hosts.get(number)) {
+                    (Some(address), _) => Place::Address(*address),
+                    #[cfg(unix)]
+                    (None, Some(Host::Unix(folder))) => Place::Socket(folder.join(format!(".s.PGSQL.{port}"))),
+                    _ => Place::Name(name.clone()),
+                };
+                Self { place, port, name, alone: count == 1 }
+            })
+            .collect()
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Place::Name(name) => write!(f, "{name}:{}", self.port),
+            Place::Address(address) => write!(f, "{address}:{}", self.port),
+            Place::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What sends and receives, as long as it is polled.
+pub(crate) type Driven = Connection<CheckedSocket, <MakeRustlsConnect as MakeTlsConnect<CheckedSocket>>::Stream>;
+
+/// What a connection is made of.
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    pub(crate) connection: Driven,
+    pub(crate) socket: Arc<Socket>,
+}
+
+/// Connects and logs in. Nothing that matters has happened if it fails.
+pub(crate) async fn log_in(
+    config: &Config,
+    target: &Target,
+    ssl: SslMode,
+    tls: &MakeRustlsConnect,
+) -> Result<Opened, StoreError> {
+    let (first, second) = match ssl {
+        // libpq does not encrypt those, either.
+        _ if matches!(target.place, Place::Socket(_)) => (First::Plain, None),
+        // As libpq does: whoever is barred one way may be let in the other.
+        SslMode::Allow => (First::Plain, Some(First::MustEncrypt)),
+        SslMode::Prefer => (First::MayEncrypt, Some(First::Plain)),
+        SslMode::Disable => (First::Plain, None),
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (First::MustEncrypt, None),
+    };
+    match (open(config, target, ssl, tls, first).await, second) {
+        (Err((error, true)), Some(second)) => open(config, target, ssl, tls, second).await.map_err(|_| error),
+        (opened, _) => opened.map_err(|(error, _)| error),
+    }
+}
+
+/// Opens a connection, or tells why there is none, and whether the server bars us as we come.
+async fn open(
+    config: &Config,
+    target: &Target,
+    ssl: SslMode,
+    tls: &MakeRustlsConnect,
+    first: First,
+) -> Result<Opened, (StoreError, bool)> {
+    let (stream, socket) =
+        connect(config, target).await.map_err(|error| (errors::unreachable(target, error), false))?;
+    let (stream, mut config) = (CheckedSocket::new(stream, first, socket.clone()), config.clone());
+    // The driver asks for encryption unless we come in plain, and would do without: `First` refuses that where it must.
+    config.ssl_mode(if first == First::Plain { DriverSslMode::Disable } else { DriverSslMode::Prefer });
+    config.ssl_negotiation(SslNegotiation::Postgres);
+    let Ok(tls) = MakeTlsConnect::<CheckedSocket>::make_tls_connect(&mut tls.clone(), &target.name);
+    let (client, connection) = config.connect_raw(stream, tls).await.map_err(|error| {
+        let barred = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+        (errors::of_log_in(target, ssl, error), barred)
+    })?;
+    Ok(Opened { client, connection, socket })
+}
+
+/// Connects, and returns the stream and a second handle on its socket.
+async fn connect(config: &Config, target: &Target) -> io::Result<(Box<dyn Duplex>, Arc<Socket>)> {
+    let socket = match &target.place {
+        #[cfg(unix)]
+        Place::Socket(path) => {
+            let socket = tokio::net::UnixStream::connect(path).await?;
+            let handle = SockRef::from(&socket).try_clone()?;
+            return Ok((Box::new(socket), Arc::new(handle)));
+        }
+        #[cfg(not(unix))]
+        Place::Socket(_) => return Err(io::Error::other("there are no such sockets on this system: name a host")),
+        Place::Name(name) => TcpStream::connect((name.as_str(), target.port)).await?,
+        Place::Address(address) => TcpStream::connect((*address, target.port)).await?,
+    };
+    tune(config, &socket);
+    let handle = SockRef::from(&socket).try_clone()?;
+    Ok((Box::new(socket), Arc::new(handle)))
+}
+
+/// A peer that is gone without a word is noticed within seconds, not hours.
+fn tune(config: &Config, socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let reference = SockRef::from(socket);
+    if config.get_keepalives() {
+        let two_hours = Duration::from_secs(2 * 60 * 60);
+        let idle = Some(config.get_keepalives_idle()).filter(|idle| *idle != two_hours);
+        let keepalive = TcpKeepalive::new()
+            .with_time(idle.unwrap_or(Duration::from_secs(10)))
+            .with_interval(config.get_keepalives_interval().unwrap_or(Duration::from_secs(3)));
+        #[cfg(not(windows))]
+        let keepalive = keepalive.with_retries(config.get_keepalives_retries().unwrap_or(3));
+        let _ = reference.set_tcp_keepalive(&keepalive);
+    }
+    #[cfg(target_os = "linux")]
+    let _ =
+        reference.set_tcp_user_timeout(Some(config.get_tcp_user_timeout().copied().unwrap_or(Duration::from_secs(20))));
+}

@@ -1,0 +1,175 @@
+//! Watches for notifications of other processes, and for the end of processes that lead. On Linux alone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Once;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tenure_core::{Delta, Interest, Life, News, Said, Scope, StoreError};
+use tokio::io::unix::AsyncFd;
+
+use crate::notifier::{About, hash};
+use crate::place::Place;
+use crate::seats;
+use crate::worker::Context;
+
+/// Tells what happens to the seats that are wanted, for as long as nothing is missed.
+pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -> StoreError {
+    let failed = |error| StoreError::refused("changes of seats cannot be heard any more").because(error);
+    let inbox = match Inbox::new(&context.place, context.sender) {
+        Ok(inbox) => inbox,
+        Err(error) => return cannot_listen(error),
+    };
+    news.listening(Scope::All);
+    let (mut wanted, mut notifications) = (BTreeMap::new(), Vec::new());
+    loop {
+        tokio::select! {
+            biased;
+            // First: a seat that was wanted before its notification came in is known by then.
+            deltas = interest.next() => for Delta { seat, wanted: now } in deltas {
+                let Some(now) = now else {
+                    wanted.remove(&hash(&seat));
+                    continue;
+                };
+                // A holder that was seen to be gone is not waited for.
+                let held = now.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
+                if let Some(session) = held.and_then(|seat| seats::session_of(&seat.version)) {
+                    context.liveness.tell_when_over(session, news);
+                }
+                wanted.insert(hash(&seat), seat);
+            },
+            () = async {}, if !notifications.is_empty() => for Notification { seat, about } in notifications.drain(..) {
+                match (wanted.get(&seat), about) {
+                    (Some(seat), About::Holder) => news.holder(seat, Said::Nothing),
+                    (Some(seat), About::Requests) => news.request(seat),
+                    (None, _) => {}
+                }
+            },
+            heard = inbox.hear() => match heard {
+                Ok(heard) => notifications = heard,
+                Err(error) => return failed(error),
+            },
+        }
+    }
+}
+
+/// Warns once: it will be so for a while, and is tried again and again.
+fn cannot_listen(error: io::Error) -> StoreError {
+    static WARNED: Once = Once::new();
+    let said = "changes of seats cannot be heard, so they are looked for every third of a lease: raise \
+                fs.inotify.max_user_instances or fs.inotify.max_user_watches if they are used up";
+    WARNED.call_once(|| tracing::warn!(%error, "{said}"));
+    StoreError::refused(said).because(error)
+}
+
+/// A change that another process has notified us of.
+#[derive(Debug, PartialEq, Eq)]
+struct Notification {
+    seat: u128,
+    about: About,
+}
+
+/// Receives the notifications of the other processes, about all seats.
+struct Inbox {
+    inotify: AsyncFd<OwnedFd>,
+    own: u64,
+}
+
+impl Inbox {
+    /// Listens from now on. The folder must be there.
+    fn new(place: &Place, own: u64) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let sent = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        // In a folder that is no longer at its path, no process notifies us.
+        let moved = WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+        inotify::add_watch(&inotify, &place.side, sent | moved)?;
+        #[allow(deprecated, reason = "`OwnedFd` keeps it open, and what is to be used instead is unsafe code")]
+        let inotify = AsyncFd::new(inotify)?;
+        Ok(Self { inotify, own })
+    }
+
+    /// Waits for notifications, and returns those that have come in.
+    ///
+    /// # Errors
+    /// If some were missed, or will be.
+    async fn hear(&self) -> io::Result<Vec<Notification>> {
+        let mut ready = self.inotify.readable().await?;
+        let notifications = self.take()?;
+        ready.clear_ready();
+        Ok(notifications)
+    }
+
+    /// Takes all that is there.
+    fn take(&self) -> io::Result<Vec<Notification>> {
+        let (mut notifications, mut buffer) = (Vec::new(), [MaybeUninit::uninit(); 4096]);
+        let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) if event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
+                    notifications.extend(event.file_name().and_then(|name| self.parse(name.to_str().ok()?)));
+                }
+                // There were too many notifications at once, or the folder is gone.
+                Ok(event) => return Err(io::Error::other(format!("inotify says {:?}", event.events()))),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(notifications),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Parses the name of a file, if it is a notification of another process.
+    fn parse(&self, name: &str) -> Option<Notification> {
+        let mut parts = name.strip_suffix(".bell")?.split('.');
+        let seat = u128::from_str_radix(parts.next()?, 16).ok()?;
+        let about = match parts.next()? {
+            "holder" => About::Holder,
+            "requests" => About::Requests,
+            _ => return None,
+        };
+        (u64::from_str_radix(parts.next()?, 16).ok()? != self.own).then_some(Notification { seat, about })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::SeatName;
+
+    use super::*;
+    use crate::notifier::Notifier;
+    use crate::{SqliteOptions, side};
+
+    #[tokio::test]
+    async fn a_process_receives_the_notifications_of_others_and_not_its_own() {
+        let path = std::env::temp_dir().join(format!("tenure-notifications-{}", std::process::id()));
+        let place = Place::new(SqliteOptions { path: Some(path) });
+        side::create_folder(&place).unwrap();
+        let (mut one, mut other) = (Notifier::new(place.clone(), 1), Notifier::new(place.clone(), 2));
+        let inbox = Inbox::new(&place, 1).unwrap();
+        let [jobs, mail] = ["jobs", "mail"].map(|name| SeatName::new(name).unwrap());
+        other.notify(&jobs, About::Holder);
+        one.notify(&jobs, About::Holder);
+        one.notify(&jobs, About::Requests);
+        other.notify(&jobs, About::Holder);
+        other.notify(&jobs, About::Requests);
+        // As a process does that opens the database.
+        std::fs::remove_file(&other.file).unwrap();
+        other.notify(&mail, About::Holder);
+        let heard: Vec<_> = inbox
+            .hear()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|notification| (notification.seat, notification.about))
+            .collect();
+        let [jobs, mail] = [hash(&jobs), hash(&mail)];
+        let sent = [(jobs, About::Holder), (jobs, About::Holder), (jobs, About::Requests), (mail, About::Holder)];
+        assert_eq!(heard, sent);
+        // One file each, however often they have notified others.
+        assert_eq!(std::fs::read_dir(&place.side).unwrap().count(), 2);
+        std::fs::remove_dir_all(&place.side).unwrap();
+        assert!(inbox.hear().await.is_err(), "a folder that is gone is told");
+    }
+}

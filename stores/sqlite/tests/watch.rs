@@ -1,0 +1,145 @@
+//! What candidates are told of, and what they are not woken by.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tenure_core::{Candidate, Election, Elections, Incarnation, OneByOne, Record, SeatName, SeatStore, Swap, Token};
+use tenure_sqlite::SqliteStore;
+use tenure_testkit::servers::Folder;
+use tenure_testkit::wrap::Counting;
+
+/// Nothing is looked at for its own sake within a test.
+const LONG: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_bid_does_not_wake_the_leader_that_has_made_it_and_wakes_an_observer_in_its_process() {
+    let folder = Folder::new("own");
+    let (store, counter) = Counting::new(SqliteStore::at(database(&folder)));
+    let elections = Elections::new(store);
+    runtime().block_on(async {
+        // From here on, the store listens.
+        let first = elections.election("first").lease(LONG).start().unwrap();
+        first.elected().await.unwrap();
+        let observer = elections.observe("second").unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let before = counter.counts().reads;
+        let second = elections.election("second").lease(LONG).start().unwrap();
+        second.elected().await.unwrap();
+        let mut events = observer.events();
+        in_time(async {
+            while observer.leader().is_none() {
+                events.next().await;
+            }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(counter.counts().reads - before, 2, "one look before the bid, and one of the observer");
+    });
+}
+
+#[test]
+fn a_release_and_a_request_are_heard_by_another_process() {
+    let folder = Folder::new("others");
+    let [one, other] = [(); 2].map(|()| Elections::new(SqliteStore::at(database(&folder))));
+    runtime().block_on(async {
+        let leads = one.election("jobs").lease(LONG).start().unwrap();
+        leads.elected().await.unwrap();
+        let follows = other.election("jobs").lease(LONG).start().unwrap();
+        follows_a_leader(&follows).await;
+        // The leader hears the request, and the follower the release.
+        in_time(async { follows.request_step_down().await.unwrap() }).await;
+        in_time(async { follows.elected().await.unwrap() }).await;
+    });
+}
+
+/// After a restart of the machine, the lock of the last leader is free, but it was one of another kernel.
+#[test]
+fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again() {
+    let folder = Folder::new("kernel");
+    let (seat, lease) = (SeatName::new("jobs").unwrap(), Duration::from_secs(2));
+    let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) };
+    let open = || SqliteStore::at(database(&folder));
+    runtime().block_on(async {
+        let gone = OneByOne::new(open());
+        let record = Record::new(Some(holder), Token::new(1), lease);
+        let Swap::Done { version, .. } = gone.swap(&seat, None, &record).await.unwrap() else { panic!() };
+        assert!(tenure_core::Store::session_of(&open(), &version).is_some());
+        drop(gone);
+        let file = Connection::open(database(&folder)).unwrap();
+        file.busy_timeout(Duration::from_secs(10)).unwrap();
+        file.execute("UPDATE sessions SET kernel = 'another', clock = 'another'", []).unwrap();
+        let version = OneByOne::new(open()).read(&seat).await.unwrap().seat.unwrap().version;
+        assert_eq!(tenure_core::Store::session_of(&open(), &version), None, "nothing tells of its end");
+        let (store, counter) = Counting::new(open());
+        let (elections, began) = (Elections::new(store), Instant::now());
+        let election = elections.election("jobs").lease(lease).start().unwrap();
+        in_time(async { election.elected().await.unwrap() }).await;
+        assert!(began.elapsed() >= lease, "a lock of another kernel proves nothing");
+        assert!(counter.counts().reads < 20, "{:?}", counter.counts());
+    });
+}
+
+#[test]
+fn without_inotify_changes_are_looked_for_and_heard_once_there_is_some() {
+    let folder = Folder::new("deaf");
+    let none = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-c", none, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env("TENURE_TEST_CHILD", database(&folder))
+        .output()
+        .expect("apt-get install util-linux");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+}
+
+/// Two candidates that hear nothing, if this process was started for that; then two that can.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os("TENURE_TEST_CHILD") else { return };
+    let both = [(); 2].map(|()| Elections::new(SqliteStore::at(&path)));
+    runtime().block_on(async {
+        hands_over(&both, "looked-for", Duration::from_secs(3)).await;
+        std::fs::write("/proc/sys/user/max_inotify_instances", "100").unwrap();
+        // Longer than the engine waits before it has the store watched again.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        hands_over(&both, "heard", LONG).await;
+    });
+}
+
+async fn hands_over(both: &[Elections; 2], name: &str, lease: Duration) {
+    let [leads, follows] = both.each_ref().map(|elections| elections.election(name).lease(lease));
+    let leads = leads.start().unwrap();
+    let first = leads.elected().await.unwrap();
+    let follows = follows.start().unwrap();
+    follows_a_leader(&follows).await;
+    leads.stop();
+    let second = in_time(async { follows.elected().await.unwrap() }).await;
+    assert!(second.token() > first.token());
+}
+
+async fn follows_a_leader(follower: &Election) {
+    let mut events = follower.events();
+    in_time(async {
+        while follower.leader().is_none() {
+            events.next().await;
+        }
+    })
+    .await;
+}
+
+fn database(folder: &Folder) -> PathBuf {
+    folder.path().join("tenure.db")
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Well before anything would be looked at.
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG / 6, future).await.expect("it is told")
+}

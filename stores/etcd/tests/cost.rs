@@ -86,7 +86,8 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
-    let lease = Duration::from_secs(2);
+    // Long, so that a busy machine answers in time: calls that time out are made again, and counted again.
+    let lease = Duration::from_secs(9);
     let etcd = Etcd::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&etcd.url(), "one", lease, &detector);
@@ -95,7 +96,7 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     tokio::time::sleep(lease).await;
     let (reads, renewals, before) = (other.counter.counts().reads, one.counter.counts().renewals, asked(&etcd));
-    let leases = 4;
+    let leases = 2;
     tokio::time::sleep(lease * leases).await;
     let after = asked(&etcd);
     let looks = other.counter.counts().reads - reads;

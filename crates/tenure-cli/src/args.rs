@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+mod flags;
 mod run;
 
 use std::path::PathBuf;

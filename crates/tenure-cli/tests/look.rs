@@ -234,7 +234,7 @@ fn options_that_make_no_sense_are_refused() {
     let world = World::shared();
     for (args, says) in [
         (&["status", ""][..], "election name"),
-        (&["run", "jobs", "--lease", "15s", "--renew", "10s", "--", "true"], "lease"),
+        (&["run", "jobs", "--lease", "15s", "--renew-every", "10s", "--", "true"], "lease"),
         (&["run", "--candidate", "", "jobs", "--", "true"], "candidate"),
         (&["status", "jobs", "--config", "nosuch.toml"], "nosuch.toml"),
     ] {

@@ -1,18 +1,17 @@
 //! A candidacy being configured.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tenure_protocol::{ClockTrust, EndReason, Incarnation, Leader, Rules, Takeover, Timing, Token};
+use tenure_protocol::{EndReason, Incarnation, Leader, Rules, Takeover, Timing, Token};
 use tokio_util::sync::CancellationToken;
+use tracing::{Level, info, warn};
 
 use crate::driver::{Check, Start};
 use crate::election::Shared;
 use crate::elections::Engine;
 use crate::handlers::Handlers;
-use crate::options::{ClockTrustOption, OnOverrun, TakeoverOption};
 use crate::{
-    Election, ElectionOptions, Error, Event, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term, span,
+    Election, ElectionOptions, Error, Event, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term, log, span,
 };
 
 /// A candidacy being configured. Nothing happens before [`start`](Self::start).
@@ -20,7 +19,7 @@ use crate::{
 pub struct Builder {
     engine: Arc<Engine>,
     name: String,
-    options: ElectionOptions,
+    pub(crate) options: ElectionOptions,
     handlers: Handlers,
     stop_on: Option<CancellationToken>,
     check: Option<Check>,
@@ -46,123 +45,9 @@ impl Builder {
         self
     }
 
-    /// See [`ElectionOptions::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = Some(lease);
-        self
-    }
-
-    /// See [`ElectionOptions::renew_every`].
-    pub fn renew_every(mut self, span: Duration) -> Self {
-        self.options.renew_every = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::attempt`].
-    pub fn attempt(mut self, span: Duration) -> Self {
-        self.options.attempt = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::retry_every`].
-    pub fn retry_every(mut self, span: Duration) -> Self {
-        self.options.retry_every = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::retry_max`].
-    pub fn retry_max(mut self, span: Duration) -> Self {
-        self.options.retry_max = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::drain`].
-    pub fn drain(mut self, span: Duration) -> Self {
-        self.options.drain = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::stop_grace`].
-    pub fn stop_grace(mut self, span: Duration) -> Self {
-        self.options.stop_grace = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::drift`].
-    pub fn drift(mut self, fraction: f64) -> Self {
-        self.options.drift = Some(fraction);
-        self
-    }
-
-    /// See [`ElectionOptions::judge`].
-    pub fn judge(mut self, judge: ClockTrustOption) -> Self {
-        self.options.judge = Some(judge);
-        self
-    }
-
-    /// See [`ElectionOptions::takeover`].
-    pub fn takeover(mut self, takeover: TakeoverOption) -> Self {
-        self.options.takeover = Some(takeover);
-        self
-    }
-
-    /// See [`ElectionOptions::candidate`].
-    pub fn candidate(mut self, id: impl Into<String>) -> Self {
-        self.options.candidate = Some(id.into());
-        self
-    }
-
     /// Adds to [`ElectionOptions::metadata`].
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.metadata.insert(key.into(), value.into());
-        self
-    }
-
-    /// See [`ElectionOptions::release_on_stop`].
-    pub fn release_on_stop(mut self, release: bool) -> Self {
-        self.options.release_on_stop = Some(release);
-        self
-    }
-
-    /// See [`ElectionOptions::give_up_after`].
-    pub fn give_up_after(mut self, errors: u32) -> Self {
-        self.options.give_up_after = Some(errors);
-        self
-    }
-
-    /// See [`ElectionOptions::priority`].
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.options.priority = Some(priority);
-        self
-    }
-
-    /// See [`ElectionOptions::preempt`].
-    pub fn preempt(mut self, preempt: bool) -> Self {
-        self.options.preempt = Some(preempt);
-        self
-    }
-
-    /// See [`ElectionOptions::min_health`].
-    pub fn min_health(mut self, least: f64) -> Self {
-        self.options.min_health = Some(least);
-        self
-    }
-
-    /// See [`ElectionOptions::step_down_when_unhealthy`].
-    pub fn step_down_when_unhealthy(mut self, step_down: bool) -> Self {
-        self.options.step_down_when_unhealthy = Some(step_down);
-        self
-    }
-
-    /// See [`ElectionOptions::health_every`].
-    pub fn health_every(mut self, span: Duration) -> Self {
-        self.options.health_every = Some(span);
-        self
-    }
-
-    /// See [`ElectionOptions::health_timeout`].
-    pub fn health_timeout(mut self, span: Duration) -> Self {
-        self.options.health_timeout = Some(span);
         self
     }
 
@@ -182,12 +67,6 @@ impl Builder {
     /// ```
     pub fn health<R: Into<Report>>(mut self, check: impl AsyncFn() -> R + Send + 'static) -> Self {
         self.check = Some(Check::new(check));
-        self
-    }
-
-    /// See [`ElectionOptions::on_overrun`].
-    pub fn on_overrun(mut self, what: OnOverrun) -> Self {
-        self.options.on_overrun = Some(what);
         self
     }
 
@@ -269,6 +148,7 @@ impl Builder {
             ));
         }
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
+        log_timing(&name, timing);
         let handlers = self.engine.handler_line(&name, self.handlers)?;
         let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
         let start = Start {
@@ -285,6 +165,22 @@ impl Builder {
     }
 }
 
+/// Says what a user may not have meant.
+fn log_timing(election: &SeatName, timing: Timing) {
+    if let Some(asked) = timing.shortened_retry() {
+        let (election, lease, retry_every) = (election.clone(), timing.lease(), timing.retry_every());
+        log::emit(Level::INFO, move || {
+            info!(%election, ?asked, ?retry_every, ?lease, "retry_every does not fit into the lease and is shortened");
+        });
+    }
+    if let Some(give_up_after) = timing.give_up_after() {
+        let election = election.clone();
+        log::emit(Level::WARN, move || {
+            warn!(%election, ?give_up_after, "a store that fails for give_up_after ends this candidate for good");
+        });
+    }
+}
+
 /// What the options and the store's promises come to.
 fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands: bool) -> Result<Rules, Error> {
     let lease = timing.lease();
@@ -297,22 +193,15 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         let (lease, step) = (span::show(lease), span::show(promises.lease_step));
         return Err(unsupported(format!("counts in steps of {step}: a lease of {lease} would be cut short")));
     }
-    if options.give_up_after == Some(0) {
-        return Err(Error::Option("give_up_after = 0 would never begin: leave it out to never give up".to_owned()));
-    }
-    let takeover = if promises.over_is_proof {
-        Takeover::Instant
-    } else {
-        options.takeover.map_or(promises.takeover, Takeover::from)
-    };
+    let takeover =
+        if promises.over_is_proof { Takeover::Instant } else { options.takeover.unwrap_or(promises.takeover) };
     Ok(Rules {
-        judge: options.judge.map_or(promises.judge, ClockTrust::from),
+        clock_trust: options.clock_trust.unwrap_or(promises.clock_trust),
         takeover,
         push: promises.push,
         spread: !promises.shared_heartbeat,
         stands,
         release_on_stop: options.release_on_stop.unwrap_or(true),
-        give_up_after: options.give_up_after,
         priority: options.priority.unwrap_or(0),
         preempt: options.preempt.unwrap_or(false),
         min_health: options.least_health()?,

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_protocol::{EndReason, Fault, Stopped, TimingError, Token};
 
@@ -88,11 +89,11 @@ pub enum Ended {
     /// The election was stopped here.
     #[error("it was stopped")]
     Stopped,
-    /// The store failed too many times in a row (`give_up_after`).
-    #[error("gave up after {errors} store errors in a row")]
+    /// The store failed for longer than `give_up_after`.
+    #[error("gave up after the store had failed for {after:.1?}")]
     GaveUp {
-        /// How many.
-        errors: u32,
+        /// How long it failed.
+        after: Duration,
     },
     /// The term ended before the work was done.
     #[error("term {token} ended: {}", why.as_str())]
@@ -111,7 +112,7 @@ impl From<Stopped> for Ended {
     fn from(stopped: Stopped) -> Self {
         match stopped {
             Stopped::Asked => Self::Stopped,
-            Stopped::GaveUp { errors } => Self::GaveUp { errors },
+            Stopped::GaveUp { after } => Self::GaveUp { after },
         }
     }
 }

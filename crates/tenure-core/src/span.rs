@@ -37,37 +37,6 @@ pub fn show(span: Duration) -> String {
     format!("{span:?}").replace('µ', "u")
 }
 
-/// For serde: `#[serde(with = "span::option")]`.
-pub(crate) mod option {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        match span {
-            None => to.serialize_none(),
-            Some(span) => to.serialize_some(&super::show(*span)),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        match Option::<Given>::deserialize(from)? {
-            None => Ok(None),
-            Some(Given::Text(text)) => super::parse(&text).map(Some).map_err(serde::de::Error::custom),
-            Some(Given::Number(number)) => Err(serde::de::Error::custom(format!(
-                "{number} is not a duration: write it with its unit, like \"{number}s\""
-            ))),
-        }
-    }
-
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a duration, like \"15s\"")]
-    enum Given {
-        Text(String),
-        Number(f64),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

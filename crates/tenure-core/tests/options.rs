@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::{ElectionOptions, OnOverrun, Settings, TakeoverOption};
+use tenure_core::{ElectionOptions, OnOverrun, Settings, Takeover};
 
 const NO_VARS: [(&str, &str); 0] = [];
 
@@ -17,7 +17,7 @@ fn code_goes_over_variables_over_the_file_over_defaults() {
         store = "memory:"
         lease = "30s"
         drain = "1s"
-        give_up_after = 7
+        give_up_after = "7m"
         metadata = { team = "billing" }
 
         [elections.nightly]
@@ -31,10 +31,10 @@ fn code_goes_over_variables_over_the_file_over_defaults() {
     assert_eq!(settings.store.as_deref(), Some("redis://x"));
 
     let nightly =
-        settings.election("nightly").overlaid(ElectionOptions { give_up_after: Some(9), ..Default::default() });
+        settings.election("nightly").overlaid(ElectionOptions { give_up_after: seconds(90), ..Default::default() });
     assert_eq!(nightly.lease, seconds(60));
     assert_eq!(nightly.drain, seconds(3));
-    assert_eq!(nightly.give_up_after, Some(9));
+    assert_eq!(nightly.give_up_after, seconds(90));
     assert_eq!(nightly.metadata, BTreeMap::from([("team".into(), "billing".into()), ("zone".into(), "a".into())]));
     assert_eq!(settings.election("other").lease, seconds(30));
 }
@@ -45,18 +45,19 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
         r#"
         lease = "15s"
         renew_every = "5s"
-        attempt = "1s"
+        call_timeout = "1s"
+        poll_every = "4s"
         retry_every = "1s"
         retry_max = "5s"
         drain = "2s"
         stop_grace = "1m"
         drift = 0.01
-        judge = "observe"
+        clock_trust = "never"
         takeover = "safe"
         candidate = "web-1"
         metadata = { zone = "a", rack = "7" }
         release_on_stop = false
-        give_up_after = 3
+        give_up_after = "3m"
         priority = -7
         preempt = true
         min_health = 0.5
@@ -71,18 +72,19 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
     let vars = ElectionOptions::from_vars([
         ("TENURE_LEASE", "15s"),
         ("TENURE_RENEW_EVERY", "5s"),
-        ("TENURE_ATTEMPT", "1s"),
+        ("TENURE_CALL_TIMEOUT", "1s"),
+        ("TENURE_POLL_EVERY", "4s"),
         ("TENURE_RETRY_EVERY", "1s"),
         ("TENURE_RETRY_MAX", "5s"),
         ("TENURE_DRAIN", "2s"),
         ("TENURE_STOP_GRACE", "60s"),
         ("TENURE_DRIFT", "0.01"),
-        ("TENURE_JUDGE", "observe"),
+        ("TENURE_CLOCK_TRUST", "never"),
         ("TENURE_TAKEOVER", "safe"),
         ("TENURE_CANDIDATE", "web-1"),
         ("TENURE_METADATA", "zone=a, rack=7"),
         ("TENURE_RELEASE_ON_STOP", "false"),
-        ("TENURE_GIVE_UP_AFTER", "3"),
+        ("TENURE_GIVE_UP_AFTER", "180s"),
         ("TENURE_PRIORITY", "-7"),
         ("TENURE_PREEMPT", "yes"),
         ("TENURE_MIN_HEALTH", "0.5"),
@@ -94,11 +96,11 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
     ])
     .unwrap();
     assert_eq!(file, vars);
-    assert_eq!(file.takeover, Some(TakeoverOption::Safe));
+    assert_eq!(file.takeover, Some(Takeover::Safe));
     assert_eq!(file.on_overrun, Some(OnOverrun::Abort));
     // Nothing was left out above: what is written down again is all there is.
     let shown = serde_json::to_value(&file).unwrap();
-    assert_eq!(shown.as_object().unwrap().len(), 22, "{shown}");
+    assert_eq!(shown.as_object().unwrap().len(), ElectionOptions::TABLE.len() + 1, "{shown}");
     assert_eq!(serde_json::from_value::<ElectionOptions>(shown).unwrap(), file);
     assert_eq!(serde_json::to_value(ElectionOptions::default()).unwrap(), serde_json::json!({}));
 }
@@ -109,7 +111,7 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
     assert!(file("leese = \"15s\"").contains("did you mean `lease`?"));
     assert!(file("[elections.x]\nrenew-every = \"5s\"").contains("did you mean `renew_every`?"));
     assert!(file("store = \"memory:\"\nretries = 3").contains("unknown option `retries`"));
-    assert!(file("bananas = 1").contains("the options are store, elections, lease, "));
+    assert!(file("bananas = 1").contains("the options are store, elections, candidate, "));
     assert!(file("stor = \"memory:\"").contains("did you mean `store`?"));
     assert!(file("[election.jobs]").contains("did you mean `elections`?"));
 
@@ -161,7 +163,7 @@ fn a_bad_value_is_refused_with_what_to_write() {
     is("lease = \"-5s\"", "lease: \"-5s\" is negative");
     is("store = \"memory:\"\nlease = \"soon\"", "lease: \"soon\" is not a duration: write it like \"15s\"");
     is("lease = 15", "lease: 15 is not a duration: write it with its unit, like \"15s\"");
-    is("takeover = \"quick\"", "takeover: ");
+    is("takeover = \"quick\"", "takeover: \"quick\" is not one of instant, safe");
     is("lease = \"15s\"\ndrain = \"1s", "line 2: ");
     is(
         "priority = -2147483649",
@@ -184,4 +186,33 @@ fn a_missing_file_is_named() {
     let error = Settings::from_file("no/such/tenure.toml").unwrap_err().to_string();
     assert!(error.contains("cannot read no/such/tenure.toml"), "{error}");
     assert_eq!(Settings::default().with_vars(NO_VARS).unwrap(), Settings::default());
+}
+
+/// To write the page anew: TENURE_TEST_WRITE=1 cargo test -p tenure-core --test options
+#[test]
+fn the_page_of_options_is_made_from_their_table() {
+    let mut page = String::from(
+        "# Options of an election\n\n\
+         Each option is set in `tenure.toml`, by a variable, by a flag of `tenure run`, or in code: by a method of the \
+         builder, or in\n`ElectionOptions`. Later ones override earlier ones. `renew_every` is the key of the file and the name in \
+         code; its variable\nis `TENURE_RENEW_EVERY`, and its flag `--renew-every`. A yes-or-no option is a flag without a value: \
+         `--preempt` turns it on,\n`--no-release-on-stop` turns one off that is on by default.\n\n\
+         ```toml\nstore = \"sqlite:\"\nlease = \"15s\"              # for every election\n\n\
+         [elections.nightly-jobs]   # and for this one\nlease = \"60s\"\nmetadata = { team = \"billing\" }\n```\n\n\
+         `metadata` are pairs of text that are shown with the leader and with each candidate: `--metadata team=billing`, or\n\
+         `TENURE_METADATA=team=billing,zone=a`.\n",
+    );
+    let mut group = "";
+    for option in ElectionOptions::TABLE {
+        if option.group != group {
+            group = option.group;
+            page += &format!("\n## {group}\n\n| option | value | default | |\n|---|---|---|---|\n");
+        }
+        page += &format!("| `{}` | {} | {} | {} |\n", option.name, option.kind, option.default, option.doc.trim());
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
+    if std::env::var_os("TENURE_TEST_WRITE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), page, "{path} is not what the table of options says");
 }

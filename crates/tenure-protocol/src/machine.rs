@@ -93,6 +93,8 @@ pub struct Machine {
     setbacks: u32,
     faults: u32,
     failing: Option<Fault>,
+    /// When the first of these calls failed.
+    failing_since: Option<Moment>,
     /// The last write failed. Readings that work do not make up for it.
     writes_fail: bool,
     /// The store was seen to match renewals by version, not by holder and term.
@@ -226,6 +228,7 @@ impl Machine {
             setbacks: 0,
             faults: 0,
             failing: None,
+            failing_since: None,
             writes_fail: false,
             by_version: false,
             deaf: false,

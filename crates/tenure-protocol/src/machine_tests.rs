@@ -444,12 +444,31 @@ fn a_refused_release_is_tried_again() {
 }
 
 #[test]
-fn a_candidate_gives_up_after_as_many_errors_as_asked() {
-    let mut script = Script::with(|rules| rules.give_up_after = Some(2));
+fn a_candidate_gives_up_once_the_store_has_failed_for_so_long() {
+    let mut script = Script::with(|rules| rules.timing = gives_up_after(15));
     script.tell(Input::Read(Err(Fault::Denied)));
-    assert_eq!(script.sleep_until(106.0), [Action::Read]);
-    let told = script.tell(Input::Read(Err(Fault::Denied)));
-    assert_eq!(told, [Action::Stopped(Stopped::GaveUp { errors: 2 })]);
+    assert_eq!(script.sleep_until(110.0), [Action::Read]);
+    // One call that succeeds begins the count anew.
+    script.tell(read(Some(seat(Some(other()), 1, "v1"))));
+    let mut began = None;
+    for _ in 0..100 {
+        if script.sleep_until(script.now.as_nanos() as f64 / 1e9 + 10.0) != [Action::Read] {
+            continue;
+        }
+        let told = script.tell(Input::Read(Err(Fault::Denied)));
+        let since = *began.get_or_insert(script.now);
+        if let Some(Action::Stopped(Stopped::GaveUp { after })) = told.last() {
+            assert_eq!(*after, script.now.since(since));
+            assert!(*after >= LEASE && *after < LEASE * 2, "{after:?}");
+            return;
+        }
+    }
+    panic!("it never gave up");
+}
+
+/// The usual durations, and giving up after so many seconds.
+fn gives_up_after(seconds: u64) -> Timing {
+    Durations { give_up_after: Some(Duration::from_secs(seconds)), ..Durations::of(LEASE) }.check().unwrap()
 }
 
 #[test]

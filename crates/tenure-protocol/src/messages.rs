@@ -274,10 +274,10 @@ impl EndReason {
 pub enum Stopped {
     /// It was asked to.
     Asked,
-    /// The store failed too many times in a row.
+    /// The store failed for longer than `give_up_after`.
     GaveUp {
-        /// How many times.
-        errors: u32,
+        /// How long it failed.
+        after: Duration,
     },
 }
 

@@ -212,9 +212,9 @@ impl Observation {
             Life::Observe => self.once(self.unchanged_since + lease),
             // We have received it then, if not by looking.
             Life::Received { at } => self.once(self.unchanged_since.min(at) + lease),
-            Life::Clock { now, renewed } => match rules.judge {
-                ClockTrust::Observe => self.once(self.unchanged_since + lease),
-                ClockTrust::Store => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
+            Life::Clock { now, renewed } => match rules.clock_trust {
+                ClockTrust::Never => self.once(self.unchanged_since + lease),
+                ClockTrust::Always => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
                 ClockTrust::Vouched => self.once_vouched(now, renewed, lease, &rules.timing),
             },
         }

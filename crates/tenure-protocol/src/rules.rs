@@ -11,7 +11,7 @@ pub struct Rules {
     /// How long everything takes.
     pub timing: Timing,
     /// How much the store's clock is believed ([`Life::Clock`](crate::Life::Clock)).
-    pub judge: ClockTrust,
+    pub clock_trust: ClockTrust,
     /// How soon a seat may be taken whose session is over ([`Life::Over`](crate::Life::Over)).
     pub takeover: Takeover,
     /// How much the store's push can be counted on.
@@ -26,8 +26,6 @@ pub struct Rules {
     pub held_by_session: bool,
     /// Whether the seat is given up when it stops; otherwise it is left to lapse.
     pub release_on_stop: bool,
-    /// After how many store errors in a row it gives up; `None`: never.
-    pub give_up_after: Option<u32>,
     /// The higher, the sooner its turn when the seat is free.
     pub priority: i32,
     /// Whether it asks a leader of lower priority to hand over.
@@ -48,14 +46,13 @@ impl Rules {
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
-            judge: ClockTrust::default(),
+            clock_trust: ClockTrust::default(),
             takeover: Takeover::default(),
             push: Push::default(),
             spread: false,
             held_by_session: false,
             stands: true,
             release_on_stop: true,
-            give_up_after: None,
             priority: 0,
             preempt: false,
             min_health: Self::MIN_HEALTH,
@@ -65,20 +62,22 @@ impl Rules {
     }
 }
 
-/// How much the store's clock is believed.
+/// When the store's clock is believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum ClockTrust {
-    /// Where our own clock vouches for it.
+    /// Where the candidate's own clock confirms it.
     #[default]
     Vouched,
-    /// Never: a seat has lapsed once it was seen unchanged for its lease.
-    Observe,
-    /// Always: for a clock that cannot step, such as one shared by all on a machine.
-    Store,
+    /// Never: a seat has expired once it was seen unchanged for its lease.
+    Never,
+    /// Always: for a clock that cannot step, such as the one that all processes of a machine share.
+    Always,
 }
 
 /// How soon a seat may be taken whose session is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Takeover {
     /// At once: the session's end is taken for the leader's end.
     Instant,

@@ -47,8 +47,8 @@ impl Kind {
             Self::Observe => "observe",
             Self::Received => "observe, told of each write",
             Self::ClockVouched => "clock, vouched",
-            Self::ClockObserve => "clock, judge=observe",
-            Self::ClockStore => "clock, judge=store",
+            Self::ClockObserve => "clock, clock_trust=never",
+            Self::ClockStore => "clock, clock_trust=always",
             Self::Lock => "clock and locks",
             Self::SessionInstant => "session, takeover=instant",
             Self::SessionSafe => "session, takeover=safe",
@@ -107,7 +107,7 @@ pub(crate) struct Part {
     pub(crate) release_on_stop: bool,
     /// Its process outlives its election, and starts the next one as the same incarnation.
     pub(crate) outlives: bool,
-    pub(crate) give_up_after: Option<u32>,
+    pub(crate) give_up_after: Option<Duration>,
     pub(crate) priority: i32,
     pub(crate) preempt: bool,
     pub(crate) min_health: Score,
@@ -177,7 +177,8 @@ impl Plan {
                 long_grace: dice.chance(150),
                 release_on_stop: !dice.chance(100) || weather == Weather::Orderly,
                 outlives: dice.chance(300),
-                give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500)).then(|| 2 + dice.below(6) as u32),
+                give_up_after: (faults.has(FaultKind::GiveUp) && dice.chance(500))
+                    .then(|| longest * (1 + dice.below(3) as u32)),
                 priority: priorities[dice.below(priorities.len() as u64) as usize],
                 preempt: preempts && dice.chance(700),
                 min_health: min_health(&mut dice),
@@ -222,11 +223,12 @@ impl Plan {
         if part.long_grace {
             asked.stop_grace = Some(part.lease * 2);
         }
+        asked.give_up_after = part.give_up_after;
         let timing = asked.check().expect("the usual durations fit");
         let mut rules = Rules::new(timing);
-        rules.judge = match self.kind {
-            Kind::ClockObserve => ClockTrust::Observe,
-            Kind::ClockStore | Kind::Lock => ClockTrust::Store,
+        rules.clock_trust = match self.kind {
+            Kind::ClockObserve => ClockTrust::Never,
+            Kind::ClockStore | Kind::Lock => ClockTrust::Always,
             _ => ClockTrust::Vouched,
         };
         rules.takeover = if self.kind.takes_over_at_once() { Takeover::Instant } else { Takeover::Safe };
@@ -235,7 +237,6 @@ impl Plan {
         rules.stands = !part.manual;
         rules.held_by_session = self.kind.has_sessions();
         rules.release_on_stop = part.release_on_stop;
-        rules.give_up_after = part.give_up_after;
         rules.priority = part.priority;
         rules.preempt = part.preempt;
         rules.min_health = part.min_health;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::memory::Memory;
-use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, LifeKind, SeatName, TakeoverOption};
+use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, LifeKind, SeatName, Takeover};
 
 use crate::Subject;
 use crate::wrap::{Cuttable, Traffic};
@@ -12,7 +12,7 @@ use crate::wrap::{Cuttable, Traffic};
 #[derive(Clone, Debug)]
 pub struct MemorySubject {
     memory: Memory,
-    takeover: Option<TakeoverOption>,
+    takeover: Option<Takeover>,
     patience: Option<Duration>,
 }
 
@@ -24,7 +24,7 @@ impl MemorySubject {
 
     /// With this takeover in all elections.
     #[must_use]
-    pub fn takeover(mut self, takeover: TakeoverOption) -> Self {
+    pub fn takeover(mut self, takeover: Takeover) -> Self {
         self.takeover = Some(takeover);
         self
     }

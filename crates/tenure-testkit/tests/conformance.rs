@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{LifeKind, TakeoverOption};
+use tenure_core::{LifeKind, Takeover};
 use tenure_testkit::{Kit, MemorySubject};
 
 fn main() {
@@ -13,7 +13,7 @@ fn main() {
         .subject("observe", memory(LifeKind::Observe))
         .subject("clock", memory(LifeKind::Clock))
         .subject("session", memory(LifeKind::Session))
-        .subject("session_safe", memory(LifeKind::Session).takeover(TakeoverOption::Safe))
+        .subject("session_safe", memory(LifeKind::Session).takeover(Takeover::Safe))
         .subject("lock", memory(LifeKind::Lock))
         .run();
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::TakeoverOption;
+use tenure_core::Takeover;
 use tenure_kit::settings::{Variables, refuse};
 use tenure_kit::tls::NEEDS_KEY;
 pub use tenure_kit::url::Secret;
@@ -61,7 +61,7 @@ pub struct ConsulOptions {
     /// How soon a seat is taken whose session has ended. `Instant`: the end of the session is taken for the end of its
     /// leader. `Safe`: Consul's lock-delay keeps the seat from everybody for a lease (for a minute at the most), and
     /// candidates wait by themselves, too.
-    pub takeover: TakeoverOption,
+    pub takeover: Takeover,
     /// The shortest lease that the servers keep, if `session_ttl_min` is set there: `"10s"`, if not.
     #[serde(with = "span")]
     pub min_lease: Duration,
@@ -89,7 +89,7 @@ impl Default for ConsulOptions {
             key: None,
             tls_server_name: None,
             verify: true,
-            takeover: TakeoverOption::Instant,
+            takeover: Takeover::Instant,
             min_lease: Duration::from_secs(10),
             checks: Vec::new(),
         }
@@ -159,7 +159,7 @@ impl ConsulOptions {
         given.take("ca", &mut options.ca)?.take("ca_path", &mut options.ca_path)?;
         given.take("cert", &mut options.cert)?.take("key", &mut options.key)?;
         given.take("tls_server_name", &mut options.tls_server_name)?.take("verify", &mut options.verify)?;
-        let modes = [("instant", TakeoverOption::Instant), ("safe", TakeoverOption::Safe)];
+        let modes = [("instant", Takeover::Instant), ("safe", Takeover::Safe)];
         given.choose("takeover", &mut options.takeover, &modes)?.take("min_lease", &mut options.min_lease)?;
         options.checks.extend(given.take_all("check"));
         given.finish()?;
@@ -257,7 +257,7 @@ mod tests {
             "addresses = ['a:1']\ntoken = 'hunter2'\nmin_lease = '2s'\ntakeover = 'safe'\nchecks = ['serfHealth']";
         let options: ConsulOptions = toml::from_str(text).unwrap();
         assert_eq!((options.addresses[0].as_str(), options.min_lease.as_secs()), ("a:1", 2));
-        assert_eq!((options.takeover, options.checks[0].as_str()), (TakeoverOption::Safe, "serfHealth"));
+        assert_eq!((options.takeover, options.checks[0].as_str()), (Takeover::Safe, "serfHealth"));
         assert!(!format!("{options:?}").contains("hunter2"));
         let written = toml::Value::try_from(&options).unwrap();
         assert_eq!(written.get("token"), None, "a token was written");
@@ -325,7 +325,7 @@ mod tests {
         let one = one.unwrap();
         assert_eq!((one.addresses[0].as_str(), one.tls, one.prefix.as_str()), ("db.example:1", true, "a/b"));
         assert_eq!((one.token, one.datacenter.as_deref()), (Some("t@ken".into()), Some("east")));
-        assert_eq!((one.min_lease.as_secs(), one.takeover), (2, TakeoverOption::Safe));
+        assert_eq!((one.min_lease.as_secs(), one.takeover), (2, Takeover::Safe));
         assert_eq!(options("consul://a,b:1,[::1]").unwrap().addresses, ["a:8500", "b:1", "[::1]:8500"]);
         assert_eq!(options("consuls://a").unwrap().addresses, ["a:8501"]);
         let socket = options("consul+unix:///run/consul.sock?prefix=x").unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure_core::{Moment, StoreError, TakeoverOption};
+use tenure_core::{Moment, StoreError, Takeover};
 use tenure_kit::Answer;
 
 use crate::client::{Ask, Client};
@@ -35,8 +35,8 @@ pub(crate) fn sessions(client: Arc<Client>, mirror: Arc<Mirror>, options: &Consu
     Sessions::new(move |lease, _| {
         let (client, mirror) = (client.clone(), mirror.clone());
         let lock_delay = match takeover {
-            TakeoverOption::Instant => Duration::ZERO,
-            TakeoverOption::Safe => lease.min(LONGEST_DELAY),
+            Takeover::Instant => Duration::ZERO,
+            Takeover::Safe => lease.min(LONGEST_DELAY),
         };
         let terms = Terms::release(lease, lock_delay, &checks);
         async move {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tenure_core::{
     Answers, Call, Clock, DynNotes, Interest, LifeKind, Most, News, Promises, Push, Reading, SeatName, Session, Store,
-    StoreError, Swap, TakeoverOption, Version, Write,
+    StoreError, Swap, Takeover, Version, Write,
 };
 
 use crate::client::Client;
@@ -28,7 +28,7 @@ pub struct ConsulStore {
     pub(crate) seats: Seats,
     pub(crate) note_sessions: NoteSessions,
     pub(crate) min_lease: Duration,
-    takeover: TakeoverOption,
+    takeover: Takeover,
 }
 
 impl ConsulStore {

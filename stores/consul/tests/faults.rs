@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, told, until, within};
 use tenure_consul::ConsulStore;
-use tenure_core::{EndReason, Event, TakeoverOption, Token};
+use tenure_core::{EndReason, Event, Takeover, Token};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::servers::{Consul, ConsulCluster, ConsulSetup};
@@ -132,7 +132,7 @@ async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_wa
     let mut one = stand(&url, "one", &detector);
     let first = one.leads().await;
     // This one is told otherwise, and kept from the seat by Consul all the same.
-    let mut other = stand_with(&url, "other", &detector, |election| election.takeover(TakeoverOption::Instant));
+    let mut other = stand_with(&url, "other", &detector, |election| election.takeover(Takeover::Instant));
     other.knows(Token::ZERO).await;
     let ended = Instant::now();
     consul.destroy_session_of(SEAT);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::{TestCandidate, acted_above, seats, stand, stand_with, until, within};
 use tenure_core::{
-    Candidate, Clock, EndReason, Incarnation, Record, SeatName, SeatStore, Swap, TakeoverOption, Token, record,
+    Candidate, Clock, EndReason, Incarnation, Record, SeatName, SeatStore, Swap, Takeover, Token, record,
 };
 use tenure_etcd::EtcdStore;
 use tenure_testkit::OverlapDetector;
@@ -80,7 +80,7 @@ mod laws {
 /// One that takes over only when a leader whose session was ended from outside must have stopped: with
 /// `takeover=instant` the two may overlap until the news has arrived, and that is said.
 fn stand_safely(url: &str, id: &str, detector: &OverlapDetector) -> TestCandidate {
-    stand_with(url, id, LEASE, detector, |election| election.takeover(TakeoverOption::Safe))
+    stand_with(url, id, LEASE, detector, |election| election.takeover(Takeover::Safe))
 }
 
 async fn follows(candidate: &TestCandidate) {

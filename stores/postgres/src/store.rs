@@ -117,7 +117,7 @@ impl Store for PostgresStore {
         match self.sessions {
             None => Promises {
                 life: LifeKind::Clock,
-                judge: ClockTrust::Vouched,
+                clock_trust: ClockTrust::Vouched,
                 broken_by: &[
                     REPLICATION,
                     SIBLINGS,
@@ -125,7 +125,7 @@ impl Store for PostgresStore {
                     NO_TIMELINE,
                     FSYNC,
                     TABLES,
-                    "The server's clock is set back and then forward again within two leases, each time by more than a part of a lease (judge=observe does not rely on that clock).",
+                    "The server's clock is set back and then forward again within two leases, each time by more than a part of a lease (clock_trust=never does not rely on that clock).",
                 ],
                 ..common
             },

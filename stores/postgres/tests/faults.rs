@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use common::{LEASE, MODES, acted_above, held, leading, runtime, seats_at, stand, stand_for, within};
-use tenure_core::{Builder, EndReason, Event, Fault, Record, SeatName, SeatStore, Swap, TakeoverOption, Token};
+use tenure_core::{Builder, EndReason, Event, Fault, Record, SeatName, SeatStore, Swap, Takeover, Token};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
@@ -65,7 +65,7 @@ impl<const SESSIONS: bool> faults::Server for Database<SESSIONS> {
 
     /// With `takeover=instant` two may overlap until the news of the end of a session has arrived, and that is said.
     fn configure(&self, election: Builder) -> Builder {
-        election.takeover(TakeoverOption::Safe)
+        election.takeover(Takeover::Safe)
     }
 
     fn ends_with_its_connection(&self) -> bool {

@@ -131,7 +131,7 @@ impl Store for RedisStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Clock,
-            judge: ClockTrust::Vouched,
+            clock_trust: ClockTrust::Vouched,
             push: Push::Proven,
             reads: MOST,
             writes: MOST,
@@ -147,7 +147,7 @@ impl Store for RedisStore {
                  side then has one, until they meet again. ?min_replicas= of more than half of the replicas prevents it.",
                 "The server's wall clock was set back across a loss of data, or that of the server that took over is \
                  behind by more than the fail-over took: a token that was lost can be given out again.",
-                "The server's wall clock is set back and then forward again within two leases (judge=observe does not rely on it).",
+                "The server's wall clock is set back and then forward again within two leases (clock_trust=never does not rely on it).",
                 "A proxy between us and the servers that moves a connection from one server to another.",
             ],
             ..Promises::of("redis")

@@ -89,7 +89,7 @@ impl Store for SqliteStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Lock,
-            judge: ClockTrust::Store,
+            clock_trust: ClockTrust::Always,
             takeover: Takeover::Instant,
             over_is_proof: true,
             push: match cfg!(any(target_os = "linux", target_os = "android")) {

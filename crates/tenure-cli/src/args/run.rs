@@ -1,12 +1,11 @@
 //! `tenure run` on the command line.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tenure::{ClockTrustOption, ElectionOptions, TakeoverOption};
+use tenure::ElectionOptions;
 
+use super::flags::Flags;
 use crate::failure::Failure;
 
 /// Run a command while leading
@@ -80,11 +79,12 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = OnLoss::Stand, value_name = "WHAT")]
     pub(crate) on_loss: OnLoss,
 
-    #[command(flatten)]
-    pub(crate) options: Options,
+    /// What this candidate tells about itself; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "The candidate")]
+    pub(crate) metadata: Vec<(String, String)>,
 
     #[command(flatten)]
-    pub(crate) health: Health,
+    pub(crate) options: Flags,
 }
 
 /// What to do when the term ends.
@@ -96,119 +96,23 @@ pub(crate) enum OnLoss {
     Exit,
 }
 
-/// The options of an election.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "The election")]
-pub(crate) struct Options {
-    /// This candidate's name, for people to read [default: host-pid]
-    #[arg(long, value_name = "ID")]
-    candidate: Option<String>,
-
-    /// How long the seat stays taken without a renewal; all that follows scales with it [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    lease: Option<Duration>,
-
-    /// How often to renew the lease [default: lease / 3]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    renew: Option<Duration>,
-
-    /// How long CMD is given to wrap up before the term is over [default: lease * 2 / 15]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    drain: Option<Duration>,
-
-    /// How long CMD is given to wrap up when tenure is asked to leave or to hand over; may be longer
-    /// than the lease [default: as drain]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    stop_grace: Option<Duration>,
-
-    /// What this candidate tells about itself; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
-    metadata: Vec<(String, String)>,
-
-    /// How much the store's clock is believed: vouched, observe or store [default: the store's own]
-    #[arg(long, value_name = "HOW", value_parser = judge)]
-    judge: Option<ClockTrustOption>,
-
-    /// How soon a seat is taken whose session is over: instant or safe [default: the store's own]
-    #[arg(long, value_name = "HOW", value_parser = takeover)]
-    takeover: Option<TakeoverOption>,
-
-    /// The higher, the sooner this candidate's turn when the seat is free [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = priority)]
-    priority: Option<i32>,
-
-    /// Ask a leader of lower priority to hand over, once this candidate has been well for two leases
-    #[arg(long)]
-    preempt: bool,
-
-    /// Leave after so many store errors in a row [default: never]
-    #[arg(long, value_name = "ERRORS")]
-    give_up_after: Option<u32>,
-}
-
-/// How well a candidate is, and what follows from it.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Health")]
-pub(crate) struct Health {
-    /// A command, for sh, that tells how well this candidate is: by its exit code, or a number that it prints
-    #[arg(long, value_name = "CMD")]
-    health_cmd: Option<String>,
-
-    /// How often to run it [default: lease / 3]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    health_every: Option<Duration>,
-
-    /// How long it may take; it is killed then, and this candidate not well [default: lease * 2 / 15]
-    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
-    health_timeout: Option<Duration>,
-
-    /// Below this score, from 0 to 1, this candidate does not stand, and hands over if it leads; 0: never
-    /// mind [default: 0.8]
-    #[arg(long, value_name = "SCORE", allow_negative_numbers = true, value_parser = score)]
-    min_health: Option<f64>,
-
-    /// Go on leading even if not well; without this, the seat is handed over
-    #[arg(long)]
-    no_step_down_when_unhealthy: bool,
-}
-
 impl Run {
     /// The options of the election, as the command line has them.
     pub(crate) fn overrides(&self) -> ElectionOptions {
-        let (options, health) = (&self.options, &self.health);
-        ElectionOptions {
-            candidate: options.candidate.clone(),
-            lease: options.lease,
-            renew_every: options.renew,
-            drain: options.drain,
-            stop_grace: options.stop_grace,
-            metadata: options.metadata.iter().cloned().collect::<BTreeMap<_, _>>(),
-            judge: options.judge,
-            takeover: options.takeover,
-            give_up_after: options.give_up_after,
-            priority: options.priority,
-            preempt: options.preempt.then_some(true),
-            min_health: health.min_health,
-            step_down_when_unhealthy: health.no_step_down_when_unhealthy.then_some(false),
-            health_cmd: health.health_cmd.clone(),
-            health_every: health.health_every,
-            health_timeout: health.health_timeout,
-            ..ElectionOptions::default()
-        }
+        let mut options = self.options.0.clone();
+        options.metadata.extend(self.metadata.iter().cloned());
+        options
     }
-}
 
-impl Health {
-    /// Refuses what says when a health command is run, as there is none.
-    pub(crate) fn needs_a_command(&self) -> Result<(), Failure> {
-        match (self.health_every, self.health_timeout) {
+    /// Refuses options that say when a health command runs if there is none.
+    pub(crate) fn needs_a_health_command(&self) -> Result<(), Failure> {
+        let options = &self.options.0;
+        let of_no_use =
+            |flag| Failure::new(format!("{flag} has no effect without --health-cmd, or health_cmd in a file"));
+        match (options.health_every, options.health_timeout) {
             (None, None) => Ok(()),
-            (Some(_), _) => {
-                Err(Failure::new("--health-every is of no use without --health-cmd, or health_cmd in a file"))
-            }
-            (_, Some(_)) => {
-                Err(Failure::new("--health-timeout is of no use without --health-cmd, or health_cmd in a file"))
-            }
+            (Some(_), _) => Err(of_no_use("--health-every")),
+            (_, Some(_)) => Err(of_no_use("--health-timeout")),
         }
     }
 }
@@ -216,32 +120,6 @@ impl Health {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write it as key=value")?;
     if key.is_empty() { Err("the key is missing".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
-}
-
-fn judge(text: &str) -> Result<ClockTrustOption, String> {
-    match text {
-        "vouched" => Ok(ClockTrustOption::Vouched),
-        "observe" => Ok(ClockTrustOption::Observe),
-        "store" => Ok(ClockTrustOption::Store),
-        _ => Err("use vouched, observe or store".to_owned()),
-    }
-}
-
-fn takeover(text: &str) -> Result<TakeoverOption, String> {
-    match text {
-        "instant" => Ok(TakeoverOption::Instant),
-        "safe" => Ok(TakeoverOption::Safe),
-        _ => Err("use instant or safe".to_owned()),
-    }
-}
-
-fn priority(text: &str) -> Result<i32, String> {
-    text.parse().map_err(|_| format!("use a whole number from {} to {}", i32::MIN, i32::MAX))
-}
-
-fn score(text: &str) -> Result<f64, String> {
-    let score = text.parse().ok().filter(|score| (0.0..=1.0).contains(score));
-    score.ok_or_else(|| "use a number from 0 (never mind) to 1".to_owned())
 }
 
 #[cfg(test)]
@@ -252,17 +130,5 @@ mod tests {
     fn metadata_is_pairs() {
         assert_eq!(pair("zone=a=b"), Ok(("zone".to_owned(), "a=b".to_owned())));
         assert!(pair("zone").is_err() && pair("=a").is_err());
-    }
-
-    #[test]
-    fn scores_and_priorities_are_within_their_bounds() {
-        assert_eq!((score("0.8"), score("0"), score("1")), (Ok(0.8), Ok(0.0), Ok(1.0)));
-        for wrong in ["1.1", "-0.1", "NaN", "inf", "much", ""] {
-            assert!(score(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!((priority("-7"), priority("2147483647")), (Ok(-7), Ok(i32::MAX)));
-        for wrong in ["2147483648", "1.5", "high", ""] {
-            assert!(priority(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -329,7 +329,7 @@ impl Runner {
 
     fn left(&self, ended: Ended) -> Leave {
         match ended {
-            Ended::GaveUp { errors } => Leave::GaveUp { errors },
+            Ended::GaveUp { after } => Leave::GaveUp { after },
             Ended::EngineGone => Leave::EngineGone,
             _ => Leave::Asked(self.asked, None),
         }

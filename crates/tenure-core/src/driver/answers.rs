@@ -136,7 +136,7 @@ impl Driver {
         if entry.call.as_ref().is_none_or(|asked| asked.number != number) {
             return;
         }
-        let attempt = entry.machine.rules().timing.attempt();
+        let attempt = entry.machine.rules().timing.call_timeout();
         let late = format!("no answer within {attempt:?}: see that it is up, and can be reached");
         entry.complain(StoreError::unknown(late));
         let reads = self.end_ask(election).unwrap_or_default();

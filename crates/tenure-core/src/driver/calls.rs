@@ -200,7 +200,7 @@ impl Driver {
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
         let timing = &entry.machine.rules().timing;
         let reads = matches!(what, What::Read);
-        let (lease, within, shard) = (timing.lease(), timing.attempt(), self.store.shard(&entry.shared.name));
+        let (lease, within, shard) = (timing.lease(), timing.call_timeout(), self.store.shard(&entry.shared.name));
         let bytes = entry.shared.name.as_str().len() + what.bytes();
         entry.call = Some(Asked { number, what, sent: None });
         self.admission.ask(Group { lane, reads, shard, lease, within }, (election, number), bytes);
@@ -311,7 +311,7 @@ impl Driver {
         election: ElectionId,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        let until = self.clock.now() + self.entries[&election].machine.rules().timing.attempt();
+        let until = self.clock.now() + self.entries[&election].machine.rules().timing.call_timeout();
         self.before(until, "the store did not answer in time", call)
     }
 

@@ -129,7 +129,7 @@ impl Driver {
     }
 
     pub(super) fn ask_for(&mut self, election: ElectionId, ask: NoteAsk) {
-        let within = self.entries[&election].machine.rules().timing.attempt();
+        let within = self.entries[&election].machine.rules().timing.call_timeout();
         self.ask_about_notes(within, ask);
     }
 

@@ -170,7 +170,7 @@ impl SeatStore for MemoryStore {
         Promises {
             life: kind,
             // One clock for all, which cannot step but by a test's own hand.
-            judge: if kind == LifeKind::Lock { ClockTrust::Store } else { ClockTrust::Vouched },
+            clock_trust: if kind == LifeKind::Lock { ClockTrust::Always } else { ClockTrust::Vouched },
             over_is_proof: kind == LifeKind::Lock,
             takeover: Takeover::Instant,
             push: Push::Proven,

@@ -1,38 +1,9 @@
 //! The names of options, and what to say to one that is not among them.
 
+use super::FIELDS;
+
 /// Variables that begin with `TENURE_` but are no options of an election.
 pub(super) const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "log", "log_", "test_", "bench_"];
-
-/// What a file may have at its top.
-pub(super) const FILE_FIELDS: &[&str] = &[
-    "store",
-    "elections",
-    "lease",
-    "renew_every",
-    "attempt",
-    "retry_every",
-    "retry_max",
-    "drain",
-    "stop_grace",
-    "drift",
-    "judge",
-    "takeover",
-    "candidate",
-    "metadata",
-    "release_on_stop",
-    "give_up_after",
-    "priority",
-    "preempt",
-    "min_health",
-    "step_down_when_unhealthy",
-    "health_cmd",
-    "health_every",
-    "health_timeout",
-    "on_overrun",
-];
-
-/// The options of an election: all of these but the first two.
-pub(super) const FIELDS: &[&str] = FILE_FIELDS.split_at(2).1;
 
 pub(super) fn unknown(path: &str, name: &str, known: &[&str]) -> String {
     match nearest(name, known) {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::ElectionOptions;
-use super::names::{FIELDS, FILE_FIELDS, OTHER_VARIABLES, near_miss, unknown};
+use super::names::{OTHER_VARIABLES, near_miss, unknown};
+use super::{ElectionOptions, FIELDS};
 use crate::{Error, SeatName};
 
 impl ElectionOptions {
@@ -24,10 +24,7 @@ impl ElectionOptions {
                 let near = near.to_uppercase();
                 return Err(Error::Option(format!("unknown variable {name}: did you mean TENURE_{near}?")));
             }
-            let wrong = |problem: String| Error::Option(format!("{name}: {problem}"));
-            let one = toml::Table::from_iter([(key.clone(), variable(&key, value).map_err(wrong)?)]);
-            let options: Self = one.try_into().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
-            all = all.overlaid(options);
+            all.set(&key, value).map_err(|error| Error::Option(error.to_string().replacen(&key, name, 1)))?;
         }
         Ok(all)
     }
@@ -98,14 +95,14 @@ impl Settings {
                             "elections.{name}: write [elections.{name}], and its options below"
                         )));
                     };
-                    elections.insert(name, from_table(options, &path, FIELDS)?);
+                    elections.insert(name, from_table(options, &path, &[])?);
                 }
             }
             Some(_) => {
                 return Err(Error::Option("elections: write [elections.NAME], and its options below".to_owned()));
             }
         }
-        let all = from_table(table, "", FILE_FIELDS)?;
+        let all = from_table(table, "", &["store", "elections"])?;
         Ok(Self { store, all, elections, vars: ElectionOptions::default() })
     }
 
@@ -132,12 +129,12 @@ impl Settings {
     }
 }
 
-/// Reads options one by one, so that an error can name the one that is wrong.
-fn from_table(table: toml::Table, path: &str, known: &[&str]) -> Result<ElectionOptions, Error> {
+/// Reads options one by one, so that an error can name the one that is wrong. `others` may stand beside them.
+fn from_table(table: toml::Table, path: &str, others: &[&str]) -> Result<ElectionOptions, Error> {
     let mut all = ElectionOptions::default();
     for (name, value) in table {
         if !FIELDS.contains(&name.as_str()) {
-            return Err(Error::Option(unknown(path, &name, known)));
+            return Err(Error::Option(unknown(path, &name, &[others, FIELDS].concat())));
         }
         let one = toml::Table::from_iter([(name.clone(), value)]);
         let options: ElectionOptions = one
@@ -146,29 +143,4 @@ fn from_table(table: toml::Table, path: &str, known: &[&str]) -> Result<Election
         all = all.overlaid(options);
     }
     Ok(all)
-}
-
-/// The text of a variable as the value that a file would have.
-fn variable(key: &str, text: &str) -> Result<toml::Value, String> {
-    Ok(match key {
-        "drift" | "min_health" => toml::Value::Float(text.parse().map_err(|_| format!("{text:?} is not a number"))?),
-        "give_up_after" | "priority" => {
-            toml::Value::Integer(text.parse().map_err(|_| format!("{text:?} is not a whole number"))?)
-        }
-        "release_on_stop" | "preempt" | "step_down_when_unhealthy" => toml::Value::Boolean(match text {
-            "1" | "true" | "yes" | "on" => true,
-            "0" | "false" | "no" | "off" => false,
-            _ => return Err(format!("{text:?} is neither true nor false")),
-        }),
-        "metadata" => {
-            let mut table = toml::Table::new();
-            for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-                let (name, value) =
-                    pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form key=value"))?;
-                table.insert(name.trim().to_owned(), toml::Value::String(value.trim().to_owned()));
-            }
-            toml::Value::Table(table)
-        }
-        _ => toml::Value::String(text.to_owned()),
-    })
 }

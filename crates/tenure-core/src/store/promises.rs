@@ -15,7 +15,7 @@ pub struct Promises {
     /// How it tells that a holder is gone.
     pub life: LifeKind,
     /// How much its clock is believed, unless an election says otherwise.
-    pub judge: ClockTrust,
+    pub clock_trust: ClockTrust,
     /// How soon a seat is taken whose session is over, unless an election says otherwise.
     pub takeover: Takeover,
     /// Whether a session cannot end while its process lives, so that its end is proof.
@@ -44,7 +44,7 @@ impl Promises {
         Self {
             store,
             life: LifeKind::Observe,
-            judge: ClockTrust::Vouched,
+            clock_trust: ClockTrust::Vouched,
             takeover: Takeover::Safe,
             over_is_proof: false,
             push: Push::None,

@@ -2,7 +2,7 @@
 
 use super::{Call, Hold, Kind, Machine, Ours, Stage};
 use crate::observation::Free;
-use crate::{Action, Bid, EndReason, Fault, Life, Moment, Push, Reading, Record, Seat, Swap, Version};
+use crate::{Action, Bid, EndReason, Fault, Life, Moment, Push, Reading, Record, Seat, Stopped, Swap, Version};
 
 impl Machine {
     pub(super) fn on_read(&mut self, now: Moment, answer: Result<Reading, Fault>, out: &mut Vec<Action>) -> bool {
@@ -214,6 +214,10 @@ impl Machine {
     pub(super) fn on_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
         self.turn.unsettle(now);
         self.faults = self.faults.saturating_add(1);
+        let after = now.since(*self.failing_since.get_or_insert(now));
+        if self.rules.timing.give_up_after().is_some_and(|longest| after >= longest) && !self.holds() {
+            self.stopping.get_or_insert(Stopped::GaveUp { after });
+        }
         if self.failing != Some(fault) {
             self.failing = Some(fault);
             out.push(Action::Failing(fault));
@@ -226,7 +230,7 @@ impl Machine {
     }
 
     fn on_answer(&mut self, out: &mut Vec<Action>) {
-        self.faults = 0;
+        (self.faults, self.failing_since) = (0, None);
         if self.failing.take().is_some() {
             out.push(Action::Recovered);
         }

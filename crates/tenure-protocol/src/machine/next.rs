@@ -27,9 +27,6 @@ impl Machine {
     }
 
     pub(super) fn proceed_following(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
-        if self.rules.give_up_after.is_some_and(|most| self.faults >= most) && self.stopping.is_none() {
-            self.stopping = Some(Stopped::GaveUp { errors: self.faults });
-        }
         if self.may_stop(now) {
             self.stop(out);
             if self.is_over() {
@@ -75,7 +72,8 @@ impl Machine {
     /// pushes can be lost.
     pub(super) fn next_look(&mut self, now: Moment) -> Moment {
         let timing = &self.rules.timing;
-        let every = if self.push() == Push::Proven { timing.lease() } else { timing.lease() / 3 };
+        let usual = if self.push() == Push::Proven { timing.lease() } else { timing.lease() / 3 };
+        let every = timing.poll_every().unwrap_or(usual);
         // A little sooner each time, so that a fleet does not look in step.
         let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
         if let Free::At(free) = self.observation.free(&self.rules) {

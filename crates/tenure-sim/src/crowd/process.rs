@@ -247,7 +247,7 @@ impl Crowd {
     }
 
     fn ask(&mut self, nr: usize, seat: usize, lane: Lane, what: What) {
-        let (lease, within) = (self.rules.timing.lease(), self.rules.timing.attempt());
+        let (lease, within) = (self.rules.timing.lease(), self.rules.timing.call_timeout());
         let process = &mut self.processes[nr];
         process.numbers += 1;
         let number = process.numbers;
@@ -270,7 +270,7 @@ impl Crowd {
     }
 
     fn send(&mut self, nr: usize, call: u64, asks: Vec<Ask>) {
-        let within = nanos(self.rules.timing.attempt());
+        let within = nanos(self.rules.timing.call_timeout());
         let life = self.processes[nr].life;
         let (mut landing, mut kind) = (Vec::new(), (Lane::Follow, true));
         for (place, (seat, number)) in asks.iter().enumerate() {

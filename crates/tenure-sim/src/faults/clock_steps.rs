@@ -2,7 +2,7 @@
 //!
 //! Guard: where the store's clock is vouched for, a step is at least two leases and a half later than the
 //! last one in the other direction, as two opposite steps within two leases and two attempts are not
-//! promised; and the clock never steps where it is said not to (`judge=store`).
+//! promised; and the clock never steps where it is said not to (`clock_trust=always`).
 
 use crate::clock::nanos;
 use crate::plan::Kind;

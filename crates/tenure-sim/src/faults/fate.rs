@@ -44,7 +44,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let plan = &world.plan;
     let (faults, lease, latency) = (plan.faults, nanos(plan.parts[node].lease), plan.latency);
     let gentle = plan.weather == Weather::Gentle;
-    let attempt = nanos(world.nodes[node].rules.timing.attempt());
+    let attempt = nanos(world.nodes[node].rules.timing.call_timeout());
     let storm = world.now < plan.quiet_at;
     let until_quiet = plan.quiet_at.saturating_sub(world.now);
     let cut_off = world.now < world.nodes[node].cut_off_until;

@@ -65,5 +65,5 @@ impl Invariant for FreeSeatTaken {
 
 fn bound(timing: &Timing, push: Push) -> Duration {
     let look = if push == Push::Proven { timing.lease() } else { timing.lease() / 3 };
-    look + timing.head_start() + timing.retry_every() * 2 + timing.attempt() * 4
+    look + timing.head_start() + timing.retry_every() * 2 + timing.call_timeout() * 4
 }

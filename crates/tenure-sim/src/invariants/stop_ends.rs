@@ -51,7 +51,7 @@ impl Invariant for StopEnds {
                         continue;
                     }
                     let (now, timing) = (node.clock.read(world.now), &node.rules.timing);
-                    let bound = timing.stop_grace() + timing.lease() + timing.attempt() * 2;
+                    let bound = timing.stop_grace() + timing.lease() + timing.call_timeout() * 2;
                     let due = *self.due[nr].get_or_insert(now + bound);
                     if now > due {
                         return Err(format!("{} has not stopped within {bound:?}", node.me));

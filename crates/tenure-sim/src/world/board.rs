@@ -31,7 +31,7 @@ pub(crate) struct BoardCall {
 
 impl World {
     pub(super) fn call_board(&mut self, nr: NodeNr, errand: Errand) {
-        let (life, attempt) = (self.nodes[nr].life, nanos(self.nodes[nr].rules.timing.attempt()));
+        let (life, attempt) = (self.nodes[nr].life, nanos(self.nodes[nr].rules.timing.call_timeout()));
         if !self.plan.has_board {
             return self.answer(nr, life, &errand, 1);
         }

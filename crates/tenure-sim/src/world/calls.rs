@@ -64,7 +64,7 @@ impl World {
             _ => Op::Read,
         };
         let (life, clock) = (node.life, node.clock);
-        let times_out = clock.when(clock.read(self.now) + node.rules.timing.attempt());
+        let times_out = clock.when(clock.read(self.now) + node.rules.timing.call_timeout());
         let sort = match &op {
             Op::Read => Sort::Read,
             Op::Swap(write) if !write.record.is_vacant() => Sort::Bid,

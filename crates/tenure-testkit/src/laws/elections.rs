@@ -49,5 +49,5 @@ laws![
     try_acquire_wins_or_is_told_that_the_seat_is_taken,
     a_term_acquired_by_hand_ends_with_its_last_clone,
     a_term_is_kept_for_whoever_asks_before_it_is_dropped,
-    a_candidate_gives_up_after_so_many_errors,
+    a_candidate_gives_up_after_so_long,
 ];

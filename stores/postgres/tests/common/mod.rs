@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Builder, Candidate, Incarnation, OneByOne, Record, TakeoverOption, Token};
+use tenure_core::{Builder, Candidate, Incarnation, OneByOne, Record, Takeover, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{PATIENCE, TestCandidate, acted_above, leading, within};
@@ -24,7 +24,7 @@ pub(crate) fn stand(url: &str, seat: &str, detector: &OverlapDetector) -> TestCa
 /// One that takes over only when a leader whose session was ended from outside must have stopped: with
 /// `takeover=instant` the two may overlap until the news has arrived, and that is said.
 pub(crate) fn stand_safely(url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
-    stand_with(url, seat, detector, |election| election.lease(LEASE).takeover(TakeoverOption::Safe))
+    stand_with(url, seat, detector, |election| election.lease(LEASE).takeover(Takeover::Safe))
 }
 
 pub(crate) fn stand_for(lease: Duration, url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {

@@ -78,7 +78,7 @@ type Done = (Outcome, String, String);
 impl HealthCommand {
     /// The health command of this election, if there is one.
     pub(crate) fn new(args: &Run, options: &ElectionOptions) -> Result<Option<Self>, Failure> {
-        let Some(command) = options.health_command() else { return args.health.needs_a_command().map(|()| None) };
+        let Some(command) = options.health_command() else { return args.needs_a_health_command().map(|()| None) };
         let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
         let timeout = options.health_timeout.unwrap_or(lease * 2 / 15);
         if timeout.is_zero() {

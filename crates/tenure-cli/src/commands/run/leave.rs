@@ -1,6 +1,7 @@
 //! Why `tenure run` leaves, and with which exit code.
 
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -21,8 +22,8 @@ pub(crate) enum Leave {
     Lost,
     /// The command could not be executed.
     NotExecuted(Failure),
-    /// The store failed too often (`--give-up-after`).
-    GaveUp { errors: u32 },
+    /// The store failed for too long (`--give-up-after`).
+    GaveUp { after: Duration },
     /// A bug.
     EngineGone,
 }
@@ -34,8 +35,8 @@ impl Leave {
             Self::Asked(signal, exit) => Ok(code_when_asked(signal.unwrap_or(Signal::TERM.as_raw()), exit)),
             Self::Lost => Ok(LOST),
             Self::NotExecuted(failure) => Err(failure),
-            Self::GaveUp { errors } => {
-                Err(Failure::new(format!("gave up after {errors} store errors in a row: see to the store")))
+            Self::GaveUp { after } => {
+                Err(Failure::new(format!("gave up after the store had failed for {after:.1?}: check the store")))
             }
             Self::EngineGone => Err(Failure::new("the engine is gone: please report this as a bug")),
         }

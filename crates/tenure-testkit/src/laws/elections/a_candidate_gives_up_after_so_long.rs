@@ -1,5 +1,5 @@
-//! With `give_up_after`, so many store errors in a row end the election here, and whoever waits is
-//! told why. Without it, it goes on and leads once the store works again; both are told.
+//! With `give_up_after`, a store that fails for so long ends the election here, and everything that waits for a term
+//! gets the reason. Without it, the candidate goes on, and leads once the store works again. Both emit events.
 //!
 //! Protects from: waiting for ever on a store that is gone, and from giving up on one that is not.
 
@@ -16,7 +16,7 @@ pub(super) const NEEDS: &[Need] = &[];
 pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("gives-up");
     let refuse = |wire: &crate::wrap::Wire| wire.set(Traffic::Refuse);
-    let one = bench.stand_behind(refuse, &seat, "one", |election| election.give_up_after(3))?;
+    let one = bench.stand_behind(refuse, &seat, "one", |election| election.give_up_after(bench.lease()))?;
     // A handler, as it hears of everything from the start.
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let other = bench.stand_behind(refuse, &seat, "other", |election| {
@@ -24,7 +24,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     })?;
 
     let ended = one.stopped().await;
-    ensure!(matches!(ended, Ended::GaveUp { errors } if errors >= 3), "it ended as {ended:?}, not as having given up");
+    ensure!(matches!(ended, Ended::GaveUp { after } if after >= bench.lease()), "it ended as {ended:?}, not as having given up");
     let waited = bench.within("an answer to who waits", one.election.elected()).await?;
     ensure!(matches!(waited, Err(Ended::GaveUp { .. })), "who waits for a term is told {waited:?}");
 

@@ -150,7 +150,7 @@ impl Builder {
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
         log_timing(&name, timing);
         let handlers = self.engine.handler_line(&name, self.handlers)?;
-        let shared = Shared::new(self.engine.next_id(), name, candidate, self.engine.clock.clone(), &rules);
+        let shared = Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules);
         let start = Start {
             shared: Arc::new(shared),
             rules,

@@ -19,6 +19,7 @@ mod answers;
 mod calls;
 mod checks;
 mod commands;
+mod misbehaviour;
 mod notes;
 mod publish;
 mod requests;
@@ -40,6 +41,7 @@ use self::calls::{Answer, Answered, Ask, Asked, Calling, Pending, Underway};
 pub(crate) use self::checks::Check;
 use self::checks::{CheckThread, Checking};
 pub(crate) use self::commands::{Command, EngineHandle, Start, start};
+use self::misbehaviour::Misbehaviours;
 use self::notes::NoteCalls;
 use self::roster::Roster;
 use crate::clock::Alarm;
@@ -92,11 +94,14 @@ enum Due {
     CheckLate(ElectionId),
     SayPresent,
     WatchAgain,
+    /// By now, the store should listen to the watch of this number.
+    ShouldListen(u64),
     Sleeper(oneshot::Sender<()>),
 }
 
 struct Driver {
     store: Arc<dyn DynStore>,
+    misbehaviours: Misbehaviours,
     clock: Clock,
     handle: EngineHandle,
     /// Boxed: the map would keep room for many more of them than there are.
@@ -142,6 +147,7 @@ impl Driver {
         let (answered, inbox) = mpsc::unbounded_channel();
         Self {
             store,
+            misbehaviours: Misbehaviours::new(promises.store),
             clock,
             handle,
             entries: BTreeMap::new(),
@@ -238,6 +244,7 @@ impl Driver {
                 Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
                 Due::SayPresent => self.guarded(Self::say_present),
                 Due::WatchAgain => self.guarded(Self::watch_again),
+                Due::ShouldListen(watch) => self.on_should_listen(watch),
                 Due::Sleeper(reply) => drop(reply.send(())),
             }
         }

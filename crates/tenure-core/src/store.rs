@@ -18,7 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure_protocol::{Reading, Record, Session, Swap, Version};
+use tenure_protocol::{Identity, Reading, Record, Session, Swap, Version};
 
 pub use self::answers::Answers;
 pub use self::notes::{Board, DynNotes, Note, NoteWrite, Notes};
@@ -131,8 +131,9 @@ pub struct Write {
 /// The condition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// There is no seat yet.
-    Absent,
+    /// There is no seat yet, and the data is still the one that was read without it: readings have this identity. Where
+    /// the identity has changed, the answer is [`Swap::Lost`]: somebody may have led by data that is lost.
+    Absent(Option<Identity>),
     /// The seat has this version.
     Version(Version),
     /// We hold the seat, last seen with this version, and keep it: its record need not be written anew. A store with
@@ -140,6 +141,13 @@ pub enum Expect {
     /// incarnation and token may do so instead of on the version. The answer is [`Swap::Done`] only if the seat still
     /// names this holder and term.
     Held(Version),
+}
+
+impl Expect {
+    /// Whether this expects a seat to be absent from data that had another identity than this.
+    pub fn is_absent_elsewhere(&self, identity: &str) -> bool {
+        matches!(self, Self::Absent(Some(read)) if read.as_str() != identity)
+    }
 }
 
 /// [`Store`] behind a pointer. Every store is one.

@@ -111,7 +111,7 @@ impl Store for Batching {
             let Write { seat, expect, record } = writes[place].clone();
             Box::pin(async move {
                 match expect {
-                    Expect::Absent => self.store.swap(&seat, None, &record).await,
+                    Expect::Absent(_) => self.store.swap(&seat, None, &record).await,
                     Expect::Version(version) => self.store.swap(&seat, Some(&version), &record).await,
                     Expect::Held(version) => self.store.renew(&seat, &version, &record).await,
                 }
@@ -324,4 +324,52 @@ fn an_observer_that_cannot_look_does_not_keep_news_from_the_leader_of_its_proces
     assert!(runtime.block_on(next.request_step_down()).unwrap().is_some());
     clock.settle();
     assert!(!leader.is_leader() && next.is_leader());
+}
+
+/// Answers for one seat from a thread of its own, for as long as it may.
+struct Babbling {
+    store: MemoryStore,
+    goes_on: Arc<AtomicBool>,
+}
+
+impl Store for Babbling {
+    fn promises(&self) -> Promises {
+        Store::promises(&self.store)
+    }
+
+    fn attach(&self, clock: &Clock, _: &News) {
+        SeatStore::attach(&self.store, clock);
+    }
+
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        Store::read(&self.store, call, seats, to).await
+    }
+
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        if writes.iter().any(|write| is_odd(&write.seat)) {
+            let (to, goes_on) = (to.clone(), self.goes_on.clone());
+            std::thread::spawn(move || {
+                while goes_on.load(Ordering::Relaxed) {
+                    to.set(0, Ok(Swap::Lost));
+                }
+            });
+        }
+        Store::write(&self.store, call, writes, to).await
+    }
+}
+
+#[test]
+fn answers_that_never_end_do_not_keep_the_engine_from_anything_else() {
+    let (memory, goes_on) = (Memory::new(), Arc::new(AtomicBool::new(true)));
+    let elections = Elections::new(Babbling { store: memory.store(), goes_on: goes_on.clone() });
+    let _odd = elections.election("odd").lease(LEASE).start().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        // Its answer comes from elsewhere, so the engine has heard the first of them by then.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let other = elections.election("other").lease(LEASE).start().unwrap();
+        let elected = tokio::time::timeout(Duration::from_secs(60), other.elected()).await;
+        goes_on.store(false, Ordering::Relaxed);
+        elected.expect("the engine is kept busy by answers that nobody waits for").unwrap();
+    });
 }

@@ -139,3 +139,69 @@ fn a_call_that_fails_because_of_one_note_is_made_again_without_it() {
 fn answers_to_notes_that_nobody_waits_for_are_ignored() {
     only_the_odd_one_is_not_listed(Flaw::Eager);
 }
+
+/// Keeps each call about notes waiting until it is let go, and notes which boards were written to.
+struct Gated {
+    store: MemoryStore,
+    gate: Arc<tokio::sync::Semaphore>,
+    written: Arc<std::sync::Mutex<Vec<Board>>>,
+}
+
+impl SeatStore for Gated {
+    fn promises(&self) -> Promises {
+        Promises { writes: Most { seats: 1, calls: 1 }, ..SeatStore::promises(&self.store) }
+    }
+
+    fn attach(&self, clock: &Clock) {
+        SeatStore::attach(&self.store, clock);
+    }
+
+    async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
+        SeatStore::read(&self.store, seat).await
+    }
+
+    async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.store.swap(seat, expected, next).await
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Some(self)
+    }
+}
+
+impl Notes for Gated {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+        self.gate.acquire().await.unwrap().forget();
+        self.written.lock().unwrap().extend(notes.iter().map(|note| note.board.clone()));
+        Notes::write(&self.store, notes, to).await
+    }
+
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        Notes::list(&self.store, boards, to).await
+    }
+}
+
+/// If it waited behind them for two leases, the note of the process would expire, and all notices would be put again.
+#[test]
+fn that_a_process_is_there_does_not_wait_behind_what_its_candidates_say() {
+    let clock = ManualClock::new();
+    let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    let (gate, written) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::<std::sync::Mutex<Vec<Board>>>::default());
+    let store = Gated { store: memory.store(), gate: gate.clone(), written: written.clone() };
+    let elections = Elections::with_clock(store, clock.clone());
+    let _running: Vec<_> =
+        (0..200).map(|number| elections.election(format!("job-{number}")).lease(LEASE).start().unwrap()).collect();
+    clock.settle();
+    // Two notes a second, for more than two leases: most of the notices still wait then.
+    for count in 1..=70 {
+        gate.add_permits(1);
+        let began = std::time::Instant::now();
+        while written.lock().unwrap().len() < count {
+            assert!(began.elapsed() < Duration::from_secs(60), "the notes are not written");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        clock.advance(Duration::from_millis(500));
+    }
+    let presents = written.lock().unwrap().iter().filter(|board| **board == Board::Processes).count();
+    assert!((3..=5).contains(&presents), "{presents} times in 35 s, with a lease of 15 s");
+}

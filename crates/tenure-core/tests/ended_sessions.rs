@@ -65,7 +65,7 @@ impl Store for Sessions {
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let Write { seat, expect, record } = &writes[0];
         let answer = match expect {
-            Expect::Absent => self.store.swap(seat, None, record).await,
+            Expect::Absent(_) => self.store.swap(seat, None, record).await,
             Expect::Version(version) => self.store.swap(seat, Some(version), record).await,
             Expect::Held(version) => self.store.renew(seat, version, record).await,
         };

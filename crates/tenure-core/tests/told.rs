@@ -96,7 +96,7 @@ fn every_change_of_state_is_one_line_and_every_call_one_more_if_asked_for() {
     assert_eq!(
         changes(lines.take()),
         [
-            "WARN the store fails election=jobs candidate=web-1 error=the memory was told to refuse this",
+            "WARN the store fails election=jobs candidate=web-1 store=\"memory\" error=the memory was told to refuse this",
             "INFO the store works again election=jobs candidate=web-1"
         ]
     );

@@ -37,3 +37,6 @@ pub use score::Score;
 pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
 pub use subscriptions::{Said, Session, Subscriptions, Told, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};
+
+#[cfg(test)]
+mod watching_tests;

@@ -37,8 +37,8 @@ use self::fitness::Fitness;
 use self::precedence::Turn;
 use crate::observation::Observation;
 use crate::{
-    Action, Bid, Candidate, Change, Dice, EndReason, Fault, Incarnation, Input, Moment, Record, Rules, Stopped, Token,
-    Version,
+    Action, Bid, Candidate, Change, Dice, EndReason, Fault, Identity, Incarnation, Input, Moment, Record, Rules,
+    Stopped, Token, Version,
 };
 
 /// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
@@ -103,8 +103,10 @@ pub struct Machine {
     /// Nothing is heard from the store for now, so changes are looked for.
     deaf: bool,
     watched: Option<Watched>,
-    /// The watch has told news and is spent.
+    /// The watch has told news, which were not looked at yet.
     news: bool,
+    /// It tells nothing more before it is asked for again.
+    spent: bool,
     watch_at: Moment,
     /// News that turn out to be none before this have the next watch wait.
     calm_at: Moment,
@@ -234,6 +236,7 @@ impl Machine {
             deaf: false,
             watched: None,
             news: false,
+            spent: false,
             watch_at: Moment::ORIGIN,
             calm_at: Moment::ORIGIN,
             board: Board::Unread,
@@ -268,6 +271,11 @@ impl Machine {
     /// to give up, which it does as soon as the store answers.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Stopped)
+    }
+
+    /// The identity of the data that the seat was last read from.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.observation.identity()
     }
 
     /// How this candidate behaves.

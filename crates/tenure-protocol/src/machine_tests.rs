@@ -471,6 +471,29 @@ fn gives_up_after(seconds: u64) -> Timing {
     Durations { give_up_after: Some(Duration::from_secs(seconds)), ..Durations::of(LEASE) }.check().unwrap()
 }
 
+/// Where a renewal leaves the version as it is, a release that is still on its way would find it, and vacate the seat under
+/// its leader.
+#[test]
+fn a_seat_that_a_late_release_may_yet_vacate_is_bid_above_and_not_renewed() {
+    let mut script = Script::with(|rules| (rules.stands, rules.held_by_session) = (false, true));
+    let ours = || read(Some(Seat { life: Life::Held, ..seat(Some(me()), 1, "v1") }));
+    script.tell(read(None));
+    script.tell(Input::Bid);
+    assert_eq!(bid(&script.tell(read(None))), Some(1));
+    script.tell(Input::Written(Err(Fault::Unknown)));
+    script.tell(Input::Read(Err(Fault::Unknown)));
+    // The bid had landed, and nobody wants the seat any more.
+    assert_eq!(script.sleep_until(110.0), [Action::Read]);
+    assert!(releases(&script.tell(ours())));
+    script.tell(Input::Bid);
+    script.tell(Input::Written(Err(Fault::Unknown)));
+    let mut asked = script.tell(ours());
+    while asked.is_empty() {
+        asked = script.sleep_until(130.0);
+    }
+    assert_eq!(bid(&asked), Some(2), "{asked:?}");
+}
+
 #[test]
 fn a_manual_candidate_bids_only_when_asked() {
     let mut script = Script::with(|rules| rules.stands = false);

@@ -91,6 +91,11 @@ impl Observation {
         self.identity.is_some()
     }
 
+    /// The identity of the data that the seat was last read from.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()?.as_ref()
+    }
+
     /// When everything that was lost has been waited out.
     pub(crate) fn waited_out_at(&self) -> Moment {
         self.wait_out

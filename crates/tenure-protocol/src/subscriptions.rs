@@ -200,6 +200,8 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     pub fn read_answered(&mut self, election: E) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.seen = subscriber.sent;
+            // If it was sent before the store listened, it was not the look that was asked for.
+            subscriber.looks = 0;
         }
     }
 
@@ -215,6 +217,10 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     pub fn watch(&mut self, election: E, watching: Watching, out: &mut Vec<(E, Told)>) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.session = watching.session.clone().map(|session| (session, watching.own));
+            if !watching.requests {
+                // What it was asked to read in a term that is over was for that term.
+                subscriber.asks = 0;
+            }
             subscriber.watching = Some(watching);
             self.tell(election, out);
         }

@@ -21,6 +21,7 @@ laws![
     a_lapsed_seat_can_be_taken_and_not_before,
     a_read_back_tells_who_holds,
     every_write_has_a_version_of_its_own,
+    a_seat_absent_from_other_data_is_not_written,
     every_field_of_a_record_comes_back,
     fields_of_a_newer_version_survive,
     separate_seats_do_not_touch,

@@ -153,7 +153,7 @@ impl ConsulStore {
 
     pub(crate) async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
         let version = match expect {
-            Expect::Absent => return self.swap(seat, None, record).await,
+            Expect::Absent(_) => return self.swap(seat, expect, None, record).await,
             Expect::Version(version) | Expect::Held(version) => version,
         };
         let Some(mark) = Mark::parse(version) else {
@@ -162,7 +162,7 @@ impl ConsulStore {
         };
         match expect {
             Expect::Held(_) => self.renew(seat, &mark, record).await,
-            _ => self.swap(seat, Some(&mark), record).await,
+            _ => self.swap(seat, expect, Some(&mark), record).await,
         }
     }
 
@@ -190,10 +190,17 @@ impl ConsulStore {
     /// own number is above those, too. So no token is above the number of its write, and the number of a later
     /// one, such as the deletion of the seat, is a floor. Where a token is above that, having been minted
     /// elsewhere, a floor is written with it.
-    async fn swap(&self, seat: &SeatName, expected: Option<&Mark>, next: &Record) -> Result<Swap, StoreError> {
+    async fn swap(
+        &self,
+        seat: &SeatName,
+        expect: &Expect,
+        expected: Option<&Mark>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
         let known = self.known().await?;
         let holder = expected.and_then(|mark| mark.session.as_deref());
         if expected.is_some_and(|mark| mark.life != known.identity)
+            || expect.is_absent_elsewhere(&known.identity)
             || holder.is_some_and(|holder| !self.sessions.is_own(holder))
         {
             return Ok(Swap::Lost);

@@ -87,7 +87,7 @@ impl Store for ConsulStore {
     fn promises(&self) -> Promises {
         Promises {
             life: LifeKind::Session,
-            takeover: self.takeover.into(),
+            takeover: self.takeover,
             push: Push::Proven,
             reads: Most { seats: SEATS, calls: 4 },
             // Each is a transaction of its own, so that a condition which does not hold undoes no other, and takes a

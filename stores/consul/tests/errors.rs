@@ -300,7 +300,7 @@ async fn each_seat_of_a_call_is_answered_by_itself() {
     let lease = Duration::from_secs(60);
     let (call, moment) = (Call { lease, within: lease }, Duration::from_millis(300));
     let named = |name: &str| SeatName::new(name).unwrap();
-    let write = |name| Write { seat: named(name), expect: Expect::Absent, record: Record { lease, ..record(1) } };
+    let write = |name| Write { seat: named(name), expect: Expect::Absent(None), record: Record { lease, ..record(1) } };
 
     // One whose condition does not hold undoes no other.
     consul.ask("PUT", "/v1/kv/tenure/seats/there/seat", "nonsense");

@@ -23,6 +23,11 @@ const HOLDERS: usize = 60;
 /// A write that is not a renewal: its place in the call, and what it expects, if there is to be a seat.
 type Change<'a> = (usize, &'a Write, Option<Mark>);
 
+/// Names the data of a cluster.
+fn identity(cluster: u64) -> String {
+    format!("{cluster:x}")
+}
+
 impl EtcdStore {
     /// Reads seats, their floors, and whether the sessions live that hold them.
     ///
@@ -41,15 +46,11 @@ impl EtcdStore {
         let (cluster, revision) = (answer.cluster(), answer.revision());
         self.learn(&guesses, &mut answer, seats.len() * 2, &mut lives);
         let mut later = Vec::new();
-        for (place, name) in seats.iter().enumerate() {
+        for place in 0..seats.len() {
             let floor = answer.found(place * 2 + 1).first().map_or(0, number).max(revision.try_into().unwrap_or(0));
             let read =
-                Reading { seat: None, floor: Token::new(floor), identity: Some(Identity::new(format!("{cluster:x}"))) };
+                Reading { seat: None, floor: Token::new(floor), identity: Some(Identity::new(identity(cluster))) };
             let found = answer.found(place * 2).pop();
-            match &found {
-                None => lock(&self.absent).insert(name.clone(), cluster),
-                Some(_) => lock(&self.absent).remove(name),
-            };
             match found.as_ref().map(Written::of).transpose() {
                 Err(error) => to.set(place, Err(error)),
                 Ok(None) => to.set(place, Ok(read)),
@@ -100,11 +101,11 @@ impl EtcdStore {
         let (mut changes, mut renewals, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
             let mark = match &write.expect {
-                Expect::Absent => None,
+                Expect::Absent(_) => None,
                 Expect::Version(version) | Expect::Held(version) => Mark::parse(version),
             };
             let session = match (&write.expect, &mark) {
-                (Expect::Absent, _) | (Expect::Version(_), Some(_)) => {
+                (Expect::Absent(_), _) | (Expect::Version(_), Some(_)) => {
                     changes.push((place, write, mark));
                     continue;
                 }
@@ -188,17 +189,17 @@ impl EtcdStore {
         let since = session.as_ref().map(|session| session.renewed());
         let (mut sent, mut requests) = (Vec::new(), Vec::new());
         for (place, write, expected) in changes {
-            let read_in = match expected {
-                Some(mark) => Some(mark.cluster),
-                None => lock(&self.absent).get(&write.seat).copied(),
+            let is_elsewhere = match expected {
+                Some(mark) => mark.cluster != connection.cluster,
+                None => write.expect.is_absent_elsewhere(&identity(connection.cluster)),
             };
-            if read_in.is_some_and(|cluster| cluster != connection.cluster) {
+            if is_elsewhere {
                 to.set(*place, Ok(Swap::Lost));
                 continue;
             }
             let session = session.as_ref().filter(|_| !write.record.is_vacant());
             requests.push(self.request(&connection, write, expected.as_ref(), session));
-            sent.push((*place, write, session));
+            sent.push((*place, session));
         }
         if sent.is_empty() {
             return Ok(());
@@ -206,10 +207,9 @@ impl EtcdStore {
         let answer = connection.txn(TxnRequest::together(requests)).await?;
         let (cluster, revision) = (answer.cluster(), answer.revision());
         let mut answers = answer.responses.into_iter();
-        for (place, write, session) in sent {
+        for (place, session) in sent {
             let swap = match answers.next().and_then(|answer| answer.txn) {
                 Some(answer) if answer.succeeded => {
-                    lock(&self.absent).remove(&write.seat);
                     let mark = Mark { cluster, revision, session: session.map(|session| session.id) };
                     let granted = session.map(|session| session.granted);
                     Ok(Swap::Done { version: mark.version(), since: session.and(since), granted })

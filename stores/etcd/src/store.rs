@@ -1,6 +1,6 @@
 //! The store itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,8 +28,6 @@ pub struct EtcdStore {
     min_lease: Duration,
     /// Sessions that hold seats, as last seen.
     pub(crate) holders: Mutex<BTreeSet<i64>>,
-    /// Seats that were not there when they were last read, and the cluster that said so.
-    pub(crate) absent: Mutex<HashMap<SeatName, u64>>,
     pub(crate) processes: Processes,
 }
 
@@ -73,7 +71,6 @@ impl EtcdStore {
             keys,
             min_lease,
             holders: Mutex::default(),
-            absent: Mutex::default(),
             processes: Processes::default(),
         }
     }

@@ -126,8 +126,11 @@ async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_an
         Swap::Done { version, .. } => Some(version.clone()),
         Swap::Lost => None,
     };
-    let bid =
-        |seat: &SeatName, record: &Record| Write { seat: seat.clone(), expect: Expect::Absent, record: record.clone() };
+    let bid = |seat: &SeatName, record: &Record| Write {
+        seat: seat.clone(),
+        expect: Expect::Absent(None),
+        record: record.clone(),
+    };
     let others =
         Record { holder: Some(Candidate { id: "other".into(), incarnation: Incarnation::from_bits(8) }), ..record(1) };
     let taken = seats.iter().step_by(3).map(|seat| bid(seat, &others)).collect();

@@ -77,7 +77,7 @@ async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
             .collect();
         write(&store, &writes).await
     };
-    let won = write_both([Expect::Absent, Expect::Absent]).await;
+    let won = write_both([Expect::Absent(None), Expect::Absent(None)]).await;
     // Both are looked at by the next heartbeat.
     proxy.drop_reply_to("tenure/live/");
     let held = [0, 1].map(|place| Expect::Held(version(&won[place]).unwrap()));

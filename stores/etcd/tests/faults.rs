@@ -14,7 +14,7 @@ use tenure_etcd::EtcdStore;
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::proxy::{Proxy, Way};
-use tenure_testkit::servers::{Etcd, EtcdSetup};
+use tenure_testkit::servers::{Etcd, EtcdSetup, connections};
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -30,7 +30,11 @@ struct Cluster(Etcd);
 
 impl faults::Server for Cluster {
     fn start(_: Wish) -> Self {
-        Self(Etcd::start())
+        let mut etcd = Etcd::start();
+        // A member has a connection to itself, for its gateway, and may be healthy before it is open.
+        let port = etcd.members[0].address().rsplit_once(':').unwrap().1.parse().unwrap();
+        etcd.members[0].process.wait_until("its gateway is connected", || connections(port) > 0);
+        Self(etcd)
     }
 
     fn address(&self) -> String {

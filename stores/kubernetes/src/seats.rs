@@ -84,12 +84,6 @@ impl Seats {
         (*life == self.life && version_of(*life, object) == *version).then(|| object.clone())
     }
 
-    /// Whether there was no seat when it was last read, in a cluster that has been set back since.
-    pub(crate) fn was_absent_before(&self, seat: &SeatName) -> bool {
-        let object = self.known.get(seat).and_then(|known| known.object.as_ref());
-        matches!(object, Some((life, None)) if *life != self.life)
-    }
-
     /// Whether one of ours held the seat when it was last seen.
     pub(crate) fn is_ours(&self, seat: &SeatName) -> bool {
         self.known.get(seat).is_some_and(|known| known.is_ours)

@@ -170,8 +170,10 @@ impl KubernetesStore {
                 Some(object) => object,
                 None => return Ok(Swap::Lost),
             },
-            Expect::Absent if self.seats().was_absent_before(seat) => return Ok(Swap::Lost),
-            Expect::Absent => Lease::new(names::object_of(seat)),
+            Expect::Absent(_) if expect.is_absent_elsewhere(&self.seats().now().1.to_string()) => {
+                return Ok(Swap::Lost);
+            }
+            Expect::Absent(_) => Lease::new(names::object_of(seat)),
         };
         if let Some(theirs) = object.duration_of_another().filter(|theirs| *theirs != record.lease) {
             tracing::warn!(
@@ -184,7 +186,7 @@ impl KubernetesStore {
         object.put(seat, record, Timestamp::now())?;
         let (asked, life) = self.seats().now();
         let written = match expect {
-            Expect::Absent => self.api.create(&object).await?,
+            Expect::Absent(_) => self.api.create(&object).await?,
             Expect::Version(_) | Expect::Held(_) => self.api.replace(&object).await?,
         };
         let Some(written) = written else { return Ok(Swap::Lost) };

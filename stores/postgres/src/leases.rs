@@ -86,7 +86,7 @@ pub(crate) async fn write(
     let [mut new, mut next, mut kept] = [Batch::default(), Batch::default(), Batch::default()];
     for (place, write) in writes.iter().enumerate() {
         match (&write.expect, Mark::of(&write.expect)) {
-            (Expect::Absent, _) => new.push(place, write, None),
+            (Expect::Absent(_), _) => new.push(place, write, None),
             (Expect::Version(_), Some(mark)) => next.push(place, write, Some(mark)),
             (Expect::Held(_), Some(mark)) => kept.push(place, write, Some(mark)),
             (_, None) => to.set(place, Ok(Swap::Lost)),
@@ -99,7 +99,7 @@ pub(crate) async fn write(
         false => batch.told(connection.ask(sql, params).await, to, done),
     };
     let (new, next, kept) = tokio::join!(
-        send(&new, &sql.insert, new.columns()),
+        send(&new, &sql.insert, new.on_absence()),
         send(&next, &sql.update, next.on_versions()),
         send(&kept, &sql.renew, kept.on_holders()),
     );
@@ -156,6 +156,22 @@ impl<W: Borrow<Write>> Batch<W> {
             texts(marks().map(|mark| mark.nonce.clone()).collect()),
             texts(marks().map(|mark| mark.identity.clone()).collect()),
         ]
+    }
+
+    /// The data that seats were absent from.
+    pub(crate) fn absences(&self) -> Param {
+        let identity = |write: &Write| match &write.expect {
+            Expect::Absent(identity) => identity.as_ref().map(|identity| identity.as_str().to_owned()),
+            Expect::Version(_) | Expect::Held(_) => None,
+        };
+        let identities: Vec<Option<String>> = self.writes().map(identity).collect();
+        (Box::new(identities), Type::TEXT_ARRAY)
+    }
+
+    fn on_absence(&self) -> Vec<Param> {
+        let mut params = self.columns();
+        params.push(self.absences());
+        params
     }
 
     fn on_versions(&self) -> Vec<Param> {

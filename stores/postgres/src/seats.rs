@@ -75,11 +75,11 @@
 //! timeline, every token that was given out on timeline `t` is at most `t << 32`: the floor of each later
 //! timeline is at least that, whatever rows its server has lost. A bid is above the floor of the reading it
 //! rests on. It is written only on that reading's timeline: an update tests the life of the data in its
-//! version; an insert, which has no version, tests that its token is above the floor of the timeline that
-//! it is written on. A database that was never promoted is on timeline 1, and its tokens are 1, 2, 3.
+//! version; an insert, which has no version, tests the life of the data that the seat was absent from, and that its token is
+//! above the floor of the timeline that it is written on. A database that was never promoted is on timeline 1, and its tokens are 1, 2, 3.
 //! Two standbys of one primary that are promoted, at once or one after the other, get the same number if the second
 //! has never followed the first: the store's promise excludes that. `pg_upgrade` begins at timeline 1 again, and a
-//! role that may not ask for the timeline has a floor of 0 (`hello.rs`): see the README.
+//! role that may not ask for the timeline has a floor of 0 (`handshake.rs`): see the README.
 
 use tenure_core::{Expect, Version};
 
@@ -132,7 +132,7 @@ impl Statements {
             )),
             insert: fill(format!(
                 "WITH {LIFE}, {PATIENT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), NULL, NULL FROM want, patient, life WHERE token > life.floor ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
+                 clock_timestamp(), NULL, NULL FROM want, patient, life WHERE {ABSENT} ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
             )),
             update: fill(format!(
                 "WITH {LIFE}, {PATIENT}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, life \
@@ -158,7 +158,7 @@ impl Statements {
             )),
             insert_locked: fill(format!(
                 "WITH {LIFE}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), session, lock_id FROM lock, life WHERE taken AND token > life.floor ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
+                 clock_timestamp(), session, lock_id FROM lock AS want, life WHERE taken AND {ABSENT} ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
             )),
             update_locked: fill(format!(
                 "WITH {LIFE}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
@@ -202,8 +202,9 @@ const LIFE: &str = "life AS MATERIALIZED (SELECT {identity} AS identity, {floor}
 pub(crate) const PATIENT: &str =
     "patient AS MATERIALIZED (SELECT set_config('lock_timeout', '100', true) AS lock_timeout)";
 
-const WANT_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token \
-     FROM unnest($1, $2, $3, $4) AS want (name, record, version, token))";
+/// Each with the life of the data that the seat was absent from, if that is known.
+const WANT_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, identity \
+     FROM unnest($1, $2, $3, $4, $5) AS want (name, record, version, token, identity))";
 
 /// Each with the version or the holder that it must have, and the life of the data that this was read in.
 const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, held, identity \
@@ -211,8 +212,8 @@ const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, rec
 
 /// The same with the seat's lock, and the session that is to hold it; `$7` is that session's lease.
 const WANT_LOCKED_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
-     key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id \
-     FROM unnest($1, $2, $3, $4, $5, $6) AS want (name, record, version, token, key, session))";
+     key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
+     identity FROM unnest($1, $2, $3, $4, $5, $6, $8) AS want (name, record, version, token, key, session, identity))";
 
 const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
      key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
@@ -222,6 +223,9 @@ const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS na
 const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, written, session, lock_id)";
 
 const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
+
+/// That a seat was read to be absent from this very data, and its token is above the floor.
+const ABSENT: &str = "want.token > life.floor AND (want.identity IS NULL OR want.identity = life.identity)";
 
 /// That a seat names this holder and term.
 const HELD: &str = "seat.name = want.name AND seat.token = want.token AND seat.session IS NULL \
@@ -276,7 +280,7 @@ impl Mark {
     /// What a write expects of its seat, if that is any version.
     pub(crate) fn of(expect: &Expect) -> Option<Self> {
         match expect {
-            Expect::Absent => None,
+            Expect::Absent(_) => None,
             Expect::Version(version) | Expect::Held(version) => Self::parse(version),
         }
     }

@@ -144,8 +144,9 @@ impl Session {
         params.push(self.keys(batch.writes().map(|write| &write.seat)));
         params.push((Box::new(sessions), Type::INT8_ARRAY));
         params.push((Box::new(idle), Type::TEXT));
-        if !is_new {
-            params.extend(batch.marks());
+        match is_new {
+            true => params.push(batch.absences()),
+            false => params.extend(batch.marks()),
         }
         params
     }

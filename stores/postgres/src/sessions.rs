@@ -89,7 +89,7 @@ impl Sessions {
             let mark = Mark::of(&write.expect);
             let holder = mark.as_ref().and_then(|mark| self.pool.find(name_of(mark.session?).as_str()));
             let is_lost = match write.expect {
-                Expect::Absent => false,
+                Expect::Absent(_) => false,
                 Expect::Version(_) => mark.is_none(),
                 Expect::Held(_) => holder.is_none(),
             };
@@ -104,7 +104,7 @@ impl Sessions {
                     let (seat, version) = (write.seat.clone(), version.clone());
                     group.kept.push(Renewal { place, seat, version, nonce: mark.and_then(|mark| mark.number()) });
                 }
-                Expect::Absent => group.new.push(place, write.clone(), None),
+                Expect::Absent(_) => group.new.push(place, write.clone(), None),
                 Expect::Version(_) => group.next.push(place, write.clone(), mark),
             }
         }

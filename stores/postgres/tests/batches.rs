@@ -64,7 +64,7 @@ async fn read(store: &PostgresStore, seats: &[SeatName]) -> Vec<Result<Reading, 
 
 /// Wins so many seats at once.
 async fn win(store: &PostgresStore, count: usize) -> Vec<Version> {
-    let bid = |number| Write { seat: seat(number), expect: Expect::Absent, record: record(1) };
+    let bid = |number| Write { seat: seat(number), expect: Expect::Absent(None), record: record(1) };
     let answers = write(store, &(0..count).map(bid).collect::<Vec<_>>()).await;
     answers.into_iter().map(|answer| version_of(answer.unwrap()).expect("there was none")).collect()
 }
@@ -121,7 +121,7 @@ fn a_call_is_one_statement_of_each_kind_and_each_seat_has_its_own_answer() {
                 .collect();
             writes.extend((400..450).map(|number| Write {
                 seat: seat(number),
-                expect: Expect::Absent,
+                expect: Expect::Absent(None),
                 record: record(1),
             }));
             let written: Vec<_> =
@@ -161,7 +161,11 @@ fn a_call_to_a_session_answers_each_seat_by_itself_and_holds_the_locks_of_what_i
                 },
             })
             .collect();
-        writes.extend((40..50).map(|number| Write { seat: seat(number), expect: Expect::Absent, record: record(1) }));
+        writes.extend((40..50).map(|number| Write {
+            seat: seat(number),
+            expect: Expect::Absent(None),
+            record: record(1),
+        }));
         let written: Vec<_> = write(&store, &writes).await.into_iter().map(|swap| version_of(swap.unwrap())).collect();
         for (number, read) in read(&store, &(0..50).map(seat).collect::<Vec<_>>()).await.into_iter().enumerate() {
             let seat = read.unwrap().seat.unwrap();
@@ -364,7 +368,7 @@ fn those_who_take_many_seats_in_other_orders_do_not_wait_for_each_other() {
                 let order = |number| if bidder % 2 == 0 { number } else { 299 - number };
                 let bid = |number| Write {
                     seat: seat(order(number)),
-                    expect: Expect::Absent,
+                    expect: Expect::Absent(None),
                     record: record(bidder as u64 + 1),
                 };
                 let answers = write(store, &(0..300).map(bid).collect::<Vec<_>>()).await.into_iter().enumerate();

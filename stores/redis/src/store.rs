@@ -1,8 +1,7 @@
 //! The store itself: what the engine asks, in terms of scripts and connections.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Client, Value};
@@ -10,7 +9,6 @@ use tenure_core::{
     Answers, Board, Call, ClockTrust, DynNotes, Expect, Identity, Interest, Life, LifeKind, Most, News, Promises, Push,
     Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write, record,
 };
-use tenure_kit::lock;
 
 use crate::asks::Ask;
 use crate::keys::Names;
@@ -28,8 +26,6 @@ pub struct RedisStore {
     pub(crate) servers: Servers,
     subscriptions: Arc<Subscriptions>,
     pub(crate) min_replicas: u32,
-    /// Which process of a server has said that there is no such seat.
-    absent: Mutex<HashMap<SeatName, Identity>>,
     /// How often servers may have lost something when it was last told.
     pub(crate) losses: AtomicU64,
 }
@@ -80,7 +76,6 @@ impl RedisStore {
             servers: Servers::new(place, subscriptions.clone()),
             subscriptions,
             min_replicas,
-            absent: Mutex::default(),
             losses: AtomicU64::new(0),
         }
     }
@@ -89,22 +84,13 @@ impl RedisStore {
         &self.subscriptions.names
     }
 
-    fn take_in(&self, seat: &SeatName, identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
-        let reading = reading(identity, answer)?;
-        match &reading.seat {
-            None => lock(&self.absent).insert(seat.clone(), identity.clone()),
-            Some(_) => lock(&self.absent).remove(seat),
-        };
-        Ok(reading)
-    }
-
     /// The conditional write. See [`scripts`] for why it is right.
     fn ask_to_write(&self, place: usize, Write { seat, expect, record }: &Write) -> Ask {
         let keys = self.names().keys(seat);
         let holder = holder(record);
         // What the condition was read from: a server that is gone may have lost what was written since.
         let (only, field, expected) = match expect {
-            Expect::Absent => (lock(&self.absent).get(seat).cloned(), "nonce", String::new()),
+            Expect::Absent(read_from) => (read_from.clone(), "nonce", String::new()),
             Expect::Version(version) => {
                 let (identity, nonce) = parts(version);
                 (Some(identity), "nonce", nonce.to_owned())
@@ -164,10 +150,7 @@ impl Store for RedisStore {
             Ask::new(place, keys.slot, &scripts::READ, vec![keys.seat], Vec::new())
         };
         self.run(seats.iter().enumerate().map(ask).collect(), Some(call), &|place, answer| {
-            to.set(
-                place,
-                answer.and_then(|(connection, value)| self.take_in(&seats[place], &connection.identity, value)),
-            );
+            to.set(place, answer.and_then(|(connection, value)| reading(&connection.identity, value)));
         })
         .await
     }
@@ -175,14 +158,13 @@ impl Store for RedisStore {
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let asks = writes.iter().enumerate().map(|(place, write)| self.ask_to_write(place, write)).collect();
         self.run(asks, Some(call), &|place, answer| {
-            let Write { seat, record, .. } = &writes[place];
+            let record = &writes[place].record;
             to.set(
                 place,
                 answer.map(|(connection, value)| {
                     if value != Value::Int(1) {
                         return Swap::Lost;
                     }
-                    lock(&self.absent).remove(seat);
                     Swap::Done { version: version(&connection.identity, &nonce(record)), since: None, granted: None }
                 }),
             );

@@ -191,7 +191,7 @@ async fn a_seat_that_is_being_moved_is_asked_for_where_it_is() {
 fn bids(seats: &[SeatName]) -> Vec<Write> {
     let bid = |(n, seat): (usize, &SeatName)| {
         let record = record(n as u64 + 1);
-        Write { seat: seat.clone(), expect: Expect::Absent, record }
+        Write { seat: seat.clone(), expect: Expect::Absent(None), record }
     };
     seats.iter().enumerate().map(bid).collect()
 }

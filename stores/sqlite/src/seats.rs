@@ -135,7 +135,7 @@ pub(crate) fn write(batch: &mut Batch<'_>, Write { seat, expect, record }: &Writ
     let own = batch.context.liveness.own();
     let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
     let is_as_expected = match (&row, expect) {
-        (None, Expect::Absent) => true,
+        (None, Expect::Absent(_)) => !expect.is_absent_elsewhere(batch.database.identity.as_str()),
         (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
         (Some(row), Expect::Version(version) | Expect::Held(version)) => is_own(row) && row.is_still(version),
         _ => false,

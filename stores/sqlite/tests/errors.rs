@@ -148,7 +148,7 @@ fn a_seat_that_cannot_be_read_does_not_fail_the_others_of_a_call() {
     };
     runtime().block_on(async {
         let (to, won) = answers();
-        tenure_core::Store::write(&store, &call, &write(&|| Expect::Absent), &to).await.unwrap();
+        tenure_core::Store::write(&store, &call, &write(&|| Expect::Absent(None)), &to).await.unwrap();
         let versions: Vec<_> = won.try_iter().map(|(_, swap)| swap.unwrap()).collect();
         let [Swap::Done { version, .. }, Swap::Done { .. }, Swap::Done { .. }] = &versions[..] else { panic!() };
         Connection::open(&path).unwrap().execute("UPDATE seats SET nonce = x'ff00' WHERE name = 'bad'", []).unwrap();

@@ -28,7 +28,9 @@ impl Driver {
 
     /// Takes in what stores have answered for single seats.
     pub(super) fn on_answered(&mut self) {
-        while let Ok(answered) = self.inbox.try_recv() {
+        // What comes in meanwhile has to wait: time goes first.
+        for _ in 0..self.inbox.len() {
+            let Ok(answered) = self.inbox.try_recv() else { return };
             self.guarded(|driver| driver.on_answer_for(answered));
         }
     }
@@ -38,6 +40,7 @@ impl Driver {
         self.on_news();
         match self.who_asked(call, place) {
             Some((election, _)) => self.on_seat_answered(election, answer),
+            // Too late.
             None => log::emit(Level::DEBUG, move || debug!(place, "an answer that nobody waits for")),
         }
     }

@@ -12,6 +12,7 @@ use tenure_protocol::{Batch, Candidate, Group, Lane, Moment, Reading, Record, St
 use tokio::sync::oneshot;
 use tracing::{Level, debug, error};
 
+use super::misbehaviour::{Misbehaviour, Misbehaviours};
 use super::notes::Noted;
 use super::{Driver, Due, ElectionId, NOBODY, Timer};
 use crate::handlers::panic_message;
@@ -138,7 +139,8 @@ impl Driver {
         }
         // A holder may rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
         let keeps = record.holder.is_none() || entry.shared.state().term.is_some();
-        let expect = expected.map_or(Expect::Absent, Expect::Version);
+        let absent = || Expect::Absent(entry.machine.identity().cloned());
+        let expect = expected.map_or_else(absent, Expect::Version);
         self.ask_to_write(election, if keeps { Lane::Keep } else { Lane::Follow }, expect, record);
     }
 
@@ -246,15 +248,19 @@ impl Driver {
         let (store, call) = (self.store.clone(), Call { lease: group.lease, within: group.within });
         let answered = self.answered.clone();
         let put = move |place, answer| drop(answered.send(Answered { call: number, place, answer }));
+        let (count, odd) = (asks.len(), self.misbehaviours.clone());
+        let panics = odd.clone();
+        let too_much = move || odd.log(Misbehaviour::AnsweredTooMuch);
         let future = self.call(NOBODY, async move {
             let ended = match group.reads {
                 true => {
-                    let to = Answers::new(move |place, answer| put(place, OfSeat::Read(answer)));
-                    caught(async { store.read(&call, &seats, &to).await }).await
+                    let to = Answers::each_once(count, too_much, move |place, answer| put(place, OfSeat::Read(answer)));
+                    caught(&panics, async { store.read(&call, &seats, &to).await }).await
                 }
                 false => {
-                    let to = Answers::new(move |place, answer| put(place, OfSeat::Written(answer)));
-                    caught(async { store.write(&call, &writes, &to).await }).await
+                    let to =
+                        Answers::each_once(count, too_much, move |place, answer| put(place, OfSeat::Written(answer)));
+                    caught(&panics, async { store.write(&call, &writes, &to).await }).await
                 }
             };
             Answer::Called(number, ended)
@@ -273,9 +279,13 @@ impl Driver {
     pub(super) fn on_called(&mut self, call: u64, ended: Result<(), StoreError>) -> (Vec<Ask>, StoreError) {
         let error = ended.err();
         let is_of_one = error.as_ref().is_some_and(StoreError::is_of_one);
+        let is_complete = error.is_none();
         let error = error.unwrap_or_else(|| StoreError::unknown(UNANSWERED));
         let Some(calling) = self.calling.remove(&call) else { return (Vec::new(), error) };
-        let asks = calling.asks.into_iter().flatten().collect();
+        let asks: Vec<_> = calling.asks.into_iter().flatten().collect();
+        if is_complete && !asks.is_empty() {
+            self.misbehaviours.log(Misbehaviour::LeftUnanswered);
+        }
         if is_of_one {
             (self.admission.take_apart(call, asks), error)
         } else {
@@ -321,9 +331,9 @@ impl Driver {
         late: &'static str,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        let clock = self.clock.clone();
+        let (clock, odd) = (self.clock.clone(), self.misbehaviours.clone());
         async move {
-            let (call, over) = (std::pin::pin!(caught(call)), std::pin::pin!(clock.sleep_until(until)));
+            let (call, over) = (std::pin::pin!(caught(&odd, call)), std::pin::pin!(clock.sleep_until(until)));
             match select(call, over).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(_) => Err(StoreError::unknown(late)),
@@ -343,14 +353,15 @@ impl Driver {
 
 /// A store that panics has failed in an unknown way, and takes nobody with it. To be given a future
 /// that makes the call itself: a store may panic before it has returned one.
-async fn caught<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn caught<T>(odd: &Misbehaviours, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     match AssertUnwindSafe(call).catch_unwind().await {
         Ok(answer) => answer,
-        Err(panic) => Err(panicked(&*panic)),
+        Err(panic) => Err(panicked(odd, &*panic)),
     }
 }
 
-pub(super) fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+pub(super) fn panicked(odd: &Misbehaviours, panic: &(dyn Any + Send)) -> StoreError {
+    odd.log(Misbehaviour::Panicked);
     StoreError::unknown(format!("the store panicked, which is a bug in it: {}", panic_message(panic)))
 }
 

@@ -12,6 +12,7 @@ use tenure_protocol::{Admission, Batch, Group, Incarnation, Lane, Most, Was};
 use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, log_failed};
+use super::misbehaviour::{Misbehaviour, Misbehaviours};
 use super::roster::Standing;
 use super::{Driver, ElectionId, NOBODY};
 use crate::store::answers::UNANSWERED;
@@ -103,7 +104,10 @@ impl Driver {
     pub(super) fn ask_about_notes(&mut self, within: Duration, ask: NoteAsk) {
         let (reads, bytes) = (matches!(ask, NoteAsk::List(..)), ask.bytes());
         let shard = ask.board().seat().map_or(0, |seat| self.store.shard(seat));
-        self.notes.admission.ask(Group { lane: Lane::Follow, reads, shard, lease: within, within }, ask, bytes);
+        // That this process is there goes first: if it waited behind notices until it expired, all of them would have to
+        // be put again.
+        let lane = if matches!(ask, NoteAsk::Present { .. }) { Lane::Keep } else { Lane::Follow };
+        self.notes.admission.ask(Group { lane, reads, shard, lease: within, within }, ask, bytes);
     }
 
     /// Writes a note for an election.
@@ -141,11 +145,12 @@ impl Driver {
             let notes: Vec<_> = asks.iter().filter_map(|ask| ask.write(process)).collect();
             let answers: Arc<Mutex<NoteAnswers>> = Arc::new(Mutex::new(asks.iter().map(|_| None).collect()));
             let (store, told, until) = (self.store.clone(), answers.clone(), self.clock.now() + group.within);
+            let odd = self.misbehaviours.clone();
             let ended = self.before(until, "the store did not answer in time", async move {
                 let store = notes_of(&*store)?;
                 match group.reads {
-                    true => store.list(&boards, &collect(told, NoteAnswer::Listed)).await,
-                    false => store.write(&notes, &collect(told, NoteAnswer::Written)).await,
+                    true => store.list(&boards, &collect(told, odd, NoteAnswer::Listed)).await,
+                    false => store.write(&notes, &collect(told, odd, NoteAnswer::Written)).await,
                 }
             });
             let future = self.call(NOBODY, async move {
@@ -166,6 +171,9 @@ impl Driver {
                 Some(answer) => self.hand_out(ask, answer),
                 None => unanswered.push(ask),
             }
+        }
+        if ended.is_ok() && !unanswered.is_empty() {
+            self.misbehaviours.log(Misbehaviour::LeftUnanswered);
         }
         let error = ended.err().unwrap_or_else(|| StoreError::unknown(UNANSWERED));
         if error.is_of_one() {
@@ -208,9 +216,11 @@ impl NoteAnswer {
 }
 
 /// Where the answers to a call go. Only the first answer to each counts.
-fn collect<T: 'static>(answers: Arc<Mutex<NoteAnswers>>, wrap: fn(T) -> NoteAnswer) -> Answers<T> {
-    Answers::new(move |place, answer: Result<T, StoreError>| {
-        if let Some(slot @ None) = lock(&answers).get_mut(place) {
+fn collect<T: 'static>(answers: Arc<Mutex<NoteAnswers>>, odd: Misbehaviours, wrap: fn(T) -> NoteAnswer) -> Answers<T> {
+    let (count, too_much) = (lock(&answers).len(), move || odd.log(Misbehaviour::AnsweredTooMuch));
+    Answers::each_once(count, too_much, move |place, answer: Result<T, StoreError>| {
+        // Once the call has ended, there is no place for it any more.
+        if let Some(slot) = lock(&answers).get_mut(place) {
             *slot = Some(answer.map(wrap));
         }
     })

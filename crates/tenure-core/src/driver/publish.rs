@@ -176,13 +176,13 @@ impl Entry {
     fn on_failing(&self, fault: Fault) {
         let error = self.complaint(fault);
         let shared = &self.shared;
-        let (denied, told) = (fault == Fault::Denied, error.clone());
+        let (denied, told, store) = (fault == Fault::Denied, error.clone(), shared.store);
         self.log(if denied { Level::ERROR } else { Level::WARN }, move |election, candidate| {
             let (error, cause) = (&*told, std::error::Error::source(&*told).map(ToString::to_string));
             if denied {
-                error!(%election, %candidate, %error, cause, "the store denies us");
+                error!(%election, %candidate, store, %error, cause, "the store denies us");
             } else {
-                warn!(%election, %candidate, %error, cause, "the store fails");
+                warn!(%election, %candidate, store, %error, cause, "the store fails");
             }
         });
         self.tell_and(Event::Error { error: error.clone() }, |state| {

@@ -35,15 +35,22 @@ impl Driver {
     }
 
     /// Removes requests that were read, and returns what they ask for. Nobody waits for that: they are obeyed
-    /// also if they cannot be taken off.
+    /// also if they cannot be taken off. A request to a later term stays: it was read by a leader that has been replaced
+    /// meanwhile.
     pub(super) fn take_requests(&mut self, election: ElectionId, notes: Vec<Note>) -> Vec<Request> {
-        let requests = notes.iter().filter_map(|note| RequestForm::parse(&note.value)).collect();
+        let requests: Vec<_> = notes.iter().map(|note| RequestForm::parse(&note.value)).collect();
         let board = Board::Requests(self.seat(election));
-        for Note { key, .. } in notes {
+        let term = self.entries.get(&election).and_then(|entry| Some(entry.shared.state().term.as_ref()?.token()));
+        let is_for_later =
+            |request: &Option<Request>| request.as_ref().is_some_and(|request| Some(request.token()) > term);
+        for (Note { key, .. }, request) in notes.into_iter().zip(&requests) {
+            if is_for_later(request) {
+                continue;
+            }
             let note = NoteWrite { board: board.clone(), key, value: None, lifetime: Duration::ZERO };
             self.ask_for(election, NoteAsk::Write(note, None));
         }
-        requests
+        requests.into_iter().flatten().collect()
     }
 
     /// Reads who stands, to find out whose turn it is.

@@ -11,12 +11,17 @@ use tenure_protocol::{Input, Push, Seat, Told, Watching};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, panicked};
+use super::misbehaviour::Misbehaviour;
 use super::{Driver, Due, ElectionId, NOBODY};
 use crate::{Seen, StoreError, Wanted, log};
 
 /// How long the store is not asked again to watch after it has stopped doing so, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A store that does not listen by then is reported.
+const LISTENS_WITHIN: Duration = Duration::from_secs(30);
+/// So many reports at once are a flood.
+const FLOOD: u64 = 10_000;
 /// A watch that has listened for this long works, and the next pause is short again.
 const LASTING: Duration = Duration::from_secs(1);
 
@@ -67,13 +72,21 @@ impl Driver {
 
     fn watch_store(&mut self) {
         self.interest.tell_all_again();
-        let (store, interest) = (self.store.clone(), self.interest.clone());
+        let (store, interest, odd) = (self.store.clone(), self.interest.clone(), self.misbehaviours.clone());
         let news = interest.news();
         let watch = self.call(NOBODY, async move {
             let watch = AssertUnwindSafe(async { store.watch(&interest, &news).await });
-            Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic)))
+            Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&odd, &*panic)))
         });
+        self.at(self.clock.now() + LISTENS_WITHIN, Due::ShouldListen(watch.number));
         self.watching = Some(watch);
+    }
+
+    pub(super) fn on_should_listen(&mut self, number: u64) {
+        let is_the_one = self.watching.as_ref().is_some_and(|watching| watching.number == number);
+        if is_the_one && self.listens_since.is_none() && !self.entries.is_empty() {
+            self.misbehaviours.log(Misbehaviour::NeverListens);
+        }
     }
 
     pub(super) fn watch_again(&mut self) {
@@ -104,6 +117,12 @@ impl Driver {
     /// Takes in what the store has told.
     pub(super) fn on_news(&mut self) {
         let heard = self.interest.take_heard();
+        if heard.reports >= FLOOD {
+            self.misbehaviours.log(Misbehaviour::Floods);
+        }
+        if heard.of_others {
+            self.misbehaviours.log(Misbehaviour::TellsOfOthers);
+        }
         if heard.begins_to_listen() {
             self.listens_since.get_or_insert(self.clock.now());
         }

@@ -9,6 +9,7 @@ use tenure_protocol::{Candidate, Fault, Leader, Moment, Rules, Token};
 use tokio::sync::Notify;
 
 use crate::driver::ElectionId;
+use crate::elections::Engine;
 use crate::events::{Entry, Queue};
 use crate::term::TermState;
 use crate::{Clock, Ended, Event, Events, Health, SeatName, StoreError, Term};
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) id: ElectionId,
     pub(crate) name: SeatName,
     pub(crate) candidate: Candidate,
+    /// The name of its store.
+    pub(crate) store: &'static str,
     pub(crate) clock: Clock,
     pub(crate) lease: Duration,
     /// Until when it leads, in nanoseconds of the clock; zero: it does not.
@@ -46,12 +49,13 @@ pub(crate) struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(id: ElectionId, name: SeatName, candidate: Candidate, clock: Clock, rules: &Rules) -> Self {
+    pub(crate) fn new(id: ElectionId, name: SeatName, candidate: Candidate, engine: &Engine, rules: &Rules) -> Self {
         Self {
             id,
             name,
             candidate,
-            clock,
+            store: engine.promises.store,
+            clock: engine.clock.clone(),
             lease: rules.timing.lease(),
             leads_until: AtomicU64::new(0),
             state: Mutex::default(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
@@ -21,6 +22,20 @@ impl<T> Answers<T> {
     /// Hands each answer to this, with the place of its seat in the call.
     pub fn new(put: impl Fn(usize, Result<T, StoreError>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(put))
+    }
+
+    /// The same for a call about so many seats: only the first answer for each counts, and `too_much` is called for every
+    /// other.
+    pub(crate) fn each_once(
+        count: usize,
+        too_much: impl Fn() + Send + Sync + 'static,
+        put: impl Fn(usize, Result<T, StoreError>) + Send + Sync + 'static,
+    ) -> Self {
+        let open: Box<[AtomicBool]> = (0..count).map(|_| AtomicBool::new(true)).collect();
+        Self::new(move |place, answer| match open.get(place) {
+            Some(open) if open.swap(false, Ordering::Relaxed) => put(place, answer),
+            _ => too_much(),
+        })
     }
 
     /// Answers for the seat at this place in the call.

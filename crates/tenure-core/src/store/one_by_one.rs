@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_protocol::{Change, Push, Reading, Record, Session, Subscriptions, Swap, Told, Version, Watching};
+use tenure_protocol::{Change, Identity, Push, Reading, Record, Session, Subscriptions, Swap, Told, Version, Watching};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -34,6 +34,8 @@ struct Shared {
 struct State {
     subscriptions: Subscriptions<SeatName, u64>,
     told: BTreeMap<u64, Vec<Told>>,
+    /// The data that seats were last absent from.
+    absent: BTreeMap<SeatName, Identity>,
     /// Sessions that are over.
     ended: BTreeSet<Session>,
     /// Sessions that seats were won on through this.
@@ -55,7 +57,11 @@ impl OneByOne {
         Call { lease, within: lease }
     }
 
-    async fn write(&self, seat: &SeatName, expect: Expect, record: &Record) -> Result<Swap, StoreError> {
+    /// Writes a seat on a condition.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn write(&self, seat: &SeatName, expect: Expect, record: &Record) -> Result<Swap, StoreError> {
         let (call, write) = (self.call(record.lease), Write { seat: seat.clone(), expect, record: record.clone() });
         let answer = Answers::one(async |to| self.store.write(&call, &[write], &to).await).await;
         if let Ok(Swap::Done { version, .. }) = &answer {
@@ -227,11 +233,17 @@ impl SeatStore for OneByOne {
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
         let call = self.call(Duration::from_secs(10));
-        Answers::one(async |to| self.store.read(&call, std::slice::from_ref(seat), &to).await).await
+        let reading = Answers::one(async |to| self.store.read(&call, std::slice::from_ref(seat), &to).await).await?;
+        if let (None, Some(identity)) = (&reading.seat, &reading.identity) {
+            self.shared.lock().absent.insert(seat.clone(), identity.clone());
+        }
+        Ok(reading)
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.write(seat, expected.cloned().map_or(Expect::Absent, Expect::Version), next).await
+        let absent = || Expect::Absent(self.shared.lock().absent.get(seat).cloned());
+        let expect = expected.map_or_else(absent, |version| Expect::Version(version.clone()));
+        self.write(seat, expect, next).await
     }
 
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {

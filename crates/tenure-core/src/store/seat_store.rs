@@ -35,6 +35,9 @@ pub trait SeatStore: Send + Sync + 'static {
     /// be no seat yet. If it is not, or if a living session other than the caller's own holds the
     /// seat, nothing is changed and the answer is [`Swap::Lost`], which is not an error. `Done`
     /// means as durable as the store's promises say.
+    ///
+    /// A store whose readings have an identity should be a [`Store`]: a bid on absence is then told by which data the seat was
+    /// absent ([`Expect::Absent`]).
     fn swap(
         &self,
         seat: &SeatName,
@@ -252,7 +255,7 @@ impl<S: SeatStore> Store for S {
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let each = writes.iter().enumerate().map(async |(at, Write { seat, expect, record })| {
             let answer = match expect {
-                Expect::Absent => self.swap(seat, None, record).await,
+                Expect::Absent(_) => self.swap(seat, None, record).await,
                 Expect::Version(version) => self.swap(seat, Some(version), record).await,
                 Expect::Held(version) => self.renew(seat, version, record).await,
             };

@@ -70,6 +70,10 @@ pub(crate) struct Heard {
     pub(crate) all: Hearing,
     pub(crate) seats: BTreeMap<SeatName, OfSeat>,
     pub(crate) sessions: BTreeSet<Session>,
+    /// How many reports this was made of.
+    pub(crate) reports: u64,
+    /// Some were about seats that no election is about.
+    pub(crate) of_others: bool,
 }
 
 /// Whether the store listens.
@@ -208,7 +212,10 @@ impl News {
     }
 
     fn tell(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.lock());
+        let mut state = self.0.lock();
+        state.heard.reports += 1;
+        change(&mut state);
+        drop(state);
         self.0.to_engine.notify_one();
     }
 }
@@ -257,7 +264,9 @@ impl Heard {
 impl State {
     /// `None` if no election is about it.
     fn of_seat(&mut self, seat: &SeatName) -> Option<&mut OfSeat> {
-        self.wanted.contains_key(seat).then(|| self.heard.seats.entry(seat.clone()).or_default())
+        let is_wanted = self.wanted.contains_key(seat);
+        self.heard.of_others |= !is_wanted;
+        is_wanted.then(|| self.heard.seats.entry(seat.clone()).or_default())
     }
 
     fn hearing(&mut self, scope: Scope<'_>) -> Option<&mut Hearing> {

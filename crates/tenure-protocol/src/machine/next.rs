@@ -206,6 +206,8 @@ impl Machine {
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
+        // If the outcome stays unknown, this may land at any time later: no term begins with this number any more.
+        self.used = self.used.max(ours.token);
         let record = self.record(ours.token, false);
         self.call = Some(Call { kind: Kind::Vacate(Box::new(record.clone())), sent: now });
         out.push(Action::Swap { expected: Some(ours.version.clone()), record });

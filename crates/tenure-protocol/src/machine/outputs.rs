@@ -89,18 +89,24 @@ impl Machine {
             token: seat.map(|seat| seat.record.token),
             requests: matches!(self.stage, Stage::Leading(_)),
         };
-        if std::mem::take(&mut self.news) && self.watched.take().as_ref() == Some(&watch) {
-            // Nothing was new. That may happen now and then, but if we watched again at once each time, a store that
-            // cries wolf would keep us running.
-            let pause = self.rules.timing.retry_every();
-            if now < self.calm_at {
-                self.watch_at = now + self.dice.jitter(pause);
+        let is_new = self.watched.as_ref() != Some(&watch);
+        if std::mem::take(&mut self.news) {
+            self.spent = true;
+            if !is_new {
+                // Nothing was new. That may happen now and then, but if we watched again at once each time, a store that
+                // cries wolf would keep us running.
+                let pause = self.rules.timing.retry_every();
+                if now < self.calm_at {
+                    self.watch_at = now + self.dice.jitter(pause);
+                }
+                self.calm_at = now + pause;
             }
-            self.calm_at = now + pause;
         }
-        if self.watched.as_ref() != Some(&watch) && now >= self.watch_at {
+        // What is new is watched at once: a term may just have begun on a session whose end is to be told.
+        if is_new || (self.spent && now >= self.watch_at) {
             out.push(Action::Watch { seat: seat.cloned(), requests: watch.requests });
             self.watched = Some(watch);
+            self.spent = false;
         }
     }
 
@@ -135,7 +141,7 @@ impl Machine {
             .undrained
             .filter(|undrained| !undrained.told)
             .map(|undrained| undrained.since + self.rules.timing.overrun_slack());
-        wakes[4] = (self.watched.is_none() && self.watch_at > now).then_some(self.watch_at);
+        wakes[4] = (self.spent && self.watch_at > now).then_some(self.watch_at);
         wakes[5] = self.fit_again_at();
         wakes.into_iter().flatten().min()
     }

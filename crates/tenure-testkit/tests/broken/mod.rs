@@ -221,6 +221,7 @@ breakers![
     tells_the_wrong_time::TellsTheWrongTime breaks a_lapsed_seat_can_be_taken_and_not_before on Clock,
     touches_what_it_reads::TouchesWhatItReads breaks a_lapsed_seat_can_be_taken_and_not_before on Observe,
     reads_from_a_cache::ReadsFromACache breaks a_read_back_tells_who_holds on Clock,
+    ignores_the_identity::IgnoresTheIdentity breaks a_seat_absent_from_other_data_is_not_written on Clock,
     takes_content_for_a_version::ContentForAVersion breaks every_write_has_a_version_of_its_own on Clock,
     cuts_ids_short::CutsIdsShort breaks every_field_of_a_record_comes_back on Clock,
     forgets_unknown_fields::ForgetsUnknownFields breaks fields_of_a_newer_version_survive on Clock,

@@ -1,0 +1,76 @@
+//! What no store should do. The engine bears all of it, and logs each kind once, with the store's name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tracing::{Level, debug, warn};
+
+use crate::log;
+
+/// Something that no store should do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Misbehaviour {
+    /// It answered for a seat twice, or for one that is not in the call.
+    AnsweredTooMuch,
+    /// It left a seat of a call without an answer.
+    LeftUnanswered,
+    /// It panicked.
+    Panicked,
+    /// It promises to push changes, and does not begin to listen.
+    NeverListens,
+    /// It reported changes faster than the engine can take them in.
+    Floods,
+    /// It reported changes of seats that no election of this process is about. A store that watches all seats of a
+    /// server may do so.
+    TellsOfOthers,
+}
+
+/// Logs what a store does wrong, each kind once.
+#[derive(Clone)]
+pub(crate) struct Misbehaviours {
+    store: &'static str,
+    logged: Arc<AtomicU32>,
+}
+
+impl Misbehaviours {
+    pub(crate) fn new(store: &'static str) -> Self {
+        Self { store, logged: Arc::default() }
+    }
+
+    pub(crate) fn log(&self, what: Misbehaviour) {
+        let bit = 1 << what as u32;
+        if self.logged.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let store = self.store;
+        if matches!(what, Misbehaviour::TellsOfOthers) {
+            log::emit(Level::DEBUG, move || debug!(store, "{}", what.message()));
+        } else {
+            log::emit(Level::WARN, move || warn!(store, "{}", what.message()));
+        }
+    }
+}
+
+impl Misbehaviour {
+    fn message(self) -> &'static str {
+        match self {
+            Self::AnsweredTooMuch => {
+                "the store answered twice for one seat, or for a seat that is not in the call: a bug in the store; \
+                 the answer is ignored"
+            }
+            Self::LeftUnanswered => {
+                "the store left a seat of a call without an answer: a bug in the store; the outcome counts as unknown"
+            }
+            Self::Panicked => "the store panicked: a bug in the store; the outcome of the call counts as unknown",
+            Self::NeverListens => {
+                "the store promises to push changes and does not listen: followers look every third of a lease"
+            }
+            Self::Floods => {
+                "the store reports changes faster than they can be taken in: only the last of each seat counts"
+            }
+            Self::TellsOfOthers => {
+                "the store reports changes of seats that no election here is about: they are ignored"
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A machine and its subscriptions together, as the engine runs them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+/// One election over a store whose pushes prove themselves alive.
+struct World {
+    machine: Machine,
+    subscriptions: Subscriptions<u8, u8>,
+    now: Moment,
+    /// The calls that the machine has asked for.
+    asked: Vec<&'static str>,
+}
+
+fn candidate(number: u128) -> Candidate {
+    Candidate { id: format!("candidate {number}").into(), incarnation: Incarnation::from_bits(number) }
+}
+
+fn held(by: u128, token: u64, version: &str) -> Seat {
+    let record = Record::new(Some(candidate(by)), Token::new(token), LEASE);
+    Seat { record, version: Version::new(version), life: Life::Observe }
+}
+
+fn vacant(token: u64, version: &str) -> Seat {
+    let mut seat = held(2, token, version);
+    seat.record.holder = None;
+    seat
+}
+
+impl World {
+    fn new() -> Self {
+        let mut rules = Rules::new(Durations::of(LEASE).check().unwrap());
+        rules.push = Push::Proven;
+        let mut world = Self {
+            machine: Machine::new(candidate(1), rules, 7),
+            subscriptions: Subscriptions::new(),
+            now: Moment::from_nanos(100_000_000_000),
+            asked: Vec::new(),
+        };
+        world.told(|subscriptions, out| subscriptions.listening(None, out));
+        world.told(|subscriptions, out| subscriptions.begin(1, 0, out));
+        world.step(Input::Start);
+        world
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut actions = Vec::new();
+            self.machine.step(self.now, input, &mut actions);
+            for action in actions {
+                match action {
+                    Action::Read => {
+                        self.subscriptions.read_sent(1);
+                        self.asked.push("read");
+                    }
+                    Action::ReadBoard => self.subscriptions.board_sent(1),
+                    Action::Swap { .. } => self.asked.push("swap"),
+                    Action::Watch { seat, requests } => {
+                        let mut told = Vec::new();
+                        self.subscriptions.watch(1, watching(seat.as_ref(), requests), &mut told);
+                        inputs.extend(told.into_iter().map(|(_, told)| told.into_input()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Lets the store tell something, and returns what the election is told of it.
+    fn told(&mut self, tell: impl FnOnce(&mut Subscriptions<u8, u8>, &mut Vec<(u8, Told)>)) -> Vec<Told> {
+        let mut told = Vec::new();
+        tell(&mut self.subscriptions, &mut told);
+        let told: Vec<_> = told.into_iter().map(|(_, told)| told).collect();
+        told.iter().for_each(|told| self.step(told.into_input()));
+        told
+    }
+
+    fn read(&mut self, seat: Option<Seat>) {
+        self.subscriptions.read_answered(1);
+        self.step(Input::Read(Ok(Reading::of(seat))));
+    }
+
+    fn done(&mut self, version: &str) {
+        self.step(Input::Written(Ok(Swap::Done { version: Version::new(version), since: None, granted: None })));
+    }
+
+    fn later(&mut self, seconds: f64) {
+        self.now = self.now + Duration::from_secs_f64(seconds);
+        self.step(Input::Wake);
+    }
+
+    fn leads(&self) -> bool {
+        self.machine.term(self.now).is_some()
+    }
+}
+
+fn watching(seat: Option<&Seat>, requests: bool) -> Watching {
+    let record = seat.map(|seat| &seat.record);
+    Watching {
+        names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
+        nonce: record.map(|record| record.nonce),
+        requests,
+        session: seat.filter(|seat| !seat.record.is_vacant()).map(|seat| Session::new(seat.version.as_str())),
+        own: record.is_some_and(|record| record.is_held_by(candidate(1).incarnation)),
+    }
+}
+
+#[test]
+fn a_look_that_was_under_way_when_listening_began_is_repeated() {
+    let mut world = World::new();
+    world.read(Some(held(2, 5, "a")));
+    world.asked.clear();
+    // Its regular look, once a lease.
+    world.later(14.99);
+    assert_eq!(world.asked, ["read"]);
+    world.told(|subscriptions, out| subscriptions.gap(None, out));
+    world.told(|subscriptions, out| subscriptions.listening(None, out));
+    world.asked.clear();
+    world.read(Some(held(2, 5, "a")));
+    assert_eq!(world.asked, ["read"], "what changed between that read and the new listening would be missed");
+}
+
+#[test]
+fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
+    let mut world = World::new();
+    world.read(None);
+    world.done("v1");
+    let token = world.machine.term(world.now).unwrap();
+    // The second is told while the board is being read for the first.
+    for _ in 0..2 {
+        assert_eq!(
+            world.told(|subscriptions, out| {
+                subscriptions.request(&0, out);
+            }),
+            [Told::Request]
+        );
+    }
+    world.step(Input::Requests(vec![Request::StepDown { token, to: None }]));
+    world.step(Input::Drained(token));
+    world.done("v2");
+    // Another leads, and gives up.
+    for seat in [held(2, 9, "x"), vacant(9, "y")] {
+        world.told(|subscriptions, out| {
+            subscriptions.holder(&0, Said::Nothing, out);
+        });
+        world.later(2.0);
+        world.read(Some(seat));
+    }
+    world.done("z");
+    assert!(world.leads());
+    world.later(0.1);
+    assert_eq!(
+        world.told(|subscriptions, out| {
+            subscriptions.request(&0, out);
+        }),
+        [Told::Request]
+    );
+}
+
+#[test]
+fn the_end_of_its_own_session_is_told_at_once_also_right_after_empty_news() {
+    let mut world = World::new();
+    world.read(Some(held(2, 5, "a")));
+    for _ in 0..2 {
+        world.told(|subscriptions, out| {
+            subscriptions.holder(&0, Said::Nothing, out);
+        });
+        world.later(0.001);
+        world.read(Some(held(2, 5, "a")));
+    }
+    world.step(Input::Bid);
+    world.later(0.001);
+    world.read(Some(vacant(5, "b")));
+    world.later(0.001);
+    world.done("mine");
+    assert!(world.leads());
+    world.told(|subscriptions, out| subscriptions.session_over(&Session::new("mine"), out));
+    assert!(!world.leads(), "it leads on a session that is known to be over");
+}

@@ -1,0 +1,32 @@
+//! A bid on a seat that was absent is lost if the data it was absent from is no longer there: readings have had another
+//! identity since.
+//!
+//! Protects from: two leaders after a loss of data. A bid can wait in this process while another candidate wins the seat
+//! and the server loses that win: the seat is absent again, and its leader still leads.
+
+use tenure_core::{Clock, Expect, Identity, OneByOne, SeatStore, Swap};
+
+use crate::failure::ensure;
+use crate::law::Need;
+use crate::bench::candidate;
+use crate::{Bench, Verdict};
+
+pub(super) const NEEDS: &[Need] = &[];
+
+pub(super) async fn check(bench: Bench) -> Verdict {
+    let (seat, me) = (bench.seat("absent"), candidate("one"));
+    let store = OneByOne::new(bench.subject.open());
+    store.attach(&Clock::system());
+    let reading = bench.within("a reading", store.read(&seat)).await??;
+    // A store without an identity has nothing to go by.
+    let Some(identity) = reading.identity else { return Ok(()) };
+    let bid = bench.held(&me, reading.floor.get() + 1);
+    let elsewhere = Expect::Absent(Some(Identity::new(format!("not {}", identity.as_str()))));
+    let swap = bench.within("an answer", store.write(&seat, elsewhere, &bid)).await??;
+    ensure!(swap == Swap::Lost, "a seat that was absent from other data was written: {swap:?}");
+    let reading = bench.within("a reading", store.read(&seat)).await??;
+    ensure!(reading.seat.is_none(), "the bid was lost, and the seat is there: {:?}", reading.seat);
+    let swap = bench.within("an answer", store.write(&seat, Expect::Absent(Some(identity)), &bid)).await??;
+    ensure!(matches!(swap, Swap::Done { .. }), "a seat that is absent from this data was not written: {swap:?}");
+    Ok(())
+}

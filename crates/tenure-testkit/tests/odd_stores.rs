@@ -1,0 +1,120 @@
+//! What no store should do is logged once, in one line with the store's name, and hurts no election.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::memory::{Memory, MemoryStore};
+use tenure_core::{
+    Answers, Call, Clock, DynNotes, Election, Elections, Interest, LifeKind, ManualClock, Most, News, Promises,
+    Reading, Said, SeatName, SeatStore, Store, StoreError, Swap, Write,
+};
+use tenure_testkit::Lines;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Oddity {
+    AnswersTwice,
+    LeavesOneOut,
+    Panics,
+    NeverListens,
+    Floods,
+    TellsOfOthers,
+}
+
+/// A store that does something odd, with the seat called odd if it is about one.
+struct Odd {
+    store: MemoryStore,
+    oddity: Oddity,
+    news: Arc<Mutex<Option<News>>>,
+}
+
+impl Store for Odd {
+    fn promises(&self) -> Promises {
+        let many = Most { seats: 100, calls: 1 };
+        Promises { store: "shelf", reads: many, writes: many, ..Store::promises(&self.store) }
+    }
+
+    fn attach(&self, clock: &Clock, news: &News) {
+        SeatStore::attach(&self.store, clock);
+        *self.news.lock().unwrap() = Some(news.clone());
+    }
+
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let (odd, even): (Vec<_>, Vec<_>) = (0..seats.len()).partition(|place| seats[*place].as_str() == "odd");
+        for place in even.into_iter().chain(odd) {
+            if seats[place].as_str() == "odd" {
+                match self.oddity {
+                    Oddity::LeavesOneOut => continue,
+                    Oddity::Panics => panic!("an odd seat"),
+                    _ => {}
+                }
+            }
+            to.set(place, SeatStore::read(&self.store, &seats[place]).await);
+            if self.oddity == Oddity::AnswersTwice {
+                to.set(place, Err(StoreError::denied("an answer too many")));
+                to.set(place + 1000, Err(StoreError::denied("an answer too many")));
+            }
+        }
+        let _ = call;
+        Ok(())
+    }
+
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        Store::write(&self.store, call, writes, to).await
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        match self.oddity {
+            Oddity::NeverListens => std::future::pending().await,
+            _ => Store::watch(&self.store, interest, news).await,
+        }
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        SeatStore::notes(&self.store)
+    }
+}
+
+/// In one test, as a process has one subscriber.
+#[test]
+fn what_no_store_should_do_is_logged_once_with_its_name() {
+    let lines = Lines::default();
+    tracing::subscriber::set_global_default(lines.clone()).unwrap();
+    for (oddity, said) in [
+        (Oddity::AnswersTwice, "WARN the store answered twice for one seat"),
+        (Oddity::LeavesOneOut, "WARN the store left a seat of a call without an answer"),
+        (Oddity::Panics, "WARN the store panicked"),
+        (Oddity::NeverListens, "WARN the store promises to push changes and does not listen"),
+        (Oddity::Floods, "WARN the store reports changes faster than they can be taken in"),
+        (Oddity::TellsOfOthers, "DEBUG the store reports changes of seats that no election here is about"),
+    ] {
+        let clock = ManualClock::new();
+        let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+        let news = Arc::default();
+        let store = Odd { store: memory.store(), oddity, news: Arc::clone(&news) };
+        let elections = Elections::with_clock(store, clock.clone());
+        let names = ["one", "two", "three", "odd"];
+        let running = names.map(|name| elections.election(name).lease(LEASE).start().unwrap());
+        clock.settle();
+        let news = news.lock().unwrap().clone().unwrap();
+        let [known, other] = ["one", "somebody else's"].map(|name| SeatName::new(name).unwrap());
+        for _ in 0..5 {
+            let count = if oddity == Oddity::Floods { 50_000 } else { 10 };
+            for _ in 0..count {
+                match oddity {
+                    Oddity::Floods => news.holder(&known, Said::Nothing),
+                    Oddity::TellsOfOthers => news.holder(&other, Said::Nothing),
+                    _ => {}
+                }
+            }
+            clock.advance(LEASE);
+        }
+        let is_led = |election: &&Election| election.is_leader();
+        assert_eq!(running[..3].iter().filter(is_led).count(), 3, "{oddity:?} has cost a term");
+        assert!(tenure_core::log::flush(Duration::from_secs(60)));
+        let told = lines.with(said);
+        assert_eq!(told.len(), 1, "{oddity:?}: {told:?}");
+        assert!(told[0].contains("store=\"shelf\""), "{told:?}");
+    }
+}

@@ -69,7 +69,7 @@ fn main() {
                 &["admission"],
                 format!("crate::driven::drive_admission!({name}::admission);"),
                 format!(
-                    "admission: |reads, writes| {{ let most = |most: Most| {name}::admission::Most {{ seats: most.seats, \
+                    "admission: |reads, writes| {{ let most = |most: BatchLimits| {name}::admission::BatchLimits {{ seats: most.seats, \
                          calls: most.calls }}; Box::new({name}::admission::Admission::new(most(reads), most(writes))) }}"
                 ),
             ),

@@ -90,7 +90,7 @@ mod linux {
 
     /// Looks at the seat itself, on a connection of its own.
     struct Witness {
-        store: tenure::OneByOne,
+        store: tenure::SingleSeat,
         seat: SeatName,
         runtime: tokio::runtime::Runtime,
     }
@@ -98,7 +98,7 @@ mod linux {
     impl Witness {
         fn new(url: &str) -> Self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let store = tenure::OneByOne::new(tenure::connect(url).unwrap());
+            let store = tenure::SingleSeat::new(tenure::connect(url).unwrap());
             Self { store, seat: SeatName::new("bench").unwrap(), runtime }
         }
 

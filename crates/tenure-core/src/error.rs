@@ -126,7 +126,7 @@ pub struct StoreError {
     fault: Fault,
     message: Arc<str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
-    of_one: bool,
+    caused_by_one: bool,
 }
 
 impl StoreError {
@@ -153,21 +153,21 @@ impl StoreError {
     }
 
     fn new(fault: Fault, message: String) -> Self {
-        Self { fault, message: message.into(), source: None, of_one: false }
+        Self { fault, message: message.into(), source: None, caused_by_one: false }
     }
 
     /// Says of a call about several seats that nothing has happened, and that one of the seats may be to blame, such as
     /// by a text that the database cannot hold. The engine makes the call again in smaller ones, until only the call
     /// about that seat fails. An error that leaves open what has happened is never taken that way.
     #[must_use]
-    pub fn of_one(mut self) -> Self {
-        self.of_one = true;
+    pub fn caused_by_one(mut self) -> Self {
+        self.caused_by_one = true;
         self
     }
 
     /// Whether one seat or note of a call may be to blame, and nothing has happened to those that are not answered for.
-    pub fn is_of_one(&self) -> bool {
-        self.of_one && self.fault != Fault::Unknown
+    pub fn is_caused_by_one(&self) -> bool {
+        self.caused_by_one && self.fault != Fault::Unknown
     }
 
     /// Did it happen?

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use self::metrics::Measured;
 pub use self::trace::Traced;
 use crate::{
-    Answers, Call, Clock, DynNotes, Expect, Fault, Interest, Lifeline, News, Promises, Reading, SeatName, Session,
+    Answers, Call, Clock, DynNotes, Expect, Fault, Interest, Lifeline, News, Promises, Reading, SeatName, SessionId,
     Store, StoreError, Swap, Version, Write,
 };
 
@@ -32,11 +32,11 @@ pub struct Layer<S, T> {
 
 /// Is told of calls.
 trait Tell: Clone + Send + Sync + 'static {
-    fn tell(&self, told: Told<'_>);
+    fn tell(&self, told: Notification<'_>);
 }
 
 /// How a call about a seat ended.
-struct Told<'a> {
+struct Notification<'a> {
     call: &'static str,
     seat: &'a SeatName,
     outcome: &'static str,
@@ -60,7 +60,7 @@ impl<T: Tell> Tally<T> {
 
     fn answered(&mut self, place: usize, outcome: &'static str, error: Option<&StoreError>) {
         if let Some((call, seat)) = self.seats.get_mut(place).and_then(Option::take) {
-            self.teller.tell(Told { call, seat: &seat, outcome, took: self.began.elapsed(), error });
+            self.teller.tell(Notification { call, seat: &seat, outcome, took: self.began.elapsed(), error });
         }
     }
 
@@ -124,7 +124,7 @@ impl<S: Store, T: Tell> Store for Layer<S, T> {
         ended(&tally, self.store.write(call, writes, &telling(&tally, to)).await)
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         self.store.session_of(version)
     }
 

@@ -39,13 +39,13 @@ pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
 pub use seat_status::SeatStatus;
 pub use store::{
-    Answers, Board, BoxFuture, Call, Delta, DynNotes, DynSeatStore, DynStore, Expect, Interest, LifeKind, News, Note,
-    NoteWrite, Notes, OneByOne, Promises, Scope, SeatStore, Seen, Store, Wanted, Write,
+    Answers, Board, BoxFuture, Call, DynNotes, DynSeatStore, DynStore, Expect, Interest, InterestChange, LifeKind,
+    News, Note, NoteWrite, Notes, Promises, Scope, SeatInterest, SeatStore, Seen, SingleSeat, Store, Write,
 };
 pub use tenure_protocol::{
-    Candidate, Change, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation, Leader, Life,
-    Moment, Most, Push, Reading, Record, Said, Score, Seat, Session, StoreTime, Swap, Takeover, Timing, TimingError,
-    Token, Version, Was,
+    BatchLimits, Candidate, Change, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation, Leader,
+    Life, Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap, Takeover,
+    Timing, TimingError, Token, Version,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

@@ -194,15 +194,15 @@ mod tests {
 
     /// Keeps the number of dropped lines that it is told.
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<u64>>>);
+    struct Notification(Arc<Mutex<Vec<u64>>>);
 
-    impl tracing::Subscriber for Told {
+    impl tracing::Subscriber for Notification {
         fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
             metadata.target() == "tenure_core::log"
         }
 
         fn event(&self, event: &tracing::Event<'_>) {
-            struct Dropped<'a>(&'a Told);
+            struct Dropped<'a>(&'a Notification);
             impl Visit for Dropped<'_> {
                 fn record_u64(&mut self, field: &Field, value: u64) {
                     assert_eq!(field.name(), "dropped");
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn lines_beyond_the_limit_are_dropped_and_their_count_is_logged_in_their_place() {
         static SMALL: Queue = Queue::new(3);
-        let (told, order) = (Told::default(), Arc::new(Mutex::new(Vec::new())));
+        let (told, order) = (Notification::default(), Arc::new(Mutex::new(Vec::new())));
         let number = |number: u32| -> Line {
             let order = order.clone();
             Box::new(move || order.lock().unwrap().push(number))

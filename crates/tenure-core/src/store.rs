@@ -9,23 +9,23 @@
 
 pub(crate) mod answers;
 mod notes;
-mod one_by_one;
 mod promises;
 mod seat_store;
+mod single_seat;
 pub(crate) mod watch;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure_protocol::{Identity, Reading, Record, Session, Swap, Version};
+use tenure_protocol::{Identity, Reading, Record, SessionId, Swap, Version};
 
 pub use self::answers::Answers;
 pub use self::notes::{Board, DynNotes, Note, NoteWrite, Notes};
-pub use self::one_by_one::OneByOne;
 pub use self::promises::{LifeKind, Promises};
 pub use self::seat_store::{DynSeatStore, SeatStore, Seen};
-pub use self::watch::{Delta, Interest, News, Scope, Wanted};
+pub use self::single_seat::SingleSeat;
+pub use self::watch::{Interest, InterestChange, News, Scope, SeatInterest};
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
 /// A future behind a pointer.
@@ -76,7 +76,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// The session that a seat of this version is held on, if sessions of this store are told of when they end. No two
     /// sessions may ever have the same name.
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         let _ = version;
         None
     }
@@ -173,7 +173,7 @@ pub trait DynStore: Send + Sync + 'static {
         to: &'a Answers<Swap>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`Store::session_of`].
-    fn session_of(&self, version: &Version) -> Option<Session>;
+    fn session_of(&self, version: &Version) -> Option<SessionId>;
     /// See [`Store::watch`].
     fn watch<'a>(&'a self, interest: &'a Interest, news: &'a News) -> BoxFuture<'a, StoreError>;
     /// See [`Store::notes`].
@@ -215,7 +215,7 @@ impl<S: Store> DynStore for S {
         Box::pin(Store::write(self, call, writes, to))
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         Store::session_of(self, version)
     }
 
@@ -259,7 +259,7 @@ impl Store for Box<dyn DynStore> {
         (**self).write(call, writes, to).await
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         (**self).session_of(version)
     }
 

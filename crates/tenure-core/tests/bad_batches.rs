@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, BoxFuture, Call, Clock, DynNotes, Election, Elections, Expect, Interest, LifeKind, ManualClock, Most,
-    News, Promises, Reading, Said, Scope, SeatName, SeatStore, Store, StoreError, Swap, Write,
+    Answers, BatchLimits, BoxFuture, Call, Clock, DynNotes, Election, Elections, Expect, Interest, LifeKind,
+    ManualClock, News, Promises, PushDetail, Reading, Scope, SeatName, SeatStore, Store, StoreError, Swap, Write,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -63,7 +63,7 @@ impl Batching {
         self.seats.fetch_add(seats.len(), Ordering::SeqCst);
         let bad = self.is_bad.load(Ordering::SeqCst);
         if bad && self.flaw == Flaw::BlamesOne && seats.iter().any(is_odd) {
-            return Err(StoreError::denied("one of them is odd").of_one());
+            return Err(StoreError::denied("one of them is odd").caused_by_one());
         }
         let (odd, even): (Vec<_>, Vec<_>) = (0..seats.len()).partition(|place| is_odd(&seats[*place]));
         for place in even {
@@ -88,7 +88,7 @@ impl Batching {
 
 impl Store for Batching {
     fn promises(&self) -> Promises {
-        let many = Most { seats: 100, calls: 1 };
+        let many = BatchLimits { seats: 100, calls: 1 };
         Promises { reads: many, writes: many, ..Store::promises(&self.store) }
     }
 
@@ -297,10 +297,10 @@ fn a_flood_of_news_costs_few_reads_and_news_of_other_seats_none() {
     let news = stage.news.lock().unwrap().clone().unwrap();
     let before = stage.seats.load(Ordering::SeqCst);
     for _ in 0..10_000 {
-        news.holder(&strange, Said::Nothing);
+        news.holder(&strange, PushDetail::Nothing);
         news.request(&strange);
         news.gap(Scope::Seat(&strange));
-        news.holder(&known, Said::Nothing);
+        news.holder(&known, PushDetail::Nothing);
     }
     stage.clock.advance(Duration::from_millis(100));
     let reads = stage.seats.load(Ordering::SeqCst) - before;

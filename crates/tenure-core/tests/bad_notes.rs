@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Board, Change, Clock, DynNotes, Election, Elections, LifeKind, ManualClock, Most, Note, NoteWrite, Notes,
-    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
+    Answers, BatchLimits, Board, Change, Clock, DynNotes, Election, Elections, LifeKind, ManualClock, Note, NoteState,
+    NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -36,7 +36,7 @@ struct Flawed {
 
 impl SeatStore for Flawed {
     fn promises(&self) -> Promises {
-        let many = Most { seats: 100, calls: 1 };
+        let many = BatchLimits { seats: 100, calls: 1 };
         Promises { reads: many, writes: many, ..SeatStore::promises(&self.store) }
     }
 
@@ -62,11 +62,11 @@ impl SeatStore for Flawed {
 }
 
 impl Notes for Flawed {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let bad = self.is_bad.load(Ordering::SeqCst);
         let is_odd = |note: &NoteWrite| note.board.seat().is_some_and(|seat| seat.as_str() == "odd");
         if bad && self.flaw == Flaw::BlamesOne && notes.iter().any(is_odd) {
-            return Err(StoreError::denied("one of them is odd").of_one());
+            return Err(StoreError::denied("one of them is odd").caused_by_one());
         }
         let (odd, even): (Vec<_>, Vec<_>) = (0..notes.len()).partition(|place| is_odd(&notes[*place]));
         for place in even.into_iter().chain(odd) {
@@ -149,7 +149,7 @@ struct Gated {
 
 impl SeatStore for Gated {
     fn promises(&self) -> Promises {
-        Promises { writes: Most { seats: 1, calls: 1 }, ..SeatStore::promises(&self.store) }
+        Promises { writes: BatchLimits { seats: 1, calls: 1 }, ..SeatStore::promises(&self.store) }
     }
 
     fn attach(&self, clock: &Clock) {
@@ -170,7 +170,7 @@ impl SeatStore for Gated {
 }
 
 impl Notes for Gated {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         self.gate.acquire().await.unwrap().forget();
         self.written.lock().unwrap().extend(notes.iter().map(|note| note.board.clone()));
         Notes::write(&self.store, notes, to).await

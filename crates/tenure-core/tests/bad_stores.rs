@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::Stream;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Board, Change, Clock, DynNotes, Election, Elections, Event, LifeKind, ManualClock, Note, NoteWrite, Notes,
-    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
+    Answers, Board, Change, Clock, DynNotes, Election, Elections, Event, LifeKind, ManualClock, Note, NoteState,
+    NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -87,7 +87,7 @@ impl SeatStore for Nasty {
 }
 
 impl Notes for Nasty {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let removes = notes.iter().any(|note| note.value.is_none());
         Notes::write(&self.store, notes, &if removes { Answers::new(|_, _| {}) } else { to.clone() }).await?;
         if removes { Err(StoreError::unknown("the answer was lost")) } else { Ok(()) }

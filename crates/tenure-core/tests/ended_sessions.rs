@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
     Answers, Call, Clock, Elections, Event, Expect, Life, LifeKind, ManualClock, News, Promises, Reading, SeatName,
-    SeatStore, Session, Store, StoreError, Swap, Version, Write,
+    SeatStore, SessionId, Store, StoreError, Swap, Version, Write,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ struct Sessions {
 #[derive(Default)]
 struct State {
     news: Option<News>,
-    sessions: BTreeMap<Version, Session>,
+    sessions: BTreeMap<Version, SessionId>,
     /// The first one is over.
     ended: bool,
     bids: u64,
@@ -32,7 +32,7 @@ impl Sessions {
     fn end_the_first(&self) {
         let mut state = self.state.lock().unwrap();
         state.ended = true;
-        state.news.as_ref().expect("it is attached").session_over(&Session::new("1"));
+        state.news.as_ref().expect("it is attached").session_over(&SessionId::new("1"));
     }
 }
 
@@ -46,14 +46,14 @@ impl Store for Sessions {
         self.state.lock().unwrap().news = Some(news.clone());
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         self.state.lock().unwrap().sessions.get(version).cloned()
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let mut reading = SeatStore::read(&self.store, &seats[0]).await?;
         if let Some(seat) = &mut reading.seat
-            && self.session_of(&seat.version) == Some(Session::new("1"))
+            && self.session_of(&seat.version) == Some(SessionId::new("1"))
             && self.state.lock().unwrap().ended
         {
             seat.life = Life::Over;
@@ -73,7 +73,7 @@ impl Store for Sessions {
             let mut state = self.state.lock().unwrap();
             if let Ok(Swap::Done { version, .. }) = &answer {
                 state.bids += 1;
-                let session = Session::new(state.bids.min(2).to_string());
+                let session = SessionId::new(state.bids.min(2).to_string());
                 state.sessions.insert(version.clone(), session);
             }
             state.bids == 1

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Reconnect`] | one connection that all calls share, replaced when it breaks or falls silent |
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
-//! | [`Flight`] | a task whose result several calls share; both of the above are made of it |
+//! | [`SharedTask`] | a task whose result several calls share; both of the above are made of it |
 //! | [`url`], [`settings`] | URLs, options and variables, read in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
 //!
@@ -66,26 +66,26 @@
 //!
 //! - `attach`: [`Sessions::attach`], with the engine's clock and news.
 //! - A bid: [`Sessions::fresh`] for the lease of the record, or [`Sessions::find`] with the session that holds the seat
-//!   if that is one of ours. `since` of the answer is [`Kept::renewed`], read *before* the write is sent, unless the
+//!   if that is one of ours. `since` of the answer is [`PooledSession::renewed`], read *before* the write is sent, unless the
 //!   write itself renews the session.
-//! - A renewal: [`Sessions::find`]; `Lost` if there is none. Then [`Kept::beat`], with a condition that says which
+//! - A renewal: [`Sessions::find`]; `Lost` if there is none. Then [`PooledSession::beat`], with a condition that says which
 //!   heartbeats are young enough and have looked at this seat, and an answer with the heartbeat's `sent` as `since`.
-//! - `watch`: a [`Ready`] from [`Sessions::keep_ready`] for every lease of a seat that another process holds, so that a
+//! - `watch`: a [`Ready`] from [`Sessions::keep_warm`] for every lease of a seat that another process holds, so that a
 //!   bid finds a session that is open.
 //!
 //! A session that the server ties to a connection (PostgreSQL) says so by [`Session::lapses`] and [`Session::closed`].
 
-mod flight;
 mod reconnect;
 mod sessions;
 pub mod settings;
+mod shared_task;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod url;
 
-pub use flight::Flight;
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
-pub use sessions::{Answer, Beat, Kept, Ready, Session, Sessions};
+pub use sessions::{Heartbeat, HeartbeatReply, PooledSession, Session, Sessions, WarmSession};
+pub use shared_task::SharedTask;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -9,7 +9,7 @@ use tenure_core::{BoxFuture, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{Flight, lock};
+use crate::{SharedTask, lock};
 
 /// A connection to a server, as [`Reconnect`] keeps it.
 pub trait Connection: Send + Sync + 'static {
@@ -168,7 +168,7 @@ struct State<C> {
 
 struct Attempt<C> {
     began: Instant,
-    flight: Flight<Arc<C>>,
+    flight: SharedTask<Arc<C>>,
 }
 
 impl<C: Connection> Reconnect<C> {
@@ -209,7 +209,7 @@ impl<C: Connection> Reconnect<C> {
             match state.attempt.as_ref().filter(|attempt| attempt.is_worth_waiting_for(self.stale_after)) {
                 Some(attempt) => attempt.flight.clone(),
                 None => {
-                    let flight = Flight::start_while_wanted((self.connect)());
+                    let flight = SharedTask::start_while_wanted((self.connect)());
                     state.attempt = Some(Attempt { began: Instant::now(), flight: flight.clone() });
                     flight
                 }

@@ -11,20 +11,20 @@ use tenure_core::{BoxFuture, Clock, Moment, News, StoreError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::{Flight, lock};
+use crate::{SharedTask, lock};
 
 /// A session with a server: what a store author writes.
 ///
 /// Why a renewal proves that seats are held is the store's own argument, and stands beside its [`beat`](Self::beat).
 pub trait Session: Send + Sync + 'static {
     /// What a heartbeat tells about the seats.
-    type Told: Send + Sync + 'static;
+    type Report: Send + Sync + 'static;
 
     /// Names the session, as `Store::session_of` does. No two sessions ever have the same name.
-    fn name(&self) -> tenure_core::Session;
+    fn name(&self) -> tenure_core::SessionId;
 
     /// Renews the session and looks at the seats, once and with a time-out. `sent` is before anything is sent.
-    fn beat(&self, sent: Moment) -> impl Future<Output = Result<Answer<Self::Told>, StoreError>> + Send;
+    fn beat(&self, sent: Moment) -> impl Future<Output = Result<HeartbeatReply<Self::Report>, StoreError>> + Send;
 
     /// Whether the server ends the session unless it is renewed. If so, a session that was not renewed for a lease is
     /// over: nobody leads by it any more, and if only the answers are lost, it would keep its seats from all others.
@@ -45,7 +45,7 @@ pub trait Session: Send + Sync + 'static {
 
 /// What a server has answered to a heartbeat.
 #[derive(Debug)]
-pub enum Answer<T> {
+pub enum HeartbeatReply<T> {
     /// The session lives for its time from this moment on, at the least; and what was told of the seats.
     Alive(Moment, T),
     /// The session is over.
@@ -54,24 +54,24 @@ pub enum Answer<T> {
 
 /// A heartbeat that was answered.
 #[derive(Debug)]
-pub struct Beat<T> {
+pub struct Heartbeat<T> {
     /// Heartbeats of a session are numbered from 1 on, in the order in which they begin.
     pub number: u64,
     /// The session lives for its time from this moment on, at the least: the `since` of a renewal.
     pub sent: Moment,
     /// What it has told about the seats.
-    pub told: T,
+    pub report: T,
 }
 
 /// A session that is kept in [`Sessions`].
-pub struct Kept<S: Session> {
+pub struct PooledSession<S: Session> {
     session: S,
     /// The lease of the seats that are held on it.
     pub lease: Duration,
     over: watch::Sender<bool>,
     clock: Clock,
     news: Option<News>,
-    beats: Mutex<Beats<S::Told>>,
+    beats: Mutex<Beats<S::Report>>,
 }
 
 struct Beats<T> {
@@ -79,11 +79,11 @@ struct Beats<T> {
     renewed: Moment,
     /// How many have begun.
     begun: u64,
-    last: Option<Arc<Beat<T>>>,
-    underway: Option<Flight<Arc<Beat<T>>>>,
+    last: Option<Arc<Heartbeat<T>>>,
+    underway: Option<SharedTask<Arc<Heartbeat<T>>>>,
 }
 
-impl<S: Session> Kept<S> {
+impl<S: Session> PooledSession<S> {
     /// Whether it is known to be over.
     pub fn is_over(&self) -> bool {
         *self.over.borrow()
@@ -125,8 +125,8 @@ impl<S: Session> Kept<S> {
     /// Those of [`Session::beat`]; or that the session is over, which [`is_over`](Self::is_over) tells.
     pub async fn beat(
         self: &Arc<Self>,
-        suits: impl Fn(&Beat<S::Told>) -> bool,
-    ) -> Result<Arc<Beat<S::Told>>, StoreError> {
+        suits: impl Fn(&Heartbeat<S::Report>) -> bool,
+    ) -> Result<Arc<Heartbeat<S::Report>>, StoreError> {
         let first = self.next_beat();
         loop {
             self.check()?;
@@ -159,14 +159,14 @@ impl<S: Session> Kept<S> {
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, beats: &mut Beats<S::Told>) -> Flight<Arc<Beat<S::Told>>> {
+    fn begin(self: &Arc<Self>, beats: &mut Beats<S::Report>) -> SharedTask<Arc<Heartbeat<S::Report>>> {
         beats.begun += 1;
         let (session, number, sent) = (self.clone(), beats.begun, self.clock.now());
-        let flight = Flight::start(async move {
+        let flight = SharedTask::start(async move {
             match session.session.beat(sent).await? {
                 // A session that was given up meanwhile stays over, whatever the server says.
-                Answer::Alive(sent, told) if !session.is_over() => {
-                    let beat = Arc::new(Beat { number, sent, told });
+                HeartbeatReply::Alive(sent, report) if !session.is_over() => {
+                    let beat = Arc::new(Heartbeat { number, sent, report });
                     let mut beats = lock(&session.beats);
                     beats.renewed = beats.renewed.max(sent);
                     beats.last = Some(beat.clone());
@@ -183,7 +183,7 @@ impl<S: Session> Kept<S> {
     }
 }
 
-impl<S: Session> Deref for Kept<S> {
+impl<S: Session> Deref for PooledSession<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -191,9 +191,12 @@ impl<S: Session> Deref for Kept<S> {
     }
 }
 
-impl<S: Session> fmt::Debug for Kept<S> {
+impl<S: Session> fmt::Debug for PooledSession<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("name", &self.name()).field("is_over", &self.is_over()).finish_non_exhaustive()
+        f.debug_struct("PooledSession")
+            .field("name", &self.name())
+            .field("is_over", &self.is_over())
+            .finish_non_exhaustive()
     }
 }
 
@@ -209,20 +212,20 @@ struct Inner<S: Session> {
 }
 
 struct State<S: Session> {
-    opening: HashMap<Duration, Flight<Arc<Kept<S>>>>,
+    opening: HashMap<Duration, SharedTask<Arc<PooledSession<S>>>>,
     /// The last session of each lease.
-    by_lease: HashMap<Duration, Arc<Kept<S>>>,
-    live: HashMap<String, Arc<Kept<S>>>,
+    by_lease: HashMap<Duration, Arc<PooledSession<S>>>,
+    live: HashMap<String, Arc<PooledSession<S>>>,
     /// All that we have ever had.
     own: HashSet<String>,
-    ready: HashMap<Duration, Weak<Ready>>,
+    ready: HashMap<Duration, Weak<WarmSession>>,
 }
 
-/// Has a session kept ready, until it is dropped. See [`Sessions::keep_ready`].
+/// Has a session kept ready, until it is dropped. See [`Sessions::keep_warm`].
 #[derive(Debug)]
-pub struct Ready(AbortHandle);
+pub struct WarmSession(AbortHandle);
 
-impl Drop for Ready {
+impl Drop for WarmSession {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -246,7 +249,7 @@ impl<S: Session> Sessions<S> {
     }
 
     /// Takes the engine's clock and news, once and before anything else. Without news, the store reports the end of a
-    /// session by itself ([`Kept::over`]).
+    /// session by itself ([`PooledSession::over`]).
     pub fn attach(&self, clock: &Clock, news: Option<&News>) {
         let _ = self.0.engine.set((clock.clone(), news.cloned()));
     }
@@ -257,12 +260,12 @@ impl<S: Session> Sessions<S> {
     }
 
     /// One of our own sessions, if it is not known to be over.
-    pub fn find(&self, name: &str) -> Option<Arc<Kept<S>>> {
+    pub fn find(&self, name: &str) -> Option<Arc<PooledSession<S>>> {
         lock(&self.0.state).live.get(name).filter(|session| !session.is_over()).cloned()
     }
 
     /// All of our sessions that are not known to be over.
-    pub fn live(&self) -> Vec<Arc<Kept<S>>> {
+    pub fn live(&self) -> Vec<Arc<PooledSession<S>>> {
         lock(&self.0.state).live.values().filter(|session| !session.is_over()).cloned().collect()
     }
 
@@ -272,7 +275,7 @@ impl<S: Session> Sessions<S> {
     ///
     /// # Errors
     /// Why no session could be opened; the same for all calls that waited for it.
-    pub async fn get(&self, lease: Duration) -> Result<Arc<Kept<S>>, StoreError> {
+    pub async fn get(&self, lease: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let opening = {
             let mut state = lock(&self.0.state);
             if let Some(session) = state.by_lease.get(&lease).filter(|session| !session.is_over() && session.is_good())
@@ -282,7 +285,7 @@ impl<S: Session> Sessions<S> {
             match state.opening.get(&lease).filter(|opening| opening.is_running()) {
                 Some(opening) => opening.clone(),
                 None => {
-                    let opening = Flight::start(self.0.clone().open(lease));
+                    let opening = SharedTask::start(self.0.clone().open(lease));
                     state.opening.insert(lease, opening.clone());
                     opening
                 }
@@ -294,8 +297,8 @@ impl<S: Session> Sessions<S> {
     /// The same, renewed no longer ago than `age`.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`Kept::beat`].
-    pub async fn fresh(&self, lease: Duration, age: Duration) -> Result<Arc<Kept<S>>, StoreError> {
+    /// As [`get`](Self::get) and [`PooledSession::beat`].
+    pub async fn fresh(&self, lease: Duration, age: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let session = self.get(lease).await?;
         let from = self.0.clock().now() - age;
         if !session.lapses() || session.renewed() >= from {
@@ -309,18 +312,18 @@ impl<S: Session> Sessions<S> {
     }
 
     /// Keeps a session open and renewed for bids that may come at any time, until what this returns is dropped.
-    pub fn keep_ready(&self, lease: Duration) -> Arc<Ready> {
+    pub fn keep_warm(&self, lease: Duration) -> Arc<WarmSession> {
         let mut state = lock(&self.0.state);
         if let Some(ready) = state.ready.get(&lease).and_then(Weak::upgrade).filter(|ready| !ready.0.is_finished()) {
             return ready;
         }
-        let ready = Arc::new(Ready(tokio::spawn(keep_ready(Arc::downgrade(&self.0), lease)).abort_handle()));
+        let ready = Arc::new(WarmSession(tokio::spawn(keep_warm(Arc::downgrade(&self.0), lease)).abort_handle()));
         state.ready.insert(lease, Arc::downgrade(&ready));
         ready
     }
 }
 
-async fn keep_ready<S: Session>(sessions: Weak<Inner<S>>, lease: Duration) {
+async fn keep_warm<S: Session>(sessions: Weak<Inner<S>>, lease: Duration) {
     while let Some(sessions) = sessions.upgrade().map(Sessions) {
         let kept = sessions.fresh(lease, lease / 4).await;
         drop(sessions);
@@ -342,12 +345,12 @@ impl<S: Session> Inner<S> {
         self.engine.get().map(|(clock, _)| clock.clone()).unwrap_or_default()
     }
 
-    async fn open(self: Arc<Self>, lease: Duration) -> Result<Arc<Kept<S>>, StoreError> {
+    async fn open(self: Arc<Self>, lease: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let clock = self.clock();
         let renewed = clock.now();
         let session = (self.open)(lease, clock.clone()).await?;
         let (name, closed) = (session.name().as_str().to_owned(), session.closed());
-        let session = Arc::new(Kept {
+        let session = Arc::new(PooledSession {
             session,
             lease,
             over: watch::Sender::new(false),

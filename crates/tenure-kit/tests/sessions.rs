@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Call, Change, Clock, Life, ManualClock, Moment, News, OneByOne, Promises, Push, Reading, Record, Seat,
-    SeatName, SeatStore, Seen, Store, StoreError, Swap, Token, Version, Write,
+    Answers, Call, Change, Clock, Life, ManualClock, Moment, News, Promises, Push, Reading, Record, Seat, SeatName,
+    SeatStore, Seen, SingleSeat, Store, StoreError, Swap, Token, Version, Write,
 };
-use tenure_kit::{Answer, Session, Sessions};
+use tenure_kit::{HeartbeatReply, Session, Sessions};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -77,18 +77,18 @@ impl Server {
 }
 
 impl Session for One {
-    type Told = usize;
+    type Report = usize;
 
-    fn name(&self) -> tenure_core::Session {
-        tenure_core::Session::new(self.name.as_str())
+    fn name(&self) -> tenure_core::SessionId {
+        tenure_core::SessionId::new(self.name.as_str())
     }
 
-    async fn beat(&self, sent: Moment) -> Result<Answer<usize>, StoreError> {
+    async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<usize>, StoreError> {
         let number = self.server.beats.fetch_add(1, Ordering::Relaxed) + 1;
         self.server.answers().await?;
         match self.server.over.load(Ordering::Relaxed) {
-            true => Ok(Answer::Over),
-            false => Ok(Answer::Alive(sent, number)),
+            true => Ok(HeartbeatReply::Over),
+            false => Ok(HeartbeatReply::Alive(sent, number)),
         }
     }
 
@@ -242,7 +242,7 @@ async fn a_session_that_does_not_lapse_ends_with_its_connection_alone() {
 async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
     let server = Server::new();
     let sessions = server.sessions();
-    let (ready, same) = (sessions.keep_ready(LEASE), sessions.keep_ready(LEASE));
+    let (ready, same) = (sessions.keep_warm(LEASE), sessions.keep_warm(LEASE));
     for _ in 0..9 {
         sleep(LEASE / 3).await;
         server.clock.advance(LEASE / 3);
@@ -260,8 +260,8 @@ async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
     server.clock.advance(LEASE / 2);
     sleep(LEASE * 3).await;
     assert_eq!(server.counts(), before);
-    drop(sessions.keep_ready(LEASE));
-    let _ready = sessions.keep_ready(LEASE);
+    drop(sessions.keep_warm(LEASE));
+    let _ready = sessions.keep_warm(LEASE);
     drop(sessions);
     sleep(LEASE * 3).await;
     assert_eq!(server.counts(), before, "nothing is renewed once the store is gone");
@@ -290,8 +290,8 @@ impl Store for OneSeat {
         Ok(())
     }
 
-    fn session_of(&self, version: &Version) -> Option<tenure_core::Session> {
-        Some(tenure_core::Session::new(version.as_str()))
+    fn session_of(&self, version: &Version) -> Option<tenure_core::SessionId> {
+        Some(tenure_core::SessionId::new(version.as_str()))
     }
 }
 
@@ -302,7 +302,7 @@ async fn the_engine_is_told_when_a_session_is_over() {
     let sessions = Arc::new(Sessions::new(move |lease: Duration, _| opener.clone().open(lease)));
     let seat =
         Seat { record: Record::new(None, Token::new(1), LEASE), version: Version::new("1 for 12s"), life: Life::Held };
-    let store = OneByOne::new(OneSeat(sessions.clone(), seat.clone()));
+    let store = SingleSeat::new(OneSeat(sessions.clone(), seat.clone()));
     SeatStore::attach(&store, &server.clock.clone().into());
     let session = sessions.get(LEASE).await.unwrap();
     assert_eq!(session.name().as_str(), "1 for 12s");

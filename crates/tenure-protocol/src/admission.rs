@@ -42,7 +42,7 @@ pub enum Lane {
     /// A read after a write whose outcome is unknown.
     Settle,
     /// Looks and bids of candidates that hold nothing.
-    Follow,
+    Background,
 }
 
 /// Which asks may share a call.
@@ -62,7 +62,7 @@ pub struct Group {
 
 /// How much a store takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct BatchLimits {
     /// Seats in one call.
     pub seats: usize,
     /// Calls of one [`Group`] that are under way at once.
@@ -83,8 +83,8 @@ pub struct Batch<A> {
 /// The asks that wait for a call, and the calls under way.
 #[derive(Debug)]
 pub struct Admission<A> {
-    reads: Most,
-    writes: Most,
+    reads: BatchLimits,
+    writes: BatchLimits,
     queues: BTreeMap<Group, Queue<A>>,
     underway: BTreeMap<u64, Group>,
     calls: u64,
@@ -106,8 +106,8 @@ const PARTS: usize = 8;
 
 impl<A> Admission<A> {
     /// For a store that takes so much at a time.
-    pub fn new(reads: Most, writes: Most) -> Self {
-        let at_least_one = |most: Most| Most { seats: most.seats.max(1), calls: most.calls.max(1) };
+    pub fn new(reads: BatchLimits, writes: BatchLimits) -> Self {
+        let at_least_one = |most: BatchLimits| BatchLimits { seats: most.seats.max(1), calls: most.calls.max(1) };
         Self {
             reads: at_least_one(reads),
             writes: at_least_one(writes),

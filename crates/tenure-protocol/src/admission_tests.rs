@@ -1,7 +1,7 @@
 use super::*;
 
-const ONE: Most = Most { seats: 1, calls: 4 };
-const MANY: Most = Most { seats: 10, calls: 1 };
+const ONE: BatchLimits = BatchLimits { seats: 1, calls: 4 };
+const MANY: BatchLimits = BatchLimits { seats: 10, calls: 1 };
 
 fn group(lane: Lane) -> Group {
     Group { lane, reads: true, shard: 0, lease: Duration::from_secs(15), within: Duration::from_secs(1) }
@@ -22,10 +22,10 @@ fn flood(admission: &mut Admission<u32>, group: Group, asks: std::ops::Range<u32
 #[test]
 fn a_lone_ask_leaves_at_once_and_those_that_come_meanwhile_share_a_call() {
     let mut admission = Admission::new(MANY, MANY);
-    admission.ask(group(Lane::Follow), 0, 100);
+    admission.ask(group(Lane::Background), 0, 100);
     let first = next(&mut admission).unwrap();
     assert_eq!(first.asks, [0]);
-    flood(&mut admission, group(Lane::Follow), 1..13);
+    flood(&mut admission, group(Lane::Background), 1..13);
     assert_eq!(next(&mut admission), None);
     admission.ended(first.call);
     let second = next(&mut admission).unwrap();
@@ -37,7 +37,7 @@ fn a_lone_ask_leaves_at_once_and_those_that_come_meanwhile_share_a_call() {
 #[test]
 fn asks_that_keep_a_term_go_first_and_share_no_place_with_others() {
     let mut admission = Admission::new(ONE, ONE);
-    flood(&mut admission, group(Lane::Follow), 0..9);
+    flood(&mut admission, group(Lane::Background), 0..9);
     assert_eq!(all(&mut admission).len(), ONE.calls);
     // However many others hang, there is a place.
     flood(&mut admission, group(Lane::Settle), 10..12);
@@ -51,7 +51,7 @@ fn what_must_not_share_a_call_does_not() {
     let base = group(Lane::Keep);
     let groups = [
         base,
-        Group { lane: Lane::Follow, ..base },
+        Group { lane: Lane::Background, ..base },
         Group { reads: false, ..base },
         Group { shard: 1, ..base },
         Group { lease: Duration::from_secs(3), ..base },
@@ -67,7 +67,7 @@ fn what_must_not_share_a_call_does_not() {
 #[test]
 fn what_nobody_waits_for_any_more_is_not_sent() {
     let mut admission = Admission::new(MANY, MANY);
-    flood(&mut admission, group(Lane::Follow), 0..25);
+    flood(&mut admission, group(Lane::Background), 0..25);
     let first = admission.next(|ask| ask % 2 == 0).unwrap();
     assert_eq!(first.asks, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
     admission.ended(first.call);
@@ -77,7 +77,7 @@ fn what_nobody_waits_for_any_more_is_not_sent() {
 
 #[test]
 fn a_call_is_not_too_long_unless_one_ask_alone_is() {
-    let mut admission = Admission::new(Most { calls: 9, ..MANY }, MANY);
+    let mut admission = Admission::new(BatchLimits { calls: 9, ..MANY }, MANY);
     let most = MOST_BYTES;
     for (ask, bytes) in [(0, most / 2), (1, most / 2), (2, 1), (3, 2 * most), (4, 1)] {
         admission.ask(group(Lane::Keep), ask, bytes);
@@ -87,7 +87,7 @@ fn a_call_is_not_too_long_unless_one_ask_alone_is() {
 
 #[test]
 fn a_call_that_fails_because_of_one_ask_is_taken_apart_until_that_stands_alone() {
-    let mut admission = Admission::new(Most { seats: 100, calls: 1 }, MANY);
+    let mut admission = Admission::new(BatchLimits { seats: 100, calls: 1 }, MANY);
     flood(&mut admission, group(Lane::Keep), 0..100);
     let (mut blamed, mut answered, mut calls) = (Vec::new(), Vec::new(), 0);
     while let Some(batch) = next(&mut admission) {

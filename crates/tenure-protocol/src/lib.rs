@@ -24,18 +24,19 @@ mod seat;
 mod subscriptions;
 mod timing;
 
-pub use admission::{Admission, Batch, Group, Lane, Most};
+pub use admission::{Admission, Batch, BatchLimits, Group, Lane};
 pub use dice::Dice;
 pub use machine::Machine;
 pub use messages::{
-    Action, Bid, Change, EndReason, Fault, Input, PresenceAction, PresenceInput, Request, Standing, Stopped, Swap, Was,
+    Action, Bid, Change, EndReason, Fault, Input, NoteState, PresenceAction, PresenceInput, Request, Standing, Stopped,
+    Swap,
 };
 pub use moment::{Moment, StoreTime};
 pub use presence::Presence;
 pub use rules::{ClockTrust, Push, Rules, Takeover};
 pub use score::Score;
 pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
-pub use subscriptions::{Said, Session, Subscriptions, Told, Watching};
+pub use subscriptions::{Notification, PushDetail, SessionId, Subscriptions, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ struct Watched {
 #[derive(Debug, PartialEq, Eq)]
 enum Board {
     Unread,
-    Wanted,
+    SeatInterest,
     Reading,
     /// It is being read, and something came up that this may miss.
     ReadingAndWanted,
@@ -350,9 +350,11 @@ impl Machine {
             }
             Input::Requests(requests) => {
                 match self.board {
-                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => self.board = Board::Wanted,
+                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => {
+                        self.board = Board::SeatInterest
+                    }
                     Board::Reading | Board::ReadingAndWanted => self.board = Board::Unread,
-                    Board::Unread | Board::Wanted => {}
+                    Board::Unread | Board::SeatInterest => {}
                 }
                 requests.into_iter().for_each(|request| self.on_request(now, request, out));
             }

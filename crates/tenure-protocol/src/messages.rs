@@ -309,9 +309,9 @@ pub enum PresenceInput<S, N> {
     /// A candidate stands no more.
     Withdraw(S),
     /// The answer to [`PresenceAction::SayPresent`].
-    Present(Result<Was, Fault>),
+    Present(Result<NoteState, Fault>),
     /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`].
-    Told(S, Result<(), Fault>),
+    Notification(S, Result<(), Fault>),
     /// The moment asked for with [`PresenceAction::WakeAt`] has come.
     Wake,
 }
@@ -351,9 +351,9 @@ pub enum PresenceAction<S, N> {
 
 /// Whether a note was there when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Was {
+pub enum NoteState {
     /// It was, and so are the notes that were written before it.
-    There,
+    Present,
     /// It was not, or no longer: it was never put, was removed, has expired, or the store has lost it.
     Absent,
 }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::{Fault, Moment, PresenceAction, PresenceInput, Was};
+use crate::{Fault, Moment, NoteState, PresenceAction, PresenceInput};
 
 /// Decides when one process announces itself and its candidates.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
             PresenceInput::Change { seat, fit, notice } => self.change(seat, fit, notice),
             PresenceInput::Withdraw(seat) => self.withdraw(seat),
             PresenceInput::Present(answer) => self.on_present(now, answer, out),
-            PresenceInput::Told(seat, answer) => self.on_told(now, seat, answer, out),
+            PresenceInput::Notification(seat, answer) => self.on_told(now, seat, answer, out),
             PresenceInput::Wake => {
                 if self.wake.take_if(|wake| now >= *wake).is_some() {
                     self.say_present(now, out);
@@ -207,12 +207,12 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
         out.push(PresenceAction::WakeAt(moment));
     }
 
-    fn on_present(&mut self, now: Moment, answer: Result<Was, Fault>, out: &mut Actions<S, N>) {
+    fn on_present(&mut self, now: Moment, answer: Result<NoteState, Fault>, out: &mut Actions<S, N>) {
         let Ok(was) = answer else { return };
         self.wake_at(self.after, out);
         self.state = State::There;
         for (seat, entry) in &mut self.notices {
-            if was == Was::Absent {
+            if was == NoteState::Absent {
                 (entry.stale, entry.there) = (true, entry.underway);
             }
             if now.since(entry.put_at) >= entry.lifetime() / 2 {

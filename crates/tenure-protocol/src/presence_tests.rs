@@ -22,9 +22,9 @@ impl Process {
         let mut process = Self::new();
         process.announces(seat, LEASE, notice);
         assert_eq!(process.asked(), [say_present(LEASE)]);
-        process.step(PresenceInput::Present(Ok(Was::Absent)));
+        process.step(PresenceInput::Present(Ok(NoteState::Absent)));
         assert_eq!(process.asked(), [put(seat, notice)]);
-        process.step(PresenceInput::Told(seat, Ok(())));
+        process.step(PresenceInput::Notification(seat, Ok(())));
         assert!(process.presence.is_settled());
         process
     }
@@ -81,7 +81,7 @@ fn a_process_says_once_a_lease_that_it_is_there_and_puts_nothing_again() {
     for _ in 0..5 {
         assert_eq!(process.wakes(), LEASE);
         assert_eq!(process.asked(), [say_present(LEASE)]);
-        process.step(PresenceInput::Present(Ok(Was::There)));
+        process.step(PresenceInput::Present(Ok(NoteState::Present)));
         assert_eq!(process.asked(), []);
     }
 }
@@ -91,7 +91,7 @@ fn what_the_store_has_lost_is_put_again() {
     let mut process = Process::standing("jobs", 1);
     process.wakes();
     process.asked();
-    process.step(PresenceInput::Present(Ok(Was::Absent)));
+    process.step(PresenceInput::Present(Ok(NoteState::Absent)));
     assert_eq!(process.asked(), [put("jobs", 1)]);
 }
 
@@ -113,10 +113,10 @@ fn a_notice_that_could_not_be_put_is_put_later() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 2 });
     assert_eq!(process.asked(), [put("jobs", 2)]);
-    process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
+    process.step(PresenceInput::Notification("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
     assert_eq!(process.asked(), [say_present(LEASE)]);
-    process.step(PresenceInput::Present(Ok(Was::There)));
+    process.step(PresenceInput::Present(Ok(NoteState::Present)));
     assert_eq!(process.asked(), [put("jobs", 2)]);
 }
 
@@ -127,12 +127,12 @@ fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
     process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 3 });
     assert_eq!((process.asked(), process.presence.says(&"jobs")), (vec![], Some(&3)));
     process.wakes();
-    process.step(PresenceInput::Present(Ok(Was::There)));
+    process.step(PresenceInput::Present(Ok(NoteState::Present)));
     assert_eq!(process.asked(), [say_present(LEASE), put("jobs", 3)]);
     // What changes while it is being put is put after that.
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 4 });
     assert_eq!(process.asked(), []);
-    process.step(PresenceInput::Told("jobs", Ok(())));
+    process.step(PresenceInput::Notification("jobs", Ok(())));
     assert_eq!(process.asked(), [put("jobs", 4)]);
 }
 
@@ -152,7 +152,7 @@ fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing(
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
     assert!(!process.presence.is_settled());
-    process.step(PresenceInput::Told("jobs", Ok(())));
+    process.step(PresenceInput::Notification("jobs", Ok(())));
     assert!(process.presence.is_settled() && process.presence.notices.is_empty());
     process.wakes();
     assert_eq!((process.asked(), process.wake), (vec![], None));
@@ -160,7 +160,7 @@ fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing(
     process.announces("jobs", LEASE, 2);
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [say_present(LEASE)]);
-    process.step(PresenceInput::Present(Ok(Was::Absent)));
+    process.step(PresenceInput::Present(Ok(NoteState::Absent)));
     assert_eq!(process.asked(), []);
 }
 
@@ -171,11 +171,11 @@ fn a_removal_that_fails_when_nobody_stands_any_more_keeps_no_later_candidate_off
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
     process.wakes();
-    process.step(PresenceInput::Told("jobs", Err(Fault::Unknown)));
+    process.step(PresenceInput::Notification("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wake), (vec![], None));
     process.announces("jobs", LEASE, 2);
     assert_eq!(process.asked(), [say_present(LEASE)]);
-    process.step(PresenceInput::Present(Ok(Was::Absent)));
+    process.step(PresenceInput::Present(Ok(NoteState::Absent)));
     assert_eq!(process.asked(), [put("jobs", 2)]);
 }
 
@@ -186,7 +186,7 @@ fn a_notice_is_put_again_before_its_lifetime_is_over() {
     while again.is_empty() {
         process.wakes();
         assert_eq!(process.asked(), [say_present(LEASE)]);
-        process.step(PresenceInput::Present(Ok(Was::There)));
+        process.step(PresenceInput::Present(Ok(NoteState::Present)));
         again = process.asked();
     }
     assert_eq!(again, [put("jobs", 1)]);

@@ -40,7 +40,7 @@ use crate::{Change, Incarnation, Input, Token};
 
 /// What is news to an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notification {
     /// Whether the store is listened to for its seat: while it is not, changes must be looked for.
     Hears(bool),
     /// The holder may have changed.
@@ -51,7 +51,7 @@ pub enum Told {
     SessionOver,
 }
 
-impl Told {
+impl Notification {
     /// What its machine is stepped with.
     pub const fn into_input(self) -> Input {
         match self {
@@ -65,7 +65,7 @@ impl Told {
 
 /// What a push says of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum PushDetail {
     /// Only that the holder may have changed.
     Nothing,
     /// That the seat was last written with this nonce.
@@ -84,16 +84,16 @@ pub struct Watching {
     /// Whether requests are news to it.
     pub requests: bool,
     /// The session that the seat is held on.
-    pub session: Option<Session>,
+    pub session: Option<SessionId>,
     /// Whether that is its own.
     pub own: bool,
 }
 
 /// Names a session with a store. No two sessions ever have the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Session(Arc<str>);
+pub struct SessionId(Arc<str>);
 
-impl Session {
+impl SessionId {
     /// A session with this name.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
@@ -114,7 +114,7 @@ pub struct Subscriptions<S, E> {
     seats: BTreeMap<S, Topic<E>>,
     elections: BTreeMap<E, Subscriber<S>>,
     /// Sessions that are over, and when that was heard.
-    over: BTreeMap<Session, u64>,
+    over: BTreeMap<SessionId, u64>,
 }
 
 /// So many sessions that are over are remembered, the last ones. That is for answers that are on their way, which are
@@ -127,7 +127,7 @@ struct Topic<E> {
     listening: Option<u64>,
     /// When something of it alone may have been missed.
     gap: u64,
-    said: Option<(u64, Said)>,
+    said: Option<(u64, PushDetail)>,
     requested: u64,
     elections: Vec<E>,
 }
@@ -146,7 +146,7 @@ struct Subscriber<S> {
     board: u64,
     watching: Option<Watching>,
     /// The session that its seat was last seen to be held on, and whether that is its own.
-    session: Option<(Session, bool)>,
+    session: Option<(SessionId, bool)>,
 }
 
 impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
@@ -156,7 +156,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     }
 
     /// An election begins, before its first read. It does not hear anything until it is told so.
-    pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Told)>) {
+    pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Notification)>) {
         let topic = self.seats.entry(seat.clone()).or_insert_with(|| Topic {
             listening: None,
             gap: 0,
@@ -173,7 +173,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         let subscriber =
             Subscriber { seat, hears, sent: 0, seen: 0, looks: 0, asks: 0, board, watching: None, session: None };
         self.elections.insert(election, subscriber);
-        out.push((election, Told::Hears(hears)));
+        out.push((election, Notification::Hears(hears)));
     }
 
     /// An election has ended. Returns its seat, if no other election is about that.
@@ -214,7 +214,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     }
 
     /// From now on, an election is told of what differs from this, once.
-    pub fn watch(&mut self, election: E, watching: Watching, out: &mut Vec<(E, Told)>) {
+    pub fn watch(&mut self, election: E, watching: Watching, out: &mut Vec<(E, Notification)>) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.session = watching.session.clone().map(|session| (session, watching.own));
             if !watching.requests {
@@ -227,17 +227,17 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     }
 
     /// The store listens, for one seat or for all, also for seats to come: nothing that happens from now on is missed.
-    pub fn listening(&mut self, seat: Option<&S>, out: &mut Vec<(E, Told)>) {
+    pub fn listening(&mut self, seat: Option<&S>, out: &mut Vec<(E, Notification)>) {
         self.hear(seat, true, out);
     }
 
     /// The store no longer listens, and may have missed something.
-    pub fn gap(&mut self, seat: Option<&S>, out: &mut Vec<(E, Told)>) {
+    pub fn gap(&mut self, seat: Option<&S>, out: &mut Vec<(E, Notification)>) {
         self.hear(seat, false, out);
     }
 
     /// The holder of a seat may have changed. Returns whether anybody is about that seat.
-    pub fn holder(&mut self, seat: &S, said: Said, out: &mut Vec<(E, Told)>) -> bool {
+    pub fn holder(&mut self, seat: &S, said: PushDetail, out: &mut Vec<(E, Notification)>) -> bool {
         self.order += 1;
         let Some(topic) = self.seats.get_mut(seat) else { return false };
         topic.said = Some((self.order, said));
@@ -246,7 +246,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     }
 
     /// A request may lie on the board of a seat. Returns whether anybody is about that seat.
-    pub fn request(&mut self, seat: &S, out: &mut Vec<(E, Told)>) -> bool {
+    pub fn request(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) -> bool {
         self.order += 1;
         let Some(topic) = self.seats.get_mut(seat) else { return false };
         topic.requested = self.order;
@@ -255,15 +255,15 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     }
 
     /// The session that we hold a seat on is over. That is told at once, whatever else was.
-    pub fn lost(&mut self, seat: &S, out: &mut Vec<(E, Told)>) -> bool {
+    pub fn lost(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) -> bool {
         let Some(topic) = self.seats.get(seat) else { return false };
-        out.extend(topic.elections.iter().map(|election| (*election, Told::SessionOver)));
+        out.extend(topic.elections.iter().map(|election| (*election, Notification::SessionOver)));
         true
     }
 
     /// A session is over. If it is our own, that is told at once to whoever leads on it, whatever else was; if it is
     /// another's, to whoever waits for it.
-    pub fn session_over(&mut self, session: &Session, out: &mut Vec<(E, Told)>) {
+    pub fn session_over(&mut self, session: &SessionId, out: &mut Vec<(E, Notification)>) {
         self.order += 1;
         self.over.insert(session.clone(), self.order);
         if self.over.len() > REMEMBERED {
@@ -277,19 +277,19 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         let concerned: Vec<_> = self.elections.iter().filter_map(concerned).collect();
         for (election, own) in concerned {
             match own {
-                true => out.push((election, Told::SessionOver)),
+                true => out.push((election, Notification::SessionOver)),
                 false => self.tell(election, out),
             }
         }
     }
 
     /// Whether a session is known to be over.
-    pub fn is_over(&self, session: &Session) -> bool {
+    pub fn is_over(&self, session: &SessionId) -> bool {
         self.over.contains_key(session)
     }
 
     /// Whether requests to a seat are news to anybody.
-    pub fn minds_requests(&self, seat: &S) -> bool {
+    pub fn wants_requests(&self, seat: &S) -> bool {
         let minds = |election: &E| {
             let watching = self.elections.get(election).and_then(|subscriber| subscriber.watching.as_ref());
             watching.is_some_and(|watching| watching.requests)
@@ -297,7 +297,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         self.seats.get(seat).is_some_and(|topic| topic.elections.iter().any(minds))
     }
 
-    fn hear(&mut self, seat: Option<&S>, hears: bool, out: &mut Vec<(E, Told)>) {
+    fn hear(&mut self, seat: Option<&S>, hears: bool, out: &mut Vec<(E, Notification)>) {
         self.order += 1;
         let since = hears.then_some(self.order);
         // Without a gap in between, nothing begins.
@@ -325,40 +325,40 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         concerned.iter().for_each(|seat| self.tell_seat(seat, out));
     }
 
-    fn tell_seat(&mut self, seat: &S, out: &mut Vec<(E, Told)>) {
+    fn tell_seat(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) {
         let elections = self.seats.get(seat).map(|topic| topic.elections.clone()).unwrap_or_default();
         elections.into_iter().for_each(|election| self.tell(election, out));
     }
 
     /// Tells an election what is news to it.
-    fn tell(&mut self, election: E, out: &mut Vec<(E, Told)>) {
+    fn tell(&mut self, election: E, out: &mut Vec<(E, Notification)>) {
         let Some(subscriber) = self.elections.get_mut(&election) else { return };
         let Some(topic) = self.seats.get(&subscriber.seat) else { return };
         let since = topic.heard_since(self.all);
         if subscriber.hears != since.is_some() {
             subscriber.hears = since.is_some();
-            out.push((election, Told::Hears(subscriber.hears)));
+            out.push((election, Notification::Hears(subscriber.hears)));
         }
         let Some(watching) = &subscriber.watching else { return };
         let ended = watching.session.as_ref().and_then(|session| self.over.get(session));
         if ended.is_some() && watching.own {
             subscriber.watching = None;
-            out.push((election, Told::SessionOver));
+            out.push((election, Notification::SessionOver));
         } else if ended.is_some_and(|at| *at > subscriber.seen)
             || topic.said.is_some_and(|(at, said)| at > subscriber.seen && watching.differs_from(said))
         {
             subscriber.watching = None;
-            out.push((election, Told::Holder));
+            out.push((election, Notification::Holder));
         } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.looks)) {
             // Nothing is known to be new: it goes on watching.
             subscriber.looks = self.order;
-            out.push((election, Told::Holder));
+            out.push((election, Notification::Holder));
         } else if watching.requests
             && subscriber.asks <= subscriber.board
             && since.is_some_and(|since| since.max(topic.requested) > subscriber.board)
         {
             subscriber.asks = self.order;
-            out.push((election, Told::Request));
+            out.push((election, Notification::Request));
         }
     }
 }
@@ -370,11 +370,11 @@ impl<E> Topic<E> {
 }
 
 impl Watching {
-    fn differs_from(&self, said: Said) -> bool {
+    fn differs_from(&self, said: PushDetail) -> bool {
         match said {
-            Said::Nothing => true,
-            Said::Nonce(nonce) => self.nonce != Some(nonce),
-            Said::Names(names) => self.names != names,
+            PushDetail::Nothing => true,
+            PushDetail::Nonce(nonce) => self.nonce != Some(nonce),
+            PushDetail::Names(names) => self.names != names,
         }
     }
 }

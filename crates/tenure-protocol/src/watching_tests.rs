@@ -72,7 +72,10 @@ impl World {
     }
 
     /// Lets the store tell something, and returns what the election is told of it.
-    fn told(&mut self, tell: impl FnOnce(&mut Subscriptions<u8, u8>, &mut Vec<(u8, Told)>)) -> Vec<Told> {
+    fn told(
+        &mut self,
+        tell: impl FnOnce(&mut Subscriptions<u8, u8>, &mut Vec<(u8, Notification)>),
+    ) -> Vec<Notification> {
         let mut told = Vec::new();
         tell(&mut self.subscriptions, &mut told);
         let told: Vec<_> = told.into_iter().map(|(_, told)| told).collect();
@@ -105,7 +108,7 @@ fn watching(seat: Option<&Seat>, requests: bool) -> Watching {
         names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
         nonce: record.map(|record| record.nonce),
         requests,
-        session: seat.filter(|seat| !seat.record.is_vacant()).map(|seat| Session::new(seat.version.as_str())),
+        session: seat.filter(|seat| !seat.record.is_vacant()).map(|seat| SessionId::new(seat.version.as_str())),
         own: record.is_some_and(|record| record.is_held_by(candidate(1).incarnation)),
     }
 }
@@ -137,7 +140,7 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
             world.told(|subscriptions, out| {
                 subscriptions.request(&0, out);
             }),
-            [Told::Request]
+            [Notification::Request]
         );
     }
     world.step(Input::Requests(vec![Request::StepDown { token, to: None }]));
@@ -146,7 +149,7 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
     // Another leads, and gives up.
     for seat in [held(2, 9, "x"), vacant(9, "y")] {
         world.told(|subscriptions, out| {
-            subscriptions.holder(&0, Said::Nothing, out);
+            subscriptions.holder(&0, PushDetail::Nothing, out);
         });
         world.later(2.0);
         world.read(Some(seat));
@@ -158,7 +161,7 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
         world.told(|subscriptions, out| {
             subscriptions.request(&0, out);
         }),
-        [Told::Request]
+        [Notification::Request]
     );
 }
 
@@ -168,7 +171,7 @@ fn the_end_of_its_own_session_is_told_at_once_also_right_after_empty_news() {
     world.read(Some(held(2, 5, "a")));
     for _ in 0..2 {
         world.told(|subscriptions, out| {
-            subscriptions.holder(&0, Said::Nothing, out);
+            subscriptions.holder(&0, PushDetail::Nothing, out);
         });
         world.later(0.001);
         world.read(Some(held(2, 5, "a")));
@@ -179,6 +182,6 @@ fn the_end_of_its_own_session_is_told_at_once_also_right_after_empty_news() {
     world.later(0.001);
     world.done("mine");
     assert!(world.leads());
-    world.told(|subscriptions, out| subscriptions.session_over(&Session::new("mine"), out));
+    world.told(|subscriptions, out| subscriptions.session_over(&SessionId::new("mine"), out));
     assert!(!world.leads(), "it leads on a session that is known to be over");
 }

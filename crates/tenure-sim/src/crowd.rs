@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use tenure_protocol::{Dice, Durations, Input, Most, Push, Rules};
+use tenure_protocol::{BatchLimits, Dice, Durations, Input, Push, Rules};
 
 use crate::clock::{Time, nanos};
 use crate::driven::Parts;
@@ -41,18 +41,18 @@ const QUIET: u64 = 6;
 /// What this seed stands for.
 struct Plan {
     seats: usize,
-    reads: Most,
-    writes: Most,
+    reads: BatchLimits,
+    writes: BatchLimits,
     clear: bool,
     /// How long a call takes in each direction, at most.
     slowest: Time,
     /// What a push says.
-    said: Said,
+    said: PushDetail,
 }
 
 /// What a push says of the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum PushDetail {
     Nothing,
     Nonce,
     Names,
@@ -106,14 +106,15 @@ pub(crate) struct Crowd {
 
 impl Plan {
     fn of(dice: &mut Dice) -> Self {
-        let most = |dice: &mut Dice| Most { seats: 1 + dice.below(6) as usize, calls: 1 + dice.below(3) as usize };
+        let most =
+            |dice: &mut Dice| BatchLimits { seats: 1 + dice.below(6) as usize, calls: 1 + dice.below(3) as usize };
         Self {
             seats: 2 + dice.below(9) as usize,
             reads: most(dice),
             writes: most(dice),
             clear: dice.chance(600),
             slowest: nanos(LEASE) / 150,
-            said: [Said::Nothing, Said::Nonce, Said::Names][dice.below(3) as usize],
+            said: [PushDetail::Nothing, PushDetail::Nonce, PushDetail::Names][dice.below(3) as usize],
         }
     }
 }
@@ -180,7 +181,7 @@ impl Crowd {
             Event::Wake(process, life, seat, number) => self.wake(process, life, seat, number),
             Event::Land(landing) => self.land(landing),
             Event::Answer(process, life, call, place, answer) => self.answered(process, life, call, place, answer),
-            Event::CallEnds(process, life, call, of_one) => self.call_ended(process, life, call, of_one),
+            Event::CallEnds(process, life, call, caused_by_one) => self.call_ended(process, life, call, caused_by_one),
             Event::TimeOut(process, life, ask) => self.timed_out(process, life, ask),
             Event::Subscribe(process, life) => self.subscribe(process, life),
             Event::Hears(process, life, hears) => self.hears(process, life, hears),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_protocol::{
-    Action, Candidate, Incarnation, Input, Lane, Machine, Moment, Most, Presence, PresenceAction, PresenceInput, Rules,
-    Standing, Token,
+    Action, BatchLimits, Candidate, Incarnation, Input, Lane, Machine, Moment, Presence, PresenceAction, PresenceInput,
+    Rules, Standing, Token,
 };
 
 use crate::crowd::Ask;
@@ -48,7 +48,7 @@ pub(crate) type Names = (Option<Incarnation>, Token);
 pub(crate) struct Parts {
     pub(crate) machine: Make,
     pub(crate) presence: fn() -> Box<dyn Tells>,
-    pub(crate) admission: fn(Most, Most) -> Box<dyn Admits>,
+    pub(crate) admission: fn(BatchLimits, BatchLimits) -> Box<dyn Admits>,
     pub(crate) subscriptions: fn() -> Box<dyn Tidings>,
 }
 
@@ -104,7 +104,7 @@ macro_rules! drive_admission {
                 let lane = match lane {
                     Lane::Keep => $($from)::+::Lane::Keep,
                     Lane::Settle => $($from)::+::Lane::Settle,
-                    Lane::Follow => $($from)::+::Lane::Follow,
+                    Lane::Background => $($from)::+::Lane::Background,
                 };
                 let group = $($from)::+::Group { lane, reads, shard: 0, lease, within };
                 <$($from)::+::Admission<_>>::ask(self, group, ask, 100);
@@ -138,7 +138,7 @@ macro_rules! drive_subscriptions {
             fn begin(&mut self, seat: usize) -> Vec<(usize, Input)> {
                 let mut told = Vec::new();
                 <$($from)::+::Subscriptions<_, _>>::begin(self, seat, seat, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
             }
 
             fn end(&mut self, seat: usize) {
@@ -162,7 +162,7 @@ macro_rules! drive_subscriptions {
                 let watching = $($from)::+::Watching { names, nonce, ..Default::default() };
                 let mut told = Vec::new();
                 <$($from)::+::Subscriptions<_, _>>::watch(self, seat, watching, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
             }
 
             fn hear(&mut self, hears: bool) -> Vec<(usize, Input)> {
@@ -171,7 +171,7 @@ macro_rules! drive_subscriptions {
                     true => <$($from)::+::Subscriptions<_, _>>::listening(self, None, &mut told),
                     false => <$($from)::+::Subscriptions<_, _>>::gap(self, None, &mut told),
                 }
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
             }
 
             fn holder(
@@ -181,13 +181,13 @@ macro_rules! drive_subscriptions {
                 names: Option<Option<$crate::driven::Names>>,
             ) -> Vec<(usize, Input)> {
                 let said = match (nonce, names) {
-                    (Some(nonce), _) => $($from)::+::Said::Nonce(nonce),
-                    (None, Some(names)) => $($from)::+::Said::Names(names),
-                    (None, None) => $($from)::+::Said::Nothing,
+                    (Some(nonce), _) => $($from)::+::PushDetail::Nonce(nonce),
+                    (None, Some(names)) => $($from)::+::PushDetail::Names(names),
+                    (None, None) => $($from)::+::PushDetail::Nothing,
                 };
                 let mut told = Vec::new();
                 <$($from)::+::Subscriptions<_, _>>::holder(self, &seat, said, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Told::into_input(told))).collect()
+                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
             }
         }
     };

@@ -141,7 +141,7 @@ pub(crate) enum Arrival {
     TimeOut {
         call: u64,
     },
-    Told(Input),
+    Notification(Input),
     /// The process is to tell again of itself.
     TellAgain(Moment),
     /// What came of that.

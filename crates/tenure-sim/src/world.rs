@@ -213,7 +213,7 @@ impl World {
             Event::Tell(call) => self.told(call),
             Event::Report(node, life, score) => {
                 if self.now < self.plan.quiet_at {
-                    self.arrive(node, life, Arrival::Told(Input::Health(score)));
+                    self.arrive(node, life, Arrival::Notification(Input::Health(score)));
                 }
             }
             Event::Cut(node, life, token) => self.cut_work(node, life, token),

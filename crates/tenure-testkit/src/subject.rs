@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, Builder, DynSeatStore, DynStore, OneByOne, SeatName};
+use tenure_core::{BoxFuture, Builder, DynSeatStore, DynStore, SeatName, SingleSeat};
 
 /// A store under test: how to open connections to it, and what else can be done to it.
 ///
@@ -20,7 +20,7 @@ pub trait Subject: Send + Sync + 'static {
     /// The same, to be asked about one seat at a time. To be given by subjects whose store is a
     /// [`SeatStore`](tenure_core::SeatStore): then that is what the laws ask.
     fn open_seats(&self) -> Box<dyn DynSeatStore> {
-        Box::new(OneByOne::new(self.open()))
+        Box::new(SingleSeat::new(self.open()))
     }
 
     /// The shortest lease to test with (1 s). Shorter makes the tests quicker, but leaves less room

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Call, Clock, DynNotes, Election, Elections, Interest, LifeKind, ManualClock, Most, News, Promises,
-    Reading, Said, SeatName, SeatStore, Store, StoreError, Swap, Write,
+    Answers, BatchLimits, Call, Clock, DynNotes, Election, Elections, Interest, LifeKind, ManualClock, News, Promises,
+    PushDetail, Reading, SeatName, SeatStore, Store, StoreError, Swap, Write,
 };
 use tenure_testkit::Lines;
 
@@ -31,7 +31,7 @@ struct Odd {
 
 impl Store for Odd {
     fn promises(&self) -> Promises {
-        let many = Most { seats: 100, calls: 1 };
+        let many = BatchLimits { seats: 100, calls: 1 };
         Promises { store: "shelf", reads: many, writes: many, ..Store::promises(&self.store) }
     }
 
@@ -103,8 +103,8 @@ fn what_no_store_should_do_is_logged_once_with_its_name() {
             let count = if oddity == Oddity::Floods { 50_000 } else { 10 };
             for _ in 0..count {
                 match oddity {
-                    Oddity::Floods => news.holder(&known, Said::Nothing),
-                    Oddity::TellsOfOthers => news.holder(&other, Said::Nothing),
+                    Oddity::Floods => news.holder(&known, PushDetail::Nothing),
+                    Oddity::TellsOfOthers => news.holder(&other, PushDetail::Nothing),
                     _ => {}
                 }
             }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use tenure_core::{Answers, Board, Moment, Note, NoteWrite, Notes, StoreError, Was};
+use tenure_core::{Answers, Board, Moment, Note, NoteState, NoteWrite, Notes, StoreError};
 
 use crate::client::Ask;
 use crate::keys::unescaped;
@@ -22,7 +22,7 @@ pub(crate) type NoteSessions = tokio::sync::Mutex<HashMap<Duration, (String, Mom
 const SPARED: Duration = Duration::from_secs(1);
 
 impl Notes for ConsulStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         for (place, note) in notes.iter().enumerate() {
             to.set(place, self.write_note(note).await);
         }
@@ -53,14 +53,14 @@ impl Notes for ConsulStore {
 }
 
 impl ConsulStore {
-    async fn write_note(&self, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let key = self.keys.note(&note.board, &note.key);
         let session = match &note.value {
             Some(_) => self.note_session(note.lifetime).await?,
             None => String::new(),
         };
         let before = kv::get(&self.client, [key.clone()]).await?.remove(&key);
-        let was = if before.is_some() { Was::There } else { Was::Absent };
+        let was = if before.is_some() { NoteState::Present } else { NoteState::Absent };
         let Some(value) = &note.value else {
             kv::remove(&self.client, &key).await?;
             return Ok(was);

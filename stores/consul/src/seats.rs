@@ -10,7 +10,7 @@ use tenure_core::{
     Answers, Board, Expect, Identity, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, StoreError, Swap,
     Token, Version, Write, record,
 };
-use tenure_kit::{Flight, lock};
+use tenure_kit::{SharedTask, lock};
 
 use crate::kv::{self, Entry, Op, Outcome};
 use crate::store::ConsulStore;
@@ -31,13 +31,13 @@ pub(crate) struct Seats {
 #[derive(Default)]
 struct Writes {
     /// By their seats, those that are under way.
-    underway: HashMap<SeatName, Flight<Outcome>>,
+    underway: HashMap<SeatName, SharedTask<Outcome>>,
     /// When the last one ended.
     ended: Moment,
 }
 
 impl Writes {
-    fn underway(&self, seat: &SeatName) -> Option<Flight<Outcome>> {
+    fn underway(&self, seat: &SeatName) -> Option<SharedTask<Outcome>> {
         self.underway.get(seat).filter(|write| write.is_running()).cloned()
     }
 }
@@ -258,9 +258,9 @@ impl ConsulStore {
         write.wait(StoreError::unknown("the write was cut off")).await
     }
 
-    fn begin(&self, seat: SeatName, ops: Vec<Op>, within: Duration) -> Flight<Outcome> {
+    fn begin(&self, seat: SeatName, ops: Vec<Op>, within: Duration) -> SharedTask<Outcome> {
         let (client, mirror, writes) = (self.client.clone(), self.mirror.clone(), self.seats.writes.clone());
-        Flight::start(async move {
+        SharedTask::start(async move {
             let late = |_| Err(StoreError::unknown("Consul has not answered in time"));
             let outcome = tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late);
             let mut writes = lock(&writes);
@@ -295,12 +295,12 @@ impl ConsulStore {
             (names(&entry.record().ok()?) == names(record)).then(|| Mark::of(entry, &mark.life).version())
         };
         let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
-        let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.told).is_some()).await {
+        let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
             Err(_) if session.is_over() => return Ok(Swap::Lost),
             answer => answer?,
         };
         let done = |version| Swap::Done { version, since: Some(beat.sent), granted: Some(session.lease) };
-        Ok(kept(&beat.told).map_or(Swap::Lost, done))
+        Ok(kept(&beat.report).map_or(Swap::Lost, done))
     }
 
     /// Removes a seat and its notes. Its token stays.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_core::{Moment, StoreError, Takeover};
-use tenure_kit::Answer;
+use tenure_kit::HeartbeatReply;
 
 use crate::client::{Ask, Client};
 use crate::options::ConsulOptions;
@@ -55,10 +55,10 @@ pub(crate) fn sessions(client: Arc<Client>, mirror: Arc<Mirror>, options: &Consu
 
 impl tenure_kit::Session for Session {
     /// All seats, at some moment after the heartbeat was sent.
-    type Told = Arc<Tree>;
+    type Report = Arc<Tree>;
 
-    fn name(&self) -> tenure_core::Session {
-        tenure_core::Session::new(self.id.as_str())
+    fn name(&self) -> tenure_core::SessionId {
+        tenure_core::SessionId::new(self.id.as_str())
     }
 
     /// Renews the session, and looks at the seats.
@@ -74,17 +74,17 @@ impl tenure_kit::Session for Session {
     /// from when it was chosen. A leader then has its last true renewal from before that, and so with
     /// one more in vain it leads for less than two leases from there. By the next one the deposed server
     /// knows, as it hears from no majority; it cannot answer the question for the seats as it is.
-    async fn beat(&self, sent: Moment) -> Result<Answer<Arc<Tree>>, StoreError> {
+    async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<Arc<Tree>>, StoreError> {
         let within = self.lease / 10;
         let renew = Ask::put(format!("/v1/session/renew/{}", self.id), "").also(404).within(within);
         // That takes two calls, if something has changed.
         let look = tokio::time::timeout(within * 2, self.mirror.proven());
         let (renewed, tree) = futures_util::future::join(self.client.call(renew), look).await;
         if renewed?.status == 404 {
-            return Ok(Answer::Over);
+            return Ok(HeartbeatReply::Over);
         }
         let late = |_| Err(StoreError::unknown("Consul has not told in time whether the seats are ours"));
-        Ok(Answer::Alive(sent, tree.unwrap_or_else(late)?))
+        Ok(HeartbeatReply::Alive(sent, tree.unwrap_or_else(late)?))
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_core::{
-    Answers, Call, Clock, DynNotes, Interest, LifeKind, Most, News, Promises, Push, Reading, SeatName, Session, Store,
-    StoreError, Swap, Takeover, Version, Write,
+    Answers, BatchLimits, Call, Clock, DynNotes, Interest, LifeKind, News, Promises, Push, Reading, SeatName,
+    SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 
 use crate::client::Client;
@@ -89,10 +89,10 @@ impl Store for ConsulStore {
             life: LifeKind::Session,
             takeover: self.takeover,
             push: Push::Proven,
-            reads: Most { seats: SEATS, calls: 4 },
+            reads: BatchLimits { seats: SEATS, calls: 4 },
             // Each is a transaction of its own, so that a condition which does not hold undoes no other, and takes a
             // connection; agents limit those of a client, to 200 by default.
-            writes: Most { seats: 1, calls: 16 },
+            writes: BatchLimits { seats: 1, calls: 16 },
             shared_heartbeat: true,
             durability: "a write is on the disks of a majority of the servers before it counts",
             min_lease: self.min_lease,
@@ -125,8 +125,8 @@ impl Store for ConsulStore {
         Ok(())
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
-        Mark::parse(version)?.session.map(Session::new)
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
+        Mark::parse(version)?.session.map(SessionId::new)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {

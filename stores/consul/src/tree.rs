@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{Clock, Moment, StoreError};
-use tenure_kit::{Flight, lock};
+use tenure_kit::{SharedTask, lock};
 
 use crate::client::{Answer, Ask, Client};
 use crate::keys::{Keys, in_url};
@@ -60,7 +60,7 @@ pub(crate) struct Mirror {
     clock: OnceLock<Clock>,
     heard: Mutex<Heard>,
     /// The proof that will be asked for next.
-    next: Mutex<Option<Flight<Arc<Tree>>>>,
+    next: Mutex<Option<SharedTask<Arc<Tree>>>>,
 }
 
 #[derive(Default)]
@@ -98,15 +98,15 @@ impl Mirror {
     pub(crate) async fn proven(self: &Arc<Self>) -> Result<Arc<Tree>, StoreError> {
         let proof = {
             let mut next = lock(&self.next);
-            let shared = next.take().filter(Flight::is_running).unwrap_or_else(|| self.next_proof());
+            let shared = next.take().filter(SharedTask::is_running).unwrap_or_else(|| self.next_proof());
             next.insert(shared).clone()
         };
         proof.wait(StoreError::refused("the proof was cut off")).await
     }
 
-    fn next_proof(self: &Arc<Self>) -> Flight<Arc<Tree>> {
+    fn next_proof(self: &Arc<Self>) -> SharedTask<Arc<Tree>> {
         let mirror = self.clone();
-        Flight::start_while_wanted(async move {
+        SharedTask::start_while_wanted(async move {
             tokio::task::yield_now().await;
             // A later call needs a later proof.
             lock(&mirror.next).take();

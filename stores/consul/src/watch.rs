@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure_core::{Delta, Interest, News, Said, Scope, SeatName, StoreError};
-use tenure_kit::Ready;
+use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, SeatName, StoreError};
+use tenure_kit::WarmSession;
 use tokio::time::Instant;
 
 use crate::keys::Watched;
@@ -75,13 +75,13 @@ impl ConsulStore {
 
     /// Takes in what the engine wants to know: how long a query may wait, and the seats that other processes hold, for
     /// which a session is kept ready.
-    fn want(&self, deltas: Vec<Delta>, wait: &mut Duration, ready: &mut HashMap<SeatName, Arc<Ready>>) {
-        for Delta { seat, wanted } in deltas {
+    fn want(&self, deltas: Vec<InterestChange>, wait: &mut Duration, ready: &mut HashMap<SeatName, Arc<WarmSession>>) {
+        for InterestChange { seat, wanted } in deltas {
             let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
             *wait = (*wait).min(lease / 2).max(WAIT[0]);
             let session = wanted.and_then(|wanted| Mark::parse(&wanted.seen?.seat?.version)?.session);
             match session.filter(|session| !self.sessions.is_own(session)) {
-                Some(_) => ready.insert(seat, self.sessions.keep_ready(lease)),
+                Some(_) => ready.insert(seat, self.sessions.keep_warm(lease)),
                 None => ready.remove(&seat),
             };
         }
@@ -107,16 +107,18 @@ impl ConsulStore {
     }
 
     /// What there is to say of a seat that has changed.
-    fn said(&self, before: &Tree, after: &Tree, key: &str) -> Said {
+    fn said(&self, before: &Tree, after: &Tree, key: &str) -> PushDetail {
         match (before.get(key), after.get(key)) {
-            (_, None) => Said::Names(None),
+            (_, None) => PushDetail::Names(None),
             // It names the same holder, which has lost the seat all the same.
             (Some(old), Some(new)) if old.value == new.value && old.session != new.session => {
                 self.lost_lock(&old.session, after);
-                Said::Nothing
+                PushDetail::Nothing
             }
             // If it names nobody that can be read, a look tells what is wrong with it.
-            (_, Some(new)) => new.record().map_or(Said::Nothing, |record| Said::Names(Some(names(&record)))),
+            (_, Some(new)) => {
+                new.record().map_or(PushDetail::Nothing, |record| PushDetail::Names(Some(names(&record))))
+            }
         }
     }
 
@@ -149,14 +151,14 @@ mod tests {
             )
         };
         let tree = |text: &str, session: &str, index| Tree::new(index, vec![Entry::of(key, text, session, index)]);
-        let names = |by, token| Said::Names(Some((Some(Incarnation::from_bits(by)), Token::new(token))));
+        let names = |by, token| PushDetail::Names(Some((Some(Incarnation::from_bits(by)), Token::new(token))));
         let before = tree(&held(1, 5), "s1", 3);
         for (after, said) in [
-            (Tree::new(4, Vec::new()), Said::Names(None)),
+            (Tree::new(4, Vec::new()), PushDetail::Names(None)),
             (tree(&held(2, 6), "s2", 4), names(2, 6)),
             // The session is over.
-            (tree(&held(1, 5), "", 4), Said::Nothing),
-            (tree("nonsense", "s1", 4), Said::Nothing),
+            (tree(&held(1, 5), "", 4), PushDetail::Nothing),
+            (tree("nonsense", "s1", 4), PushDetail::Nothing),
         ] {
             assert_eq!(store.said(&before, &after, key), said);
         }

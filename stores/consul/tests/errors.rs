@@ -11,7 +11,7 @@ use support::{LEASE, SEAT, stand, told, within};
 use tenure_consul::{ConsulOptions, ConsulStore};
 use tenure_core::{
     Answers, Board, Call, Candidate, Clock, DynNotes, Elections, EndReason, Event, Expect, Fault, Incarnation,
-    OneByOne, Reading, Record, SeatName, SeatStore, StoreError, Swap, Token, Was, Write,
+    NoteState, Reading, Record, SeatName, SeatStore, SingleSeat, StoreError, Swap, Token, Write,
 };
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -46,7 +46,7 @@ async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
     assert!(other.leads().await > first);
     let store = store(&url);
     for board in [Board::Processes, Board::Candidates(seat())] {
-        assert_eq!(notes(&store).put_one(&board, "7", "{}", LEASE).await.unwrap(), Was::Absent);
+        assert_eq!(notes(&store).put_one(&board, "7", "{}", LEASE).await.unwrap(), NoteState::Absent);
         let listed = notes(&store).list_one(&board).await.unwrap();
         assert!(listed.iter().any(|listed| listed.key == "7"), "{listed:?}");
     }
@@ -391,7 +391,7 @@ async fn sessions_have_no_checks_unless_told_and_notes_end_with_theirs() {
     let put = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap_err();
     assert_eq!(put.fault(), Fault::Refused, "{put}");
     let was = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap();
-    assert_eq!(was, Was::Absent);
+    assert_eq!(was, NoteState::Absent);
 }
 
 #[tokio::test]
@@ -401,10 +401,10 @@ async fn a_socket_a_client_and_options_lead_there_too() {
     let consul = ConsulSetup::new().with(format!(r#""addresses": {{"http": "127.0.0.1 unix://{path}"}}"#)).start();
     works(&format!("consul+unix://{path}?min_lease=1s")).await;
     let options = ConsulOptions { addresses: vec![consul.address()], ..ConsulOptions::default() };
-    assert!(OneByOne::new(ConsulStore::new(options.clone()).unwrap()).read(&seat()).await.unwrap().seat.is_some());
+    assert!(SingleSeat::new(ConsulStore::new(options.clone()).unwrap()).read(&seat()).await.unwrap().seat.is_some());
     let client = reqwest::Client::builder().retry(reqwest::retry::never()).build().unwrap();
     assert!(
-        OneByOne::new(ConsulStore::with_client(client, options).unwrap()).read(&seat()).await.unwrap().seat.is_some()
+        SingleSeat::new(ConsulStore::with_client(client, options).unwrap()).read(&seat()).await.unwrap().seat.is_some()
     );
     let _ = std::fs::remove_file(socket);
 }
@@ -412,8 +412,8 @@ async fn a_socket_a_client_and_options_lead_there_too() {
 // -------------------------------------------------------------------------------------------------
 
 /// Asked about one seat at a time.
-fn store(url: &str) -> OneByOne {
-    OneByOne::new(ConsulStore::from_url(url).unwrap())
+fn store(url: &str) -> SingleSeat {
+    SingleSeat::new(ConsulStore::from_url(url).unwrap())
 }
 
 /// An answer, with its place in the call.
@@ -425,7 +425,7 @@ fn answers<T: Send + 'static>() -> (Answers<T>, mpsc::UnboundedReceiver<Placed<T
     (Answers::new(move |place, answer| drop(put.send((place, answer)))), answers)
 }
 
-fn notes(store: &OneByOne) -> &dyn DynNotes {
+fn notes(store: &SingleSeat) -> &dyn DynNotes {
     store.notes().unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use tenure_core::StoreError;
-use tenure_kit::Flight;
+use tenure_kit::SharedTask;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
 
@@ -19,7 +19,7 @@ pub(crate) struct Login {
     user: String,
     password: Secret,
     /// The last log-in. It goes on when its call is given up, as members take their time over passwords.
-    last: Mutex<Option<Flight<String>>>,
+    last: Mutex<Option<SharedTask<String>>>,
 }
 
 impl Login {
@@ -31,7 +31,7 @@ impl Login {
     pub(crate) async fn token(&self, stale: Option<&str>) -> Result<String, StoreError> {
         let login = {
             let mut last = lock(&self.last);
-            let is_usable = |login: &&Flight<String>| match login.result() {
+            let is_usable = |login: &&SharedTask<String>| match login.result() {
                 None => login.is_running(),
                 Some(token) => token.is_ok_and(|token| Some(token.as_str()) != stale),
             };
@@ -41,10 +41,10 @@ impl Login {
         login.wait(StoreError::refused("the log-in was cut off")).await
     }
 
-    fn log_in(&self) -> Flight<String> {
+    fn log_in(&self) -> SharedTask<String> {
         let (address, grpc) = (self.address.clone(), self.grpc.clone());
         let request = AuthenticateRequest { name: self.user.clone(), password: self.password.0.clone() };
-        Flight::start(async move {
+        SharedTask::start(async move {
             let answer = send(&grpc, "/etcdserverpb.Auth/Authenticate", request, None).await;
             let answer: AuthenticateResponse = answer.map_err(|status| errors::of_greeting(&address, status))?;
             Ok(answer.token)

@@ -1,6 +1,6 @@
 //! What stands in the key of a seat, and the version of it.
 
-use tenure_core::{Incarnation, Record, SeatName, Session, StoreError, Token, Version, Write, record};
+use tenure_core::{Incarnation, Record, SeatName, SessionId, StoreError, Token, Version, Write, record};
 
 use crate::wire::KeyValue;
 
@@ -32,14 +32,14 @@ impl Mark {
     }
 
     /// The name of the session that the seat is held on.
-    pub(crate) fn session_name(&self) -> Option<Session> {
+    pub(crate) fn session_name(&self) -> Option<SessionId> {
         self.session.map(|session| session_name(self.cluster, session))
     }
 }
 
 /// What the engine knows a session by. A cluster gives no number to two leases.
-pub(crate) fn session_name(cluster: u64, session: i64) -> Session {
-    Session::new(format!("{cluster:x}/{session:016x}"))
+pub(crate) fn session_name(cluster: u64, session: i64) -> SessionId {
+    SessionId::new(format!("{cluster:x}/{session:016x}"))
 }
 
 /// The value of a seat's key: its session in a line of its own, `-` for none, then the record.

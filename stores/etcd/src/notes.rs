@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tenure_core::{Answers, Board, Note, NoteWrite, Notes, StoreError, Was};
+use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, Notes, StoreError};
 
 use crate::connection::EtcdConnection;
 use crate::lock;
@@ -17,12 +17,12 @@ use crate::wire::{TxnRequest, delete, get_key, put, range, under};
 pub(crate) type Processes = Mutex<HashMap<String, (NoteWrite, i64)>>;
 
 impl Notes for EtcdStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
         if let [note] = notes
             && self.is_kept(&connection, note).await?
         {
-            to.set(0, Ok(Was::There));
+            to.set(0, Ok(NoteState::Present));
             return Ok(());
         }
         let puts = notes.iter().filter(|note| note.value.is_some());
@@ -39,7 +39,7 @@ impl Notes for EtcdStore {
         };
         connection.txn(TxnRequest::of(notes.iter().zip(&keys).map(write))).await?;
         for place in 0..notes.len() {
-            let was = if before.found(place).is_empty() { Was::Absent } else { Was::There };
+            let was = if before.found(place).is_empty() { NoteState::Absent } else { NoteState::Present };
             to.set(place, Ok(was));
         }
         for note in notes.iter().filter(|note| note.board == Board::Processes) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use tenure_core::{Answers, Board, Expect, Identity, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write};
-use tenure_kit::{Connection, Kept, Patience, Waiting};
+use tenure_kit::{Connection, Patience, PooledSession, Waiting};
 
 use crate::connection::EtcdConnection;
 use crate::lock;
@@ -234,7 +234,7 @@ impl EtcdStore {
         connection: &EtcdConnection,
         write: &Write,
         expected: Option<&Mark>,
-        session: Option<&Arc<Kept<Session>>>,
+        session: Option<&Arc<PooledSession<Session>>>,
     ) -> TxnRequest {
         let key = self.keys.seat(&write.seat);
         let mut compare = vec![written_at(&key, expected.map_or(0, |mark| mark.revision))];

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{Answers, Clock, Moment, SeatName, StoreError, Swap};
-use tenure_kit::{Answer, Flight, Kept, Reconnect};
+use tenure_kit::{HeartbeatReply, PooledSession, Reconnect, SharedTask};
 
 use crate::connection::EtcdConnection;
 use crate::keys::Keys;
@@ -61,7 +61,7 @@ pub(crate) struct Session {
     /// A check was sent, and none was answered since.
     in_doubt: AtomicBool,
     /// Checks of calls that wait for them, or were given up a moment ago.
-    checks: Mutex<HashMap<Claim, Flight<Arc<Checked>>>>,
+    checks: Mutex<HashMap<Claim, SharedTask<Arc<Checked>>>>,
 }
 
 /// What a check has found.
@@ -175,9 +175,9 @@ impl Session {
         Ok(Checked { sent, lives, held })
     }
 
-    async fn keep_alive(&self, connection: &EtcdConnection) -> Result<Answer<()>, StoreError> {
+    async fn keep_alive(&self, connection: &EtcdConnection) -> Result<HeartbeatReply<()>, StoreError> {
         if self.in_doubt.load(Ordering::Acquire) && !self.check(connection, &[]).await?.lives {
-            return Ok(Answer::Over);
+            return Ok(HeartbeatReply::Over);
         }
         let mut since = self.clock.now();
         let mut lives = connection.keep_alive(self.id).await?;
@@ -187,18 +187,18 @@ impl Session {
             lives = left >= 0;
             since = since.min(counted_from(asked, self.granted, left));
         }
-        Ok(if lives { Answer::Alive(since, ()) } else { Answer::Over })
+        Ok(if lives { HeartbeatReply::Alive(since, ()) } else { HeartbeatReply::Over })
     }
 }
 
 impl tenure_kit::Session for Session {
-    type Told = ();
+    type Report = ();
 
-    fn name(&self) -> tenure_core::Session {
+    fn name(&self) -> tenure_core::SessionId {
         session_name(self.cluster, self.id)
     }
 
-    async fn beat(&self, _: Moment) -> Result<Answer<()>, StoreError> {
+    async fn beat(&self, _: Moment) -> Result<HeartbeatReply<()>, StoreError> {
         in_time(self.lease, async {
             let connection = self.connection().await?;
             connection.while_open(self.keep_alive(&connection)).await
@@ -213,7 +213,7 @@ impl tenure_kit::Session for Session {
 
 /// Sends a keep-alive, unless one was sent and answered within the last quarter of the lease. Returns `None` if the
 /// session is over.
-pub(crate) async fn keep(session: &Arc<Kept<Session>>) -> Result<Option<Moment>, StoreError> {
+pub(crate) async fn keep(session: &Arc<PooledSession<Session>>) -> Result<Option<Moment>, StoreError> {
     let oldest = session.oldest();
     match session.beat(|beat| beat.sent >= oldest).await {
         Err(_) if session.is_over() => Ok(None),
@@ -222,7 +222,7 @@ pub(crate) async fn keep(session: &Arc<Kept<Session>>) -> Result<Option<Moment>,
 }
 
 /// Renews seats that were won on a session, each for the place in its call: checks them, then keeps the session alive.
-pub(crate) async fn renew(session: &Arc<Kept<Session>>, seats: &[(usize, Claim)], to: &Answers<Swap>) {
+pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)], to: &Answers<Swap>) {
     let mut held = Vec::new();
     for ((place, claim), check) in seats.iter().zip(check_all(session, seats)) {
         match check.wait(StoreError::unknown("the check was cut off")).await {
@@ -249,7 +249,7 @@ pub(crate) async fn renew(session: &Arc<Kept<Session>>, seats: &[(usize, Claim)]
 
 /// The checks of these seats, one for each: those that are under way or were answered too late for their calls, and one
 /// more for all other seats.
-fn check_all(session: &Arc<Kept<Session>>, seats: &[(usize, Claim)]) -> Vec<Flight<Arc<Checked>>> {
+fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)]) -> Vec<SharedTask<Arc<Checked>>> {
     let oldest = session.oldest();
     let mut checks = lock(&session.checks);
     checks.retain(|_, check| match check.result() {
@@ -260,7 +260,7 @@ fn check_all(session: &Arc<Kept<Session>>, seats: &[(usize, Claim)]) -> Vec<Flig
     let unchecked: Vec<_> = claims.clone().filter(|claim| !checks.contains_key(*claim)).cloned().collect();
     if !unchecked.is_empty() {
         let (session, claims) = (session.clone(), unchecked.clone());
-        let check = Flight::start(in_time(session.lease, async move {
+        let check = SharedTask::start(in_time(session.lease, async move {
             let connection = session.connection().await?;
             let checked = connection.while_open(session.check(&connection, &claims)).await?;
             if !checked.lives {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use tenure_core::{
-    Answers, Call, Clock, DynNotes, Interest, LifeKind, Most, News, Promises, Push, Reading, SeatName, Session, Store,
-    StoreError, Swap, Takeover, Version, Write,
+    Answers, BatchLimits, Call, Clock, DynNotes, Interest, LifeKind, News, Promises, Push, Reading, SeatName,
+    SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 use tenure_kit::Reconnect;
 
@@ -90,8 +90,8 @@ impl Store for EtcdStore {
             push: Push::Proven,
             // Members take 128 operations in a transaction. A seat that is read takes two, beside the sessions that
             // may hold it; writes may have a few inside.
-            reads: Most { seats: 30, calls: 8 },
-            writes: Most { seats: 100, calls: 8 },
+            reads: BatchLimits { seats: 30, calls: 8 },
+            writes: BatchLimits { seats: 100, calls: 8 },
             shared_heartbeat: true,
             durability: "a write is on the disks of a majority of the members before it counts",
             min_lease: self.min_lease,
@@ -121,7 +121,7 @@ impl Store for EtcdStore {
         Ok(())
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         Mark::parse(version)?.session_name()
     }
 

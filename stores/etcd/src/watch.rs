@@ -16,8 +16,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Delta, Interest, Life, News, Said, Scope, SeatName, StoreError};
-use tenure_kit::Ready;
+use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatName, StoreError};
+use tenure_kit::WarmSession;
 
 use crate::keys::{Keys, Subject};
 use crate::mark::{Mark, Written, names, session_name};
@@ -71,7 +71,7 @@ struct Wants {
     /// How long the member may be silent: a third of the shortest lease.
     patience: Duration,
     /// Sessions that are kept alive for bids, by lease.
-    ready: BTreeMap<Duration, Arc<Ready>>,
+    ready: BTreeMap<Duration, Arc<WarmSession>>,
 }
 
 impl Default for Wants {
@@ -82,14 +82,14 @@ impl Default for Wants {
 
 impl Wants {
     /// Returns whether the patience is shorter than before.
-    fn take_in(&mut self, deltas: Vec<Delta>, sessions: &Sessions) -> bool {
+    fn take_in(&mut self, deltas: Vec<InterestChange>, sessions: &Sessions) -> bool {
         let before = self.patience;
         for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
             self.patience = self.patience.min(wanted.lease / 3);
             let seat = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
             let session = seat.and_then(|seat| Mark::parse(&seat.version)?.session_name());
             if session.is_some_and(|session| !sessions.is_own(session.as_str())) {
-                self.ready.entry(wanted.lease).or_insert_with(|| sessions.keep_ready(wanted.lease));
+                self.ready.entry(wanted.lease).or_insert_with(|| sessions.keep_warm(wanted.lease));
             }
         }
         self.patience < before
@@ -99,7 +99,7 @@ impl Wants {
 /// What an event is about.
 #[derive(Debug, PartialEq, Eq)]
 enum Changed {
-    Holder(SeatName, Said),
+    Holder(SeatName, PushDetail),
     Requested(SeatName),
     Ended(i64),
 }
@@ -107,10 +107,10 @@ enum Changed {
 fn change(keys: &Keys, event: &Event) -> Option<Changed> {
     let kv = event.kv.as_ref()?;
     match keys.subject(std::str::from_utf8(&kv.key).ok()?)? {
-        Subject::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, Said::Names(None))),
+        Subject::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
         Subject::Seat(seat) => {
-            let said = |written: Written| Said::Names(Some(names(&written.record)));
-            Some(Changed::Holder(seat, Written::of(kv).map_or(Said::Nothing, said)))
+            let said = |written: Written| PushDetail::Names(Some(names(&written.record)));
+            Some(Changed::Holder(seat, Written::of(kv).map_or(PushDetail::Nothing, said)))
         }
         Subject::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
         Subject::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
@@ -143,10 +143,10 @@ mod tests {
         let held = Record::new(Some(Candidate { id: "me".into(), incarnation: me }), token, Duration::from_secs(3));
         let vacant = Record { holder: None, ..held.clone() };
         let key = keys.seat(&seat);
-        assert_eq!(said(&put(&key, Written::text(Some(1), &held))), Said::Names(Some((Some(me), token))));
-        assert_eq!(said(&put(&key, Written::text(None, &vacant))), Said::Names(Some((None, token))));
-        assert_eq!(said(&put(&key, "something else".to_owned())), Said::Nothing);
-        assert_eq!(said(&delete(&key)), Said::Names(None));
+        assert_eq!(said(&put(&key, Written::text(Some(1), &held))), PushDetail::Names(Some((Some(me), token))));
+        assert_eq!(said(&put(&key, Written::text(None, &vacant))), PushDetail::Names(Some((None, token))));
+        assert_eq!(said(&put(&key, "something else".to_owned())), PushDetail::Nothing);
+        assert_eq!(said(&delete(&key)), PushDetail::Names(None));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tenure_core::StoreError;
-use tenure_kit::{Flight, Liveness, Patience, lock};
+use tenure_kit::{Liveness, Patience, SharedTask, lock};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::errors;
@@ -35,7 +35,7 @@ struct State {
     current: Option<Arc<KubeConnection>>,
     /// Goes on when a caller gives up, and the next one waits for the same. Dropping it ends that, and kills a
     /// credential plugin that runs for it.
-    making: Option<Flight<Arc<KubeConnection>>>,
+    making: Option<SharedTask<Arc<KubeConnection>>>,
 }
 
 /// A way to the API server.
@@ -88,7 +88,8 @@ impl KubeConnections {
             if let Some(connection) = current.as_ref().filter(|connection| !connection.is_due()) {
                 return Ok(connection.clone());
             }
-            let making = state.making.get_or_insert_with(|| Flight::start_while_wanted(made_at(self.place.clone())));
+            let making =
+                state.making.get_or_insert_with(|| SharedTask::start_while_wanted(made_at(self.place.clone())));
             if let Some(connection) = current.filter(|connection| !connection.has_expired()) {
                 return Ok(connection);
             }

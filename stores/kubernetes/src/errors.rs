@@ -103,7 +103,7 @@ pub(crate) fn of_asking(connection: &KubeConnection, verb: Verb, error: kube::Er
                 ));
             }
             let text = format!("the API server at {server} cannot be reached through the proxy {proxy}");
-            return StoreError::refused(text).because(Told(chain));
+            return StoreError::refused(text).because(Cause(chain));
         }
         if let Some(tls) = chain.iter().find(|cause| cause.contains("certificate") || cause.contains("handshake")) {
             return StoreError::denied(format!("no TLS with the API server at {server}: {tls}"));
@@ -114,16 +114,16 @@ pub(crate) fn of_asking(connection: &KubeConnection, verb: Verb, error: kube::Er
         if chain.iter().any(|cause| cause.contains("Connection refused")) {
             return StoreError::refused(format!("nothing listens at {server}: is the API server there?"));
         }
-        return StoreError::refused(format!("the API server at {server} cannot be reached")).because(Told(chain));
+        return StoreError::refused(format!("the API server at {server} cannot be reached")).because(Cause(chain));
     }
     if chain.iter().any(|cause| cause.contains("invalid HTTP")) {
         return StoreError::denied(format!("what answers at {server} does not speak HTTP"));
     }
     let text = format!("the connection to the API server at {server} was lost");
     if verb.writes() {
-        StoreError::unknown(text).because(Told(chain))
+        StoreError::unknown(text).because(Cause(chain))
     } else {
-        StoreError::refused(text).because(Told(chain))
+        StoreError::refused(text).because(Cause(chain))
     }
 }
 
@@ -195,15 +195,15 @@ fn chain(error: &kube::Error) -> Vec<String> {
 
 /// Causes in words.
 #[derive(Debug)]
-struct Told(Vec<String>);
+struct Cause(Vec<String>);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join(": "))
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for Cause {}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use tenure_core::{Answers, Board, Moment, Note, NoteWrite, Notes, StoreError, Was};
+use tenure_core::{Answers, Board, Moment, Note, NoteState, NoteWrite, Notes, StoreError};
 use tenure_kit::lock;
 use tokio::task::JoinSet;
 
@@ -92,11 +92,11 @@ fn label(board: &Board) -> (&'static str, String) {
 }
 
 impl KubernetesStore {
-    async fn write_note(&self, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let name = names::note(&note.board, &note.key);
         let Some(value) = &note.value else {
             lock(&self.known.announced).remove(&name);
-            return self.api.delete(&name).await.map(|was| if was { Was::There } else { Was::Absent });
+            return self.api.delete(&name).await.map(|was| if was { NoteState::Present } else { NoteState::Absent });
         };
         self.api.admit()?;
         let is_announced = !matches!(note.board, Board::Requests(_));
@@ -117,31 +117,31 @@ impl KubernetesStore {
         object.spec.renew_time = Some(micro_time(Timestamp::now()));
         let kept = if before.is_some() { self.api.replace(&object).await? } else { None };
         let (written, was) = match kept {
-            Some(written) => (written, Was::There),
+            Some(written) => (written, NoteState::Present),
             None => self.put_object(object).await?,
         };
         if is_announced {
             lock(&self.known.announced).insert(name, written);
         }
-        if note.board == Board::Processes && was == Was::Absent {
+        if note.board == Board::Processes && was == NoteState::Absent {
             self.tidy();
         }
         Ok(was)
     }
 
     /// Makes an object, or replaces the one of that name whatever it says.
-    async fn put_object(&self, mut object: Lease) -> Result<(Lease, Was), StoreError> {
+    async fn put_object(&self, mut object: Lease) -> Result<(Lease, NoteState), StoreError> {
         object.metadata.uid.clear();
         object.metadata.resource_version.clear();
         if let Some(made) = self.api.create(&object).await? {
-            return Ok((made, Was::Absent));
+            return Ok((made, NoteState::Absent));
         }
         let found = self.api.list(&Which::Name(object.metadata.name.clone())).await?.items.into_iter().next();
         let contended = || StoreError::refused("another process writes the same note right now");
         let found = found.ok_or_else(contended)?;
         object.metadata.uid = found.metadata.uid;
         object.metadata.resource_version = found.metadata.resource_version;
-        self.api.replace(&object).await?.map(|written| (written, Was::There)).ok_or_else(contended)
+        self.api.replace(&object).await?.map(|written| (written, NoteState::Present)).ok_or_else(contended)
     }
 
     async fn list_board(&self, board: &Board) -> Result<Vec<Note>, StoreError> {
@@ -180,7 +180,7 @@ async fn tidy(api: Arc<Api>) {
 }
 
 impl Notes for KubernetesStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let each = notes.iter().enumerate().map(async |(at, note)| to.set(at, self.write_note(note).await));
         join_all(each).await;
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure_core::{Moment, Said, SeatName, Version};
+use tenure_core::{Moment, PushDetail, SeatName, Version};
 use tokio::time::Instant;
 
 use crate::lease::Lease;
@@ -39,7 +39,7 @@ struct Known {
 #[derive(Clone, Copy)]
 struct Heard {
     revision: u64,
-    said: Said,
+    said: PushDetail,
     at: Moment,
 }
 
@@ -118,7 +118,7 @@ impl Seats {
 
     /// The watch tells what a seat was as of some revision. Returns whether that names another holder or term than
     /// what it told before.
-    pub(crate) fn hear(&mut self, seat: &SeatName, revision: u64, said: Said, at: Moment) -> bool {
+    pub(crate) fn hear(&mut self, seat: &SeatName, revision: u64, said: PushDetail, at: Moment) -> bool {
         let known = self.known.entry(seat.clone()).or_default();
         // What is told again keeps the moment at which it was first heard of.
         if known.heard.is_some_and(|heard| revision <= heard.revision) {
@@ -131,7 +131,7 @@ impl Seats {
     /// When this very write was heard of.
     pub(crate) fn received(&self, seat: &SeatName, revision: u64) -> Option<Moment> {
         let heard = self.known.get(seat)?.heard?;
-        (heard.revision == revision && heard.said != Said::Names(None)).then_some(heard.at)
+        (heard.revision == revision && heard.said != PushDetail::Names(None)).then_some(heard.at)
     }
 
     /// The watch begins anew, after a list as of this revision.
@@ -181,8 +181,8 @@ mod tests {
     }
 
     /// What is said of a seat that was given up after this term.
-    fn term(token: u64) -> Said {
-        Said::Names(Some((None, Token::new(token))))
+    fn term(token: u64) -> PushDetail {
+        PushDetail::Names(Some((None, Token::new(token))))
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         assert!(!seats.hear(&seat, 5, term(5), at(3)));
         assert!(!seats.hear(&seat, 7, term(7), at(4)));
         assert_eq!((received(&seats, 5), received(&seats, 7)), (None, Some(at(2))));
-        assert!(seats.hear(&seat, 8, Said::Names(None), at(5)));
+        assert!(seats.hear(&seat, 8, PushDetail::Names(None), at(5)));
         assert_eq!((received(&seats, 7), received(&seats, 8)), (None, None), "it was deleted");
     }
 

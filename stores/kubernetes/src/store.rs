@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::Config;
 use tenure_core::{
-    Answers, Call, Clock, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, Most, News, Promises, Push,
-    Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
+    Answers, BatchLimits, Call, Clock, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, News, Promises,
+    Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
 };
 use tokio::sync::Notify;
 
@@ -41,7 +41,7 @@ pub struct KubernetesStore {
 /// Each call under way has a connection of its own, and a server does not like thousands. A seat is read by its name,
 /// which is one key of etcd. A list by labels would read every Lease of the namespace, notes included, and would not show
 /// those that other clients have made.
-const ROOM: Most = Most { seats: 1, calls: 64 };
+const ROOM: BatchLimits = BatchLimits { seats: 1, calls: 64 };
 
 /// How often a watch is tried that the role does not permit.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);

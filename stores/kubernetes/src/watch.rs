@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::{AsyncBufReadExt, FutureExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use tenure_core::{Delta, Fault, Interest, Moment, News, Said, Scope, SeatName, StoreError};
+use tenure_core::{Fault, Interest, InterestChange, Moment, News, PushDetail, Scope, SeatName, StoreError};
 use tokio::time::Instant;
 
 use crate::api::Which;
@@ -114,9 +114,9 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes in which seats to hear of. Returns whether there is one that is not.
-    fn want(&mut self, deltas: Vec<Delta>) -> bool {
+    fn want(&mut self, deltas: Vec<InterestChange>) -> bool {
         let (mut is_unheard, mut seats) = (false, self.store.seats());
-        for Delta { seat, wanted } in deltas {
+        for InterestChange { seat, wanted } in deltas {
             let mark = names::mark_of(&seat);
             let Some(wanted) = wanted else {
                 self.wanted.remove(&mark);
@@ -156,7 +156,7 @@ impl<'a> Watch<'a> {
         for (seat, _) in self.wanted.values().filter(|(seat, _)| !there.contains(names::object_of(seat).as_str())) {
             let is_unmarked = self.store.seats().is_unmarked(seat);
             if !is_unmarked {
-                self.say(seat, list.revision, Said::Names(None), at);
+                self.say(seat, list.revision, PushDetail::Names(None), at);
             }
         }
         Ok(list.revision)
@@ -204,16 +204,16 @@ impl<'a> Watch<'a> {
             }
         } else if object.metadata.name == names::object_of(seat) {
             let said = match object.record(seat) {
-                _ if !is_there => Said::Names(None),
-                Ok(record) => Said::Names(Some((record.holder.map(|holder| holder.incarnation), record.token))),
+                _ if !is_there => PushDetail::Names(None),
+                Ok(record) => PushDetail::Names(Some((record.holder.map(|holder| holder.incarnation), record.token))),
                 // A candidate that looks is told why it cannot be read.
-                Err(_) => Said::Nothing,
+                Err(_) => PushDetail::Nothing,
             };
             self.say(seat, revision, said, at);
         }
     }
 
-    fn say(&self, seat: &SeatName, revision: u64, said: Said, at: Moment) {
+    fn say(&self, seat: &SeatName, revision: u64, said: PushDetail, at: Moment) {
         let is_news = self.store.seats().hear(seat, revision, said, at);
         if is_news {
             self.news.holder(seat, said);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::gate::Gate;
 use support::{stand, until, url, within};
-use tenure_core::{Board, DynNotes, Elections, SeatName, Was};
+use tenure_core::{Board, DynNotes, Elections, NoteState, SeatName};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::Kubernetes;
@@ -105,14 +105,14 @@ async fn a_process_says_that_it_is_there_by_one_write_whatever_it_has_announced(
     let store = KubernetesStore::from_url(&url).unwrap();
     let notes: &dyn DynNotes = &store;
     let put = async |board: Board| notes.put_one(&board, "abc", "{}", Duration::from_secs(300)).await.unwrap();
-    assert_eq!(put(Board::Processes).await, Was::Absent);
+    assert_eq!(put(Board::Processes).await, NoteState::Absent);
     for number in 0..10 {
         put(Board::Candidates(SeatName::new(format!("e{number}")).unwrap())).await;
     }
     until("it has tidied up", || gate.count("GET", "labelSelector=tenure.election%2Fboard") >= 1).await;
     let asked = gate.asked().len();
     for _ in 0..5 {
-        assert_eq!(put(Board::Processes).await, Was::There);
+        assert_eq!(put(Board::Processes).await, NoteState::Present);
     }
     assert_eq!(gate.asked().len() - asked, 5, "{:?}", gate.asked());
     assert_eq!(gate.count("PUT", "tenure-processes-"), 5);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use support::{seats, told, until, url, within};
-use tenure_core::{Elections, Fault, OneByOne, SeatName, SeatStore, StoreError};
+use tenure_core::{Elections, Fault, SeatName, SeatStore, SingleSeat, StoreError};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::{Folder, Kubernetes};
 
@@ -180,7 +180,7 @@ impl Plugin {
         Self { folder, kubeconfig, _server: server }
     }
 
-    fn store(&self) -> OneByOne {
+    fn store(&self) -> SingleSeat {
         seats(&url(&self.kubeconfig))
     }
 

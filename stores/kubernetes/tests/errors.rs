@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use support::{seats, stand, told, url, within};
 use tenure_core::{
-    Board, Candidate, Elections, Fault, Incarnation, OneByOne, Record, SeatName, SeatStore, Swap, Token, Version, Was,
+    Board, Candidate, Elections, Fault, Incarnation, NoteState, Record, SeatName, SeatStore, SingleSeat, Swap, Token,
+    Version,
 };
 use tenure_kubernetes::{KubernetesOptions, KubernetesStore};
 use tenure_testkit::OverlapDetector;
@@ -277,7 +278,7 @@ async fn the_rights_that_are_handed_out_are_enough() {
     assert!(other.leads().await > first);
     let store = seats(&url);
     for board in [Board::Processes, Board::Candidates(seat())] {
-        for was in [Was::Absent, Was::There] {
+        for was in [NoteState::Absent, NoteState::Present] {
             assert_eq!(store.notes().unwrap().put_one(&board, "5", "{}", lease).await.unwrap(), was);
         }
         let listed = store.notes().unwrap().list_one(&board).await.unwrap();
@@ -356,14 +357,14 @@ async fn options_a_context_and_a_config_of_ones_own_lead_there_too() {
         context: Some("test".to_owned()),
         in_cluster: false,
     };
-    let one = OneByOne::new(KubernetesStore::new(options).unwrap());
+    let one = SingleSeat::new(KubernetesStore::new(options).unwrap());
     assert!(matches!(one.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     let read = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.unwrap();
     assert!(
-        OneByOne::new(KubernetesStore::from_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
+        SingleSeat::new(KubernetesStore::from_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
     );
-    let elsewhere = OneByOne::new(KubernetesStore::from_config(config, Some("default")));
+    let elsewhere = SingleSeat::new(KubernetesStore::from_config(config, Some("default")));
     assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None, "namespaces are apart");
     let error = KubernetesStore::from_url("kubernetes://Jobs").unwrap_err();
     assert!(error.contains("small letters"), "{error}");

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{until, url};
-use tenure_core::{Board, DynNotes, SeatName, Was};
+use tenure_core::{Board, DynNotes, NoteState, SeatName};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::servers::Kubernetes;
 
@@ -73,26 +73,26 @@ async fn a_process_whose_object_an_operator_has_deleted_announces_itself_anew() 
     let namespace = server.namespace();
     let store = store(&url(server.kubeconfig(&namespace)));
     let process = announce(&store, LONG).await;
-    assert_eq!(is_there(&store, &process, LONG).await, Was::There);
+    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Present);
     let which = "labelSelector=tenure.election%2Fnote%3Dprocesses";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?{which}");
     server.must("DELETE", &path, "");
     assert!(list(&store).await.is_empty());
-    assert_eq!(is_there(&store, &process, LONG).await, Was::Absent);
-    assert_eq!(is_there(&store, &process, LONG).await, Was::There);
+    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Absent);
+    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Present);
     assert_eq!(list(&store).await, [process]);
 }
 
 /// A new process that is there for so long, and stands. Returns its key.
 async fn announce(store: &KubernetesStore, lifetime: Duration) -> String {
     let key = format!("{:016x}", rand::random::<u64>());
-    assert_eq!(is_there(store, &key, lifetime).await, Was::Absent);
+    assert_eq!(is_there(store, &key, lifetime).await, NoteState::Absent);
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Candidates(seat()), &key, "{}", lifetime).await.unwrap();
     key
 }
 
-async fn is_there(store: &KubernetesStore, key: &str, lifetime: Duration) -> Was {
+async fn is_there(store: &KubernetesStore, key: &str, lifetime: Duration) -> NoteState {
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Processes, key, "{}", lifetime).await.unwrap()
 }

@@ -137,7 +137,7 @@ impl Failed {
 
     /// Whether nothing has happened, and one of several seats may be to blame: what it says, or that somebody else is
     /// just writing the same; not who asks, or the state that the server is in.
-    pub(crate) fn is_of_one(&self) -> bool {
+    pub(crate) fn is_caused_by_one(&self) -> bool {
         let is_one =
             |code: &SqlState| ["22", "23", "40", "54"].contains(&class(code)) || *code == SqlState::LOCK_NOT_AVAILABLE;
         self.said().is_some_and(|said| is_one(said.code()))

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tenure_core::{BoxFuture, Delta, Interest, Life, News, Said, SeatName, StoreError};
-use tenure_kit::{Connection, Ready};
+use tenure_core::{BoxFuture, Interest, InterestChange, Life, News, PushDetail, SeatName, StoreError};
+use tenure_kit::{Connection, WarmSession};
 use tokio::time::Instant;
 
 use crate::connection::{Connector, PgConnection, Purpose};
@@ -46,7 +46,7 @@ pub(crate) struct Following {
     waits: FuturesUnordered<BoxFuture<'static, (i64, Waited)>>,
     spare: Option<(PgConnection, Instant)>,
     /// Sessions of our own that are open for bids on those seats, so that nothing is to be opened when one is free.
-    ready: BTreeMap<Duration, Arc<Ready>>,
+    ready: BTreeMap<Duration, Arc<WarmSession>>,
 }
 
 /// The connection that has waited, and whether the session has ended.
@@ -72,7 +72,7 @@ impl Following {
         }
     }
 
-    fn on_delta(&mut self, Delta { seat, wanted }: Delta, sessions: &Sessions) {
+    fn on_delta(&mut self, InterestChange { seat, wanted }: InterestChange, sessions: &Sessions) {
         self.seats.remove(&seat);
         let Some(wanted) = wanted else { return };
         // Once it is over, there is nothing more to wait for.
@@ -81,7 +81,7 @@ impl Following {
         if sessions.pool.is_own(name_of(session).as_str()) {
             return;
         }
-        self.ready.entry(wanted.lease).or_insert_with(|| sessions.pool.keep_ready(wanted.lease));
+        self.ready.entry(wanted.lease).or_insert_with(|| sessions.pool.keep_warm(wanted.lease));
         self.seats.insert(seat, (session, wanted.lease));
         if !self.waiting.contains(&session) {
             let connection = self
@@ -119,7 +119,7 @@ impl Following {
                 self.wait_for(session, lease, Some(connection), sessions);
             }
             (Ok((_, false)), None) => {}
-            (Err(_), _) => followed.for_each(|(seat, _)| news.holder(seat, Said::Nothing)),
+            (Err(_), _) => followed.for_each(|(seat, _)| news.holder(seat, PushDetail::Nothing)),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn read_by(
 ) -> Result<(), StoreError> {
     let rows = match connection.ask(sql, vec![texts(names(seats.iter()))]).await {
         Ok(rows) => rows,
-        Err(failed) if failed.is_of_one() => return Err(StoreError::from(failed).of_one()),
+        Err(failed) if failed.is_caused_by_one() => return Err(StoreError::from(failed).caused_by_one()),
         Err(failed) => return Err(failed.into()),
     };
     for row in rows {
@@ -203,7 +203,7 @@ impl<W: Borrow<Write>> Batch<W> {
     ) -> Result<(), StoreError> {
         let rows = match answer {
             Ok(rows) => rows,
-            Err(failed) if failed.is_of_one() => return Err(StoreError::from(failed).of_one()),
+            Err(failed) if failed.is_caused_by_one() => return Err(StoreError::from(failed).caused_by_one()),
             Err(failed) => {
                 let error = StoreError::from(failed);
                 self.rows.iter().for_each(|(place, ..)| to.set(*place, Err(error.clone())));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Answers, Board, Note, NoteWrite, StoreError, Was};
+use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connection::{Param, PgConnection, numbers, texts};
@@ -68,19 +68,19 @@ impl Statements {
 pub(crate) async fn write(
     connection: &Arc<PgConnection>,
     notes: &[NoteWrite],
-    to: &Answers<Was>,
+    to: &Answers<NoteState>,
 ) -> Result<(), StoreError> {
     let mut params = columns(notes.iter().map(|note| &note.board));
     params.push(texts(notes.iter().map(|note| note.key.clone()).collect()));
     params.push((Box::new(notes.iter().map(|note| note.value.clone()).collect::<Vec<_>>()), Type::TEXT_ARRAY));
     params.push(numbers(notes.iter().map(|note| micros(note.lifetime)).collect()));
     let statements = &connection.server.notes;
-    let rows = connection.ask(&statements.write, params).await.map_err(of_one)?;
+    let rows = connection.ask(&statements.write, params).await.map_err(caused_by_one)?;
     let was: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
     let was: Vec<_> = was.unwrap_or_default().into_iter().map(|number| usize::try_from(number).unwrap_or(0)).collect();
     let is_there = |place: usize| was.contains(&(place + 1));
     for place in 0..notes.len() {
-        to.set(place, Ok(if is_there(place) { Was::There } else { Was::Absent }));
+        to.set(place, Ok(if is_there(place) { NoteState::Present } else { NoteState::Absent }));
     }
     // A process that begins clears away what those have left that are gone.
     let begins = |(place, note): (usize, &NoteWrite)| note.board == Board::Processes && !is_there(place);
@@ -99,7 +99,7 @@ pub(crate) async fn list(
     boards: &[Board],
     to: &Answers<Vec<Note>>,
 ) -> Result<(), StoreError> {
-    let rows = connection.ask(&connection.server.notes.list, columns(boards.iter())).await.map_err(of_one)?;
+    let rows = connection.ask(&connection.server.notes.list, columns(boards.iter())).await.map_err(caused_by_one)?;
     let mut listed: Vec<Vec<Note>> = boards.iter().map(|_| Vec::new()).collect();
     for row in rows {
         let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
@@ -119,10 +119,10 @@ fn columns<'a>(boards: impl Iterator<Item = &'a Board> + Clone) -> Vec<Param> {
 }
 
 /// A statement that failed has done nothing, and maybe because of one note alone.
-fn of_one(failed: Failed) -> StoreError {
-    let is_of_one = failed.is_of_one();
+fn caused_by_one(failed: Failed) -> StoreError {
+    let is_caused_by_one = failed.is_caused_by_one();
     let error = StoreError::from(failed);
-    if is_of_one { error.of_one() } else { error }
+    if is_caused_by_one { error.caused_by_one() } else { error }
 }
 
 /// A lifetime as the database has it. A century is enough.

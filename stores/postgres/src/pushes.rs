@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tenure_core::{News, Said, SeatName, Session};
+use tenure_core::{News, PushDetail, SeatName, SessionId};
 
 /// Where pushes go: to the engine's news, once the engine has handed them over. Clones go to the same.
 #[derive(Clone, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct Pushes(Arc<OnceLock<News>>);
 #[derive(Debug, PartialEq, Eq)]
 enum Push {
     /// The holder of a seat has changed.
-    Holder(SeatName, Said),
+    Holder(SeatName, PushDetail),
     /// A request lies on the board of a seat.
     Request(SeatName),
 }
@@ -42,9 +42,9 @@ impl Push {
         match letter {
             "w" => {
                 let (nonce, seat) = rest.split_at_checked(NONCE)?;
-                Some(Self::Holder(SeatName::new(seat).ok()?, Said::Nonce(u64::from_str_radix(nonce, 16).ok()?)))
+                Some(Self::Holder(SeatName::new(seat).ok()?, PushDetail::Nonce(u64::from_str_radix(nonce, 16).ok()?)))
             }
-            "h" => Some(Self::Holder(SeatName::new(rest).ok()?, Said::Nothing)),
+            "h" => Some(Self::Holder(SeatName::new(rest).ok()?, PushDetail::Nothing)),
             "r" => Some(Self::Request(SeatName::new(rest).ok()?)),
             _ => None,
         }
@@ -57,8 +57,8 @@ pub(crate) fn removed(seat: &SeatName) -> String {
 }
 
 /// What the engine calls a session of ours or another's.
-pub(crate) fn name_of(session: i64) -> Session {
-    Session::new(format!("{session:016x}"))
+pub(crate) fn name_of(session: i64) -> SessionId {
+    SessionId::new(format!("{session:016x}"))
 }
 
 #[cfg(test)]
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn a_notification_names_its_seat_and_the_write_that_it_is_about() {
         let seat = || SeatName::new("a").unwrap();
-        assert_eq!(Push::parse("w00000000000000aba"), Some(Push::Holder(seat(), Said::Nonce(0xab))));
-        assert_eq!(Push::parse(&removed(&seat())), Some(Push::Holder(seat(), Said::Nothing)));
+        assert_eq!(Push::parse("w00000000000000aba"), Some(Push::Holder(seat(), PushDetail::Nonce(0xab))));
+        assert_eq!(Push::parse(&removed(&seat())), Some(Push::Holder(seat(), PushDetail::Nothing)));
         assert_eq!(Push::parse("ra"), Some(Push::Request(seat())));
         for nonsense in ["", "é", "w1", "h", "r", "x", "w00000000000000éa"] {
             assert_eq!(Push::parse(nonsense), None, "{nonsense}");

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{Answers, Clock, Moment, SeatName, StoreError, Swap, Version, Write};
-use tenure_kit::{Answer, Beat, Connection, Flight, Kept, lock};
+use tenure_kit::{Connection, Heartbeat, HeartbeatReply, PooledSession, SharedTask, lock};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -47,13 +47,13 @@ pub(crate) struct Renewal {
 
 impl tenure_kit::Session for Session {
     /// The writes, in order, that the rows stand as whose locks this very session was seen to hold.
-    type Told = Vec<u64>;
+    type Report = Vec<u64>;
 
-    fn name(&self) -> tenure_core::Session {
+    fn name(&self) -> tenure_core::SessionId {
         name_of(self.id)
     }
 
-    async fn beat(&self, sent: Moment) -> Result<Answer<Vec<u64>>, StoreError> {
+    async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<Vec<u64>>, StoreError> {
         let rows = match self.bounded(&self.connection.server.seats.heartbeat, vec![number(self.id)]).await {
             Ok(rows) => rows,
             // The table was dropped, and with it every seat. The leaders look, and the connection that they
@@ -64,7 +64,7 @@ impl tenure_kit::Session for Session {
         let versions: Vec<&str> = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
         let mut held: Vec<u64> = versions.iter().filter_map(|version| u64::from_str_radix(version, 16).ok()).collect();
         held.sort_unstable();
-        Ok(Answer::Alive(sent, held))
+        Ok(HeartbeatReply::Alive(sent, held))
     }
 
     /// The server ends a session that holds seats and says nothing for a lease, and that ends its connection. One
@@ -180,7 +180,7 @@ impl Session {
 /// # Errors
 /// If nothing has happened to those that are not answered for, and one of them may be to blame.
 pub(crate) async fn write(
-    session: Arc<Kept<Session>>,
+    session: Arc<PooledSession<Session>>,
     new: Batch<Write>,
     next: Batch<Write>,
     to: Answers<Swap>,
@@ -188,7 +188,7 @@ pub(crate) async fn write(
     if new.is_empty() && next.is_empty() {
         return Ok(());
     }
-    let writing = Flight::start(async move {
+    let writing = SharedTask::start(async move {
         let (new, next) = tokio::join!(session.write(&new, true, &to), session.write(&next, false, &to));
         new.and(next)
     });
@@ -201,16 +201,16 @@ pub(crate) async fn write(
 /// two writes have the same nonce: so the seat is still held in the same term if and only if its write is named. One that
 /// was sent within the last quarter of a lease will do if it names all of these seats. If not, another tells that is sent
 /// now.
-pub(crate) async fn keep(session: Arc<Kept<Session>>, seats: Vec<Renewal>, to: Answers<Swap>) {
+pub(crate) async fn keep(session: Arc<PooledSession<Session>>, seats: Vec<Renewal>, to: Answers<Swap>) {
     if seats.is_empty() {
         return;
     }
     let oldest = session.clock.now() - session.lease / 4;
-    let is_held = |beat: &Beat<Vec<u64>>, Renewal { seat, nonce, .. }: &Renewal| {
-        nonce.is_some_and(|nonce| beat.told.binary_search(&nonce).is_ok())
+    let is_held = |beat: &Heartbeat<Vec<u64>>, Renewal { seat, nonce, .. }: &Renewal| {
+        nonce.is_some_and(|nonce| beat.report.binary_search(&nonce).is_ok())
             && lock(&session.seats).get(seat).is_some_and(|won| beat.sent >= *won)
     };
-    let suits = |beat: &Beat<Vec<u64>>| beat.sent >= oldest && seats.iter().all(|seat| is_held(beat, seat));
+    let suits = |beat: &Heartbeat<Vec<u64>>| beat.sent >= oldest && seats.iter().all(|seat| is_held(beat, seat));
     let beat = match session.beat(suits).await {
         Ok(beat) => beat,
         Err(error) => return seats.iter().for_each(|seat| to.set(seat.place, Err(error.clone()))),
@@ -227,7 +227,7 @@ pub(crate) async fn keep(session: Arc<Kept<Session>>, seats: Vec<Renewal>, to: A
 
 /// Somebody has removed rows, or taken their locks away. A lock that is left protects whatever its leader still
 /// does; it is given back when that must be over.
-fn give_back_later(session: &Arc<Kept<Session>>, lost: Vec<Renewal>) {
+fn give_back_later(session: &Arc<PooledSession<Session>>, lost: Vec<Renewal>) {
     let (session, lease) = (Arc::downgrade(session), session.lease);
     tokio::spawn(async move {
         tokio::time::sleep(lease).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_core::{Answers, Expect, Interest, Life, News, Reading, SeatName, StoreError, Swap, Write};
-use tenure_kit::Kept;
+use tenure_kit::PooledSession;
 use tokio::sync::Mutex;
 
 use crate::connection::{Connector, PgConnection};
@@ -31,7 +31,7 @@ pub(crate) struct Sessions {
 /// The seats of a call that one session is asked about; `None`: that of their lease.
 #[derive(Default)]
 struct Group {
-    session: Option<Arc<Kept<Session>>>,
+    session: Option<Arc<PooledSession<Session>>>,
     kept: Vec<Renewal>,
     new: Batch<Write>,
     next: Batch<Write>,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Board, Call, Clock, ClockTrust, Delta, DynNotes, Interest, LifeKind, Most, News, Note, NoteWrite, Notes,
-    Promises, Push, Reading, Scope, SeatName, Session, Store, StoreError, Swap, Takeover, Version, Was, Write,
+    Answers, BatchLimits, Board, Call, Clock, ClockTrust, DynNotes, Interest, InterestChange, LifeKind, News, Note,
+    NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError, Swap,
+    Takeover, Version, Write,
 };
 use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
@@ -71,7 +72,8 @@ impl PostgresStore {
     async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) {
         match &self.sessions {
             None => {
-                let has_seen = |delta: &Delta| delta.wanted.as_ref().is_some_and(|wanted| wanted.seen.is_some());
+                let has_seen =
+                    |delta: &InterestChange| delta.wanted.as_ref().is_some_and(|wanted| wanted.seen.is_some());
                 while !interest.next().await.iter().any(has_seen) {}
                 leases::warm_up(connection).await;
                 std::future::pending().await
@@ -83,7 +85,7 @@ impl PostgresStore {
 
 /// So many seats share a statement at the most: no other waits long for it to end. The next one of its kind is sent when
 /// it has ended: the slower the server, the fewer statements it is asked for.
-const TOGETHER: Most = Most { seats: 500, calls: 1 };
+const TOGETHER: BatchLimits = BatchLimits { seats: 500, calls: 1 };
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -171,7 +173,7 @@ impl Store for PostgresStore {
         }
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         Mark::parse(version)?.session.map(pushes::name_of)
     }
 
@@ -207,7 +209,7 @@ impl Store for PostgresStore {
 }
 
 impl Notes for PostgresStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         notes::write(&self.connection.get().await?, notes, to).await
     }
 

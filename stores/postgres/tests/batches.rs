@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{runtime, seats_at, within};
 use futures_util::future::join_all;
 use tenure_core::{
-    Answers, Board, Call, Candidate, Elections, Event, Expect, Fault, Incarnation, NoteWrite, OneByOne, Reading,
-    Record, SeatName, SeatStore, StoreError, Swap, Token, Version, Write,
+    Answers, Board, Call, Candidate, Elections, Event, Expect, Fault, Incarnation, NoteWrite, Reading, Record,
+    SeatName, SeatStore, SingleSeat, StoreError, Swap, Token, Version, Write,
 };
 use tenure_postgres::PostgresStore;
 use tenure_testkit::candidate::told;
@@ -192,7 +192,7 @@ fn two_writes_of_one_seat_do_not_share_an_answer() {
     });
 }
 
-async fn store_swap(store: &OneByOne, expected: Option<&Version>) -> Result<Swap, StoreError> {
+async fn store_swap(store: &SingleSeat, expected: Option<&Version>) -> Result<Swap, StoreError> {
     store.swap(&seat(0), expected, &record(2)).await
 }
 
@@ -306,7 +306,7 @@ fn what_the_database_cannot_hold_is_denied_to_who_said_it_and_to_nobody_else() {
             };
             let all: Vec<_> = (0..30).map(write).collect();
             let error = notes.write(&all, &Answers::new(|_, _| panic!("it was answered"))).await.unwrap_err();
-            assert!(error.is_of_one() && error.fault() == Fault::Denied, "{error}");
+            assert!(error.is_caused_by_one() && error.fault() == Fault::Denied, "{error}");
             assert_eq!(notes.list_one(&board).await.unwrap(), []);
             for number in 0..30 {
                 let put = notes.put_one(&board, &number.to_string(), value(number), Duration::from_secs(60)).await;

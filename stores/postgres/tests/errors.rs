@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Board, Candidate, Elections, Event, Fault, Incarnation, OneByOne, Record, SeatName, SeatStore, StoreError, Swap,
+    Board, Candidate, Elections, Event, Fault, Incarnation, Record, SeatName, SeatStore, SingleSeat, StoreError, Swap,
     Token, record,
 };
 use tenure_postgres::{PostgresOptions, PostgresStore, grants_sql, schema_sql};
@@ -391,8 +391,8 @@ fn seat(name: &str) -> SeatName {
     SeatName::new(name).unwrap()
 }
 
-fn one_by_one(store: Result<PostgresStore, String>) -> OneByOne {
-    OneByOne::new(store.unwrap())
+fn one_by_one(store: Result<PostgresStore, String>) -> SingleSeat {
+    SingleSeat::new(store.unwrap())
 }
 
 /// What a reading says is wrong, in one line.

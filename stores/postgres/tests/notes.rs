@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{PATIENCE, runtime};
-use tenure_core::{Board, DynNotes, SeatName, Was};
+use tenure_core::{Board, DynNotes, NoteState, SeatName};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::servers::{Postgres, PostgresSetup};
 
@@ -31,7 +31,7 @@ fn what_a_dead_process_has_left_is_cleared_away_by_one_that_begins() {
             assert!(began.elapsed() < PATIENCE, "{} notes of a dead process are left", left());
             number += 1;
             let was = notes.put_one(&Board::Processes, &format!("process {number}"), "{}", LONG).await.unwrap();
-            assert_eq!(was, Was::Absent);
+            assert_eq!(was, NoteState::Absent);
         }
         assert_eq!(server.sql("SELECT count(*) FROM tenure.notes WHERE key = 'alive'"), "20");
     });

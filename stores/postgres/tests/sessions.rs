@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{LEASE, PATIENCE, acted_above, held, runtime, seats_at, stand_for, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tenure_core::{Elections, EndReason, Lifeline, OneByOne, Record, SeatName, SeatStore, Swap, Token};
+use tenure_core::{Elections, EndReason, Lifeline, Record, SeatName, SeatStore, SingleSeat, Swap, Token};
 use tenure_postgres::{PostgresStore, lock_id_of};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::candidate::until;
@@ -257,7 +257,7 @@ fn ways() -> [(Postgres, String); 3] {
 }
 
 /// Takes the seat, for so long that no time-out of the server plays a part, and returns its lifeline.
-async fn holds(store: &OneByOne) -> Lifeline {
+async fn holds(store: &SingleSeat) -> Lifeline {
     let seat = SeatName::new("jobs").unwrap();
     let record = Record { lease: Duration::from_secs(3600), ..held(1, 1) };
     assert!(matches!(store.swap(&seat, None, &record).await.unwrap(), Swap::Done { .. }));

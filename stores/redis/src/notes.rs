@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
-use tenure_core::{Answers, Board, Note, NoteWrite, Notes, StoreError, Was};
+use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, Notes, StoreError};
 
 use crate::asks::Ask;
 use crate::scripts;
 use crate::store::RedisStore;
 
 impl Notes for RedisStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let ask = |(place, note): (usize, &NoteWrite)| {
             let (key, slot) = self.names().board(&note.board);
             let channel = match &note.board {
@@ -29,9 +29,10 @@ impl Notes for RedisStore {
             Ask::new(place, slot, &scripts::NOTE, vec![key], arguments)
         };
         self.run(notes.iter().enumerate().map(ask).collect(), None, &|place, answer| {
-            let was = answer.map(|(_, value)| if value == Value::Int(1) { Was::There } else { Was::Absent });
+            let was =
+                answer.map(|(_, value)| if value == Value::Int(1) { NoteState::Present } else { NoteState::Absent });
             let is_process = notes.get(place).is_some_and(|note| note.board == Board::Processes);
-            to.set(place, was.map(|was| if is_process && self.has_lost_something() { Was::Absent } else { was }));
+            to.set(place, was.map(|was| if is_process && self.has_lost_something() { NoteState::Absent } else { was }));
         })
         .await
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::{Client, Value};
 use tenure_core::{
-    Answers, Board, Call, ClockTrust, DynNotes, Expect, Identity, Interest, Life, LifeKind, Most, News, Promises, Push,
-    Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write, record,
+    Answers, BatchLimits, Board, Call, ClockTrust, DynNotes, Expect, Identity, Interest, Life, LifeKind, News,
+    Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write, record,
 };
 
 use crate::asks::Ask;
@@ -261,4 +261,4 @@ fn holder(record: &Record) -> String {
 
 /// What goes out together at most, and how many round trips may be under way at once. A server that has little time
 /// answers as much within the shortest time-out.
-const MOST: Most = Most { seats: 128, calls: 4 };
+const MOST: BatchLimits = BatchLimits { seats: 128, calls: 4 };

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tenure_core::{Delta, Incarnation, Interest, News, Said, Scope, SeatName, StoreError, Token, Wanted};
+use tenure_core::{
+    Incarnation, Interest, InterestChange, News, PushDetail, Scope, SeatInterest, SeatName, StoreError, Token,
+};
 use tokio::sync::Notify;
 
 use crate::connection::RedisConnection;
@@ -57,7 +59,7 @@ impl Subscriptions {
 }
 
 /// What a message says of a seat: see `swap.lua` and `forget.lua`.
-fn said(holder: &str) -> Said {
+fn said(holder: &str) -> PushDetail {
     let names = |(holder, token): (&str, &str)| {
         let holder = match holder {
             "-" => None,
@@ -66,8 +68,10 @@ fn said(holder: &str) -> Said {
         Some((holder, Token::new(token.parse().ok()?)))
     };
     match holder {
-        "" => Said::Names(None),
-        holder => holder.split_once(' ').and_then(names).map_or(Said::Nothing, |names| Said::Names(Some(names))),
+        "" => PushDetail::Names(None),
+        holder => {
+            holder.split_once(' ').and_then(names).map_or(PushDetail::Nothing, |names| PushDetail::Names(Some(names)))
+        }
     }
 }
 
@@ -87,8 +91,8 @@ pub(crate) async fn watch(
         tokio::select! {
             biased;
             () = subscriptions.changed.notified() => unsettled.extend(seats.keys().cloned()),
-            deltas = interest.next() => for Delta { seat, wanted } in deltas {
-                if let Some(Wanted { lease, .. }) = wanted {
+            deltas = interest.next() => for InterestChange { seat, wanted } in deltas {
+                if let Some(SeatInterest { lease, .. }) = wanted {
                     seats.entry(seat.clone()).or_default().0 = lease;
                     unsettled.push(seat);
                 } else if let Some((_, Some(connection))) = seats.remove(&seat) {
@@ -167,9 +171,9 @@ mod tests {
     #[test]
     fn messages_say_who_holds_a_seat() {
         let holder = Incarnation::from_bits(0xaf);
-        assert_eq!(said(&format!("{holder} 7")), Said::Names(Some((Some(holder), Token::new(7)))));
-        assert_eq!(said("- 7"), Said::Names(Some((None, Token::new(7)))));
-        assert_eq!(said(""), Said::Names(None));
-        assert_eq!(said("in a later form"), Said::Nothing);
+        assert_eq!(said(&format!("{holder} 7")), PushDetail::Names(Some((Some(holder), Token::new(7)))));
+        assert_eq!(said("- 7"), PushDetail::Names(Some((None, Token::new(7)))));
+        assert_eq!(said(""), PushDetail::Names(None));
+        assert_eq!(said("in a later form"), PushDetail::Nothing);
     }
 }

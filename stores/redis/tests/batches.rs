@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use support::{read_all, record, seat, told, within, write_all};
-use tenure_core::{Expect, Fault, OneByOne, SeatName, SeatStore, Swap, Token, Version, Write};
+use tenure_core::{Expect, Fault, SeatName, SeatStore, SingleSeat, Swap, Token, Version, Write};
 use tenure_redis::RedisStore;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSetup, Reply};
@@ -73,7 +73,7 @@ async fn the_seats_of_a_call_are_one_round_trip() {
 async fn calls_that_are_given_up_hurt_no_others() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
-    let store = OneByOne::new(RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap());
+    let store = SingleSeat::new(RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap());
     let seats = seats(50);
     store.read(&seats[0]).await.unwrap();
     proxy.delay(Way::Down, Duration::from_millis(100));
@@ -169,7 +169,7 @@ async fn seats_of_several_nodes_and_seats_that_have_moved_are_answered_in_one_ca
 #[tokio::test]
 async fn a_seat_that_is_being_moved_is_asked_for_where_it_is() {
     let cluster = RedisCluster::start();
-    let store = OneByOne::new(RedisStore::from_url(&cluster.url()).unwrap());
+    let store = SingleSeat::new(RedisStore::from_url(&cluster.url()).unwrap());
     assert!(matches!(store.swap(&seat(), None, &record(7)).await, Ok(Swap::Done { .. })));
     // The key is at the next node already, and the slot is not.
     let key = "tenure:{jobs}:seat";

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use support::{open, record, seat, told, within, works};
-use tenure_core::{Fault, OneByOne, SeatStore};
+use tenure_core::{Fault, SeatStore, SingleSeat};
 use tenure_redis::{RedisOptions, RedisStore};
 use tenure_testkit::servers::{Certificates, Folder, Launch, Process, RedisSetup, free_port};
 
@@ -18,12 +18,12 @@ async fn a_socket_a_client_and_options_lead_there_too() {
     let redis = RedisSetup::redis().with(["--unixsocket", &path]).start();
     works(&format!("redis+unix://{path}")).await;
     let client = redis::Client::open(redis.url()).unwrap();
-    assert!(OneByOne::new(RedisStore::from_client(&client)).read(&seat()).await.unwrap().seat.is_some());
+    assert!(SingleSeat::new(RedisStore::from_client(&client)).read(&seat()).await.unwrap().seat.is_some());
     let options = RedisOptions { hosts: vec![redis.address()], ..RedisOptions::default() };
-    assert!(OneByOne::new(RedisStore::new(options).unwrap()).read(&seat()).await.unwrap().seat.is_some());
+    assert!(SingleSeat::new(RedisStore::new(options).unwrap()).read(&seat()).await.unwrap().seat.is_some());
 
     let elsewhere = RedisOptions { prefix: "elsewhere".into(), min_replicas: 1, ..RedisOptions::default() };
-    let elsewhere = OneByOne::new(RedisStore::with_client(&client, elsewhere).unwrap());
+    let elsewhere = SingleSeat::new(RedisStore::with_client(&client, elsewhere).unwrap());
     assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None);
     let alone = elsewhere.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(alone.fault(), Fault::Unknown, "{}", told(&alone));

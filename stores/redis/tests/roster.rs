@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use tenure_core::{Board, DynNotes, SeatName, Was};
+use tenure_core::{Board, DynNotes, NoteState, SeatName};
 use tenure_redis::RedisStore;
 use tenure_testkit::servers::{Redis, RedisCluster, Reply};
 
@@ -46,14 +46,14 @@ async fn boards_that_nobody_puts_anything_on_any_more_are_gone() {
 async fn a_server_that_has_lost_its_notes_says_so() {
     let mut redis = Redis::start();
     let store = store(&redis.url());
-    assert_eq!(is_there(&store).await, Ok(Was::Absent));
-    assert_eq!(is_there(&store).await, Ok(Was::There));
+    assert_eq!(is_there(&store).await, Ok(NoteState::Absent));
+    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
     redis.kill();
     redis.restart();
     // The call that finds the old connection gone may fail.
     let _ = (&store as &dyn DynNotes).list_one(&Board::Processes).await;
-    assert_eq!(is_there(&store).await, Ok(Was::Absent));
-    assert_eq!(is_there(&store).await, Ok(Was::There));
+    assert_eq!(is_there(&store).await, Ok(NoteState::Absent));
+    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processe
         notes.put_one(board, "one", "{}", LONG).await.unwrap();
     }
     is_there(&store).await.unwrap();
-    assert_eq!(is_there(&store).await, Ok(Was::There));
+    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
     let has = |node: &Redis| node.ask(&["EXISTS", "tenure:{processes}:processes"]) == Reply::Number(1);
     let other = cluster.nodes.iter().position(|node| !has(node)).unwrap();
     cluster.nodes[other].kill();
@@ -76,7 +76,7 @@ async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processe
             for board in &boards {
                 let _ = notes.list_one(board).await;
             }
-            if is_there(&store).await == Ok(Was::Absent) {
+            if is_there(&store).await == Ok(NoteState::Absent) {
                 return;
             }
         }
@@ -85,7 +85,7 @@ async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processe
 }
 
 /// Says that a process is there, and returns whether it was.
-async fn is_there(store: &RedisStore) -> Result<Was, String> {
+async fn is_there(store: &RedisStore) -> Result<NoteState, String> {
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Processes, "one", "{}", LONG).await.map_err(|error| error.to_string())
 }

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use tenure_core::{News, Session, StoreError};
+use tenure_core::{News, SessionId, StoreError};
 
 use crate::place::Place;
 use crate::{errors, side};
@@ -27,8 +27,8 @@ use crate::{errors, side};
 /// The lock files beside a database.
 pub(crate) struct Liveness {
     place: Place,
-    own: OnceLock<(Session, File)>,
-    awaited: Arc<Mutex<BTreeSet<Session>>>,
+    own: OnceLock<(SessionId, File)>,
+    awaited: Arc<Mutex<BTreeSet<SessionId>>>,
 }
 
 impl Liveness {
@@ -49,7 +49,7 @@ impl Liveness {
             let file = side::create(&self.place, &path).map_err(|error| errors::of_file(&path, error))?;
             // A process that clears away free locks may have found it between these two lines.
             if file.try_lock().is_ok() && side::is_at(&file, &path) {
-                let _ = self.own.set((Session::new(session), file));
+                let _ = self.own.set((SessionId::new(session), file));
             }
         }
         Ok(())
@@ -68,7 +68,7 @@ impl Liveness {
 
     /// Tells when the process of another session is gone. Waits for that on a thread that sleeps in the kernel until
     /// then: one for each process that leads, however often this is asked for.
-    pub(crate) fn tell_when_over(&self, session: Session, news: &News) {
+    pub(crate) fn tell_when_over(&self, session: SessionId, news: &News) {
         let mut awaited = lock(&self.awaited);
         if self.own() == Some(session.as_str()) || awaited.contains(&session) {
             return;

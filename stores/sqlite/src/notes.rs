@@ -1,6 +1,6 @@
 //! Notes, as rows that expire on the machine's clock.
 
-use tenure_core::{Board, Note, NoteWrite, Was};
+use tenure_core::{Board, Note, NoteState, NoteWrite};
 
 use crate::boot::Boot;
 use crate::notifier::About;
@@ -12,7 +12,7 @@ fn columns(board: &Board) -> (&str, &str) {
 }
 
 /// Puts or removes a note.
-pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result<Was> {
+pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result<NoteState> {
     let ((seat, kind), clock) = (columns(&note.board), &Boot::this().clock);
     let was: bool = batch
         .connection
@@ -43,7 +43,7 @@ pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result
     if let (Board::Requests(seat), Some(_)) = (&note.board, &note.value) {
         batch.changed(seat, About::Requests, |news| news.request(seat));
     }
-    Ok(if was { Was::There } else { Was::Absent })
+    Ok(if was { NoteState::Present } else { NoteState::Absent })
 }
 
 /// Removes notes that have expired: those of this seat alone, as looking through all would cost each of thousands of

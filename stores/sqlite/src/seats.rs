@@ -27,7 +27,9 @@ use std::time::Duration;
 
 use rusqlite::OptionalExtension;
 use rusqlite::types::Type;
-use tenure_core::{Expect, Life, Reading, Record, Said, Seat, SeatName, Session, Swap, Token, Version, Write, record};
+use tenure_core::{
+    Expect, Life, PushDetail, Reading, Record, Seat, SeatName, SessionId, Swap, Token, Version, Write, record,
+};
 
 use crate::boot::{self, Boot};
 use crate::notifier::About;
@@ -73,8 +75,8 @@ fn version(nonce: &str, beats: Option<i64>, session: Option<&str>) -> Version {
 }
 
 /// The session in a version.
-pub(crate) fn session_of(version: &Version) -> Option<Session> {
-    version.as_str().split('.').nth(2).map(Session::new)
+pub(crate) fn session_of(version: &Version) -> Option<SessionId> {
+    version.as_str().split('.').nth(2).map(SessionId::new)
 }
 
 fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
@@ -171,7 +173,7 @@ fn put(batch: &mut Batch<'_>, seat: &SeatName, next: &Record, session: Option<&s
              ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)",
         )?
         .execute((seat.as_str(), i64::try_from(next.token.get()).unwrap_or(i64::MAX)))?;
-    batch.changed(seat, About::Holder, |news| news.holder(seat, Said::Nonce(next.nonce)));
+    batch.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Nonce(next.nonce)));
     Ok(())
 }
 
@@ -183,6 +185,6 @@ fn nonce_of(record: &Record) -> String {
 pub(crate) fn forget(batch: &mut Batch<'_>, seat: &SeatName) -> rusqlite::Result<()> {
     batch.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
     batch.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;
-    batch.changed(seat, About::Holder, |news| news.holder(seat, Said::Names(None)));
+    batch.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Names(None)));
     Ok(())
 }

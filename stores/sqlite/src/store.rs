@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Board, Call, Clock, ClockTrust, DynNotes, Expect, LifeKind, Lifeline, Most, News, Note, NoteWrite, Notes,
-    Promises, Push, Reading, SeatName, Session, Store, StoreError, Swap, Takeover, Version, Was, Write,
+    Answers, BatchLimits, Board, Call, Clock, ClockTrust, DynNotes, Expect, LifeKind, Lifeline, News, Note, NoteState,
+    NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 
 use crate::liveness::Liveness;
@@ -97,8 +97,8 @@ impl Store for SqliteStore {
                 false => Push::None,
             },
             // A call is one transaction: further ones would wait for their turn all the same.
-            reads: Most { seats: 1000, calls: 1 },
-            writes: Most { seats: 1000, calls: 1 },
+            reads: BatchLimits { seats: 1000, calls: 1 },
+            writes: BatchLimits { seats: 1000, calls: 1 },
             shared_heartbeat: true,
             durability: "a seat that was won is on disk before it counts",
             min_lease: Duration::from_millis(15),
@@ -134,7 +134,7 @@ impl Store for SqliteStore {
         self.run_on_each(need, writes, to, |write| write.seat.as_str(), seats::write).await
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         seats::session_of(version)
     }
 
@@ -162,7 +162,7 @@ impl Store for SqliteStore {
 }
 
 impl Notes for SqliteStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         self.run_on_each(Need::Write, notes, to, |note| name(&note.board), notes::write).await
     }
 

@@ -8,7 +8,7 @@ use std::sync::Once;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tenure_core::{Delta, Interest, Life, News, Said, Scope, StoreError};
+use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, StoreError};
 use tokio::io::unix::AsyncFd;
 
 use crate::notifier::{About, hash};
@@ -29,7 +29,7 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
         tokio::select! {
             biased;
             // First: a seat that was wanted before its notification came in is known by then.
-            deltas = interest.next() => for Delta { seat, wanted: now } in deltas {
+            deltas = interest.next() => for InterestChange { seat, wanted: now } in deltas {
                 let Some(now) = now else {
                     wanted.remove(&hash(&seat));
                     continue;
@@ -43,7 +43,7 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
             },
             () = async {}, if !notifications.is_empty() => for Notification { seat, about } in notifications.drain(..) {
                 match (wanted.get(&seat), about) {
-                    (Some(seat), About::Holder) => news.holder(seat, Said::Nothing),
+                    (Some(seat), About::Holder) => news.holder(seat, PushDetail::Nothing),
                     (Some(seat), About::Requests) => news.request(seat),
                     (None, _) => {}
                 }

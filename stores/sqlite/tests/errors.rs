@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{
-    Answers, Call, Candidate, Elections, EndReason, Event, Expect, Fault, Incarnation, OneByOne, Record, SeatName,
-    SeatStore, StoreError, Swap, Token, Write, record,
+    Answers, Call, Candidate, Elections, EndReason, Event, Expect, Fault, Incarnation, Record, SeatName, SeatStore,
+    SingleSeat, StoreError, Swap, Token, Write, record,
 };
 use tenure_sqlite::SqliteStore;
 
@@ -496,8 +496,8 @@ fn answers<T: Send + 'static>() -> (Answers<T>, Told<T>) {
 }
 
 /// A store, to be asked about one seat at a time.
-fn open(path: &Path) -> OneByOne {
-    OneByOne::new(SqliteStore::at(path))
+fn open(path: &Path) -> SingleSeat {
+    SingleSeat::new(SqliteStore::at(path))
 }
 
 fn seat() -> SeatName {

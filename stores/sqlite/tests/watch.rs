@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use tenure_core::{Candidate, Election, Elections, Incarnation, OneByOne, Record, SeatName, SeatStore, Swap, Token};
+use tenure_core::{Candidate, Election, Elections, Incarnation, Record, SeatName, SeatStore, SingleSeat, Swap, Token};
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::servers::Folder;
 use tenure_testkit::wrap::Counting;
@@ -62,7 +62,7 @@ fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again
     let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) };
     let open = || SqliteStore::at(database(&folder));
     runtime().block_on(async {
-        let gone = OneByOne::new(open());
+        let gone = SingleSeat::new(open());
         let record = Record::new(Some(holder), Token::new(1), lease);
         let Swap::Done { version, .. } = gone.swap(&seat, None, &record).await.unwrap() else { panic!() };
         assert!(tenure_core::Store::session_of(&open(), &version).is_some());
@@ -70,7 +70,7 @@ fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again
         let file = Connection::open(database(&folder)).unwrap();
         file.busy_timeout(Duration::from_secs(10)).unwrap();
         file.execute("UPDATE sessions SET kernel = 'another', clock = 'another'", []).unwrap();
-        let version = OneByOne::new(open()).read(&seat).await.unwrap().seat.unwrap().version;
+        let version = SingleSeat::new(open()).read(&seat).await.unwrap().seat.unwrap().version;
         assert_eq!(tenure_core::Store::session_of(&open(), &version), None, "nothing tells of its end");
         let (store, counter) = Counting::new(open());
         let (elections, began) = (Elections::new(store), Instant::now());

@@ -145,7 +145,7 @@ impl Guard {
             loop {
                 match wire::next_order(&self.line) {
                     Heard::Nothing => break,
-                    Heard::Said(order, descriptors) => self.obey(order, descriptors),
+                    Heard::PushDetail(order, descriptors) => self.obey(order, descriptors),
                     Heard::Over => return self.leave(),
                 }
             }

@@ -180,8 +180,8 @@ impl Keeper {
             match wire::next_news(self.line.get_ref()) {
                 Heard::Nothing => return,
                 Heard::Over => return self.over = true,
-                Heard::Said(News::Heard, _) => self.unheard = 0,
-                Heard::Said(news, _) => {
+                Heard::PushDetail(News::Heard, _) => self.unheard = 0,
+                Heard::PushDetail(news, _) => {
                     match news {
                         News::Started { pid } => self.group = Pid::from_raw(pid),
                         News::Exited(_) | News::Gone => self.group = None,
@@ -273,7 +273,7 @@ mod tests {
     async fn a_guard_that_is_gone_is_noticed_when_the_command_is_to_start() {
         let (mut keeper, guard) = keeper();
         assert!(start(&mut keeper));
-        assert!(matches!(wire::next_order(&guard), Heard::Said(Order::Start { token: Some(7), kill_at: 1 }, _)));
+        assert!(matches!(wire::next_order(&guard), Heard::PushDetail(Order::Start { token: Some(7), kill_at: 1 }, _)));
         drop(guard);
         assert!(!start(&mut keeper));
     }

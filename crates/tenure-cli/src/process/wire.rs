@@ -189,7 +189,7 @@ pub(crate) fn receive(line: impl AsFd, flags: RecvFlags) -> rustix::io::Result<O
 /// What came in from the other end of a line, without waiting.
 pub(crate) enum Heard<T> {
     Nothing,
-    Said(T, Vec<OwnedFd>),
+    PushDetail(T, Vec<OwnedFd>),
     /// The other end is gone, or does not speak this language.
     Over,
 }
@@ -206,7 +206,7 @@ pub(crate) fn next_news(line: impl AsFd) -> Heard<News> {
 
 fn next<T>(line: impl AsFd, parse: impl Fn(&str) -> Option<T>) -> Heard<T> {
     match receive(line, RecvFlags::DONTWAIT) {
-        Ok(Some(packet)) => parse(&packet.text).map_or(Heard::Over, |said| Heard::Said(said, packet.descriptors)),
+        Ok(Some(packet)) => parse(&packet.text).map_or(Heard::Over, |said| Heard::PushDetail(said, packet.descriptors)),
         Err(Errno::AGAIN) => Heard::Nothing,
         Ok(None) | Err(_) => Heard::Over,
     }
@@ -247,7 +247,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().unwrap();
         send(&here, &Order::Stop.to_string(), &[writer.as_fd()]).unwrap();
         drop(writer);
-        let Heard::Said(Order::Stop, mut descriptors) = next_order(&there) else { panic!("not heard") };
+        let Heard::PushDetail(Order::Stop, mut descriptors) = next_order(&there) else { panic!("not heard") };
         std::fs::File::from(descriptors.pop().unwrap()).write_all(b"hello").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         assert!(matches!(next_order(&there), Heard::Nothing));
         send(&here, "stop", &[]).unwrap();
         drop(here);
-        assert!(matches!(next_order(&there), Heard::Said(Order::Stop, _)));
+        assert!(matches!(next_order(&there), Heard::PushDetail(Order::Stop, _)));
         assert!(matches!(next_order(&there), Heard::Over));
     }
 }

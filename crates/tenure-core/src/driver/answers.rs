@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::Aborted;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Fault, Input, Reading, Session, Swap};
+use tenure_protocol::{Fault, Input, Reading, SessionId, Swap};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
@@ -162,7 +162,7 @@ impl Driver {
 }
 
 /// The session that a seat was won or kept on.
-fn session_of(store: &dyn DynStore, swap: &Swap) -> Option<Session> {
+fn session_of(store: &dyn DynStore, swap: &Swap) -> Option<SessionId> {
     match swap {
         Swap::Done { version, .. } => store.session_of(version),
         Swap::Lost => None,

@@ -126,7 +126,7 @@ impl Driver {
         } else if entry.unsettled {
             Lane::Settle
         } else {
-            Lane::Follow
+            Lane::Background
         };
         self.ask_store(election, lane, What::Read);
     }
@@ -141,7 +141,7 @@ impl Driver {
         let keeps = record.holder.is_none() || entry.shared.state().term.is_some();
         let absent = || Expect::Absent(entry.machine.identity().cloned());
         let expect = expected.map_or_else(absent, Expect::Version);
-        self.ask_to_write(election, if keeps { Lane::Keep } else { Lane::Follow }, expect, record);
+        self.ask_to_write(election, if keeps { Lane::Keep } else { Lane::Background }, expect, record);
     }
 
     pub(super) fn renew(&mut self, election: ElectionId, held: Version, mut record: Record) {
@@ -278,7 +278,7 @@ impl Driver {
     /// A call has come to its end. Returns whom it has not answered, and what to tell them.
     pub(super) fn on_called(&mut self, call: u64, ended: Result<(), StoreError>) -> (Vec<Ask>, StoreError) {
         let error = ended.err();
-        let is_of_one = error.as_ref().is_some_and(StoreError::is_of_one);
+        let is_caused_by_one = error.as_ref().is_some_and(StoreError::is_caused_by_one);
         let is_complete = error.is_none();
         let error = error.unwrap_or_else(|| StoreError::unknown(UNANSWERED));
         let Some(calling) = self.calling.remove(&call) else { return (Vec::new(), error) };
@@ -286,7 +286,7 @@ impl Driver {
         if is_complete && !asks.is_empty() {
             self.misbehaviours.log(Misbehaviour::LeftUnanswered);
         }
-        if is_of_one {
+        if is_caused_by_one {
             (self.admission.take_apart(call, asks), error)
         } else {
             self.admission.ended(call);

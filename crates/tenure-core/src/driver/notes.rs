@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Admission, Batch, Group, Incarnation, Lane, Most, Was};
+use tenure_protocol::{Admission, Batch, BatchLimits, Group, Incarnation, Lane, NoteState};
 use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, log_failed};
@@ -31,13 +31,13 @@ pub(super) enum NoteAsk {
     /// Put what the candidate of a seat says, for so long. `None` removes it.
     Notice { seat: SeatName, says: Option<Box<(Standing, Duration)>> },
     /// Write a note, also if nobody waits for the answer.
-    Write(NoteWrite, Option<oneshot::Sender<Result<Was, StoreError>>>),
+    Write(NoteWrite, Option<oneshot::Sender<Result<NoteState, StoreError>>>),
     /// List a board.
     List(Board, oneshot::Sender<Result<Vec<Note>, StoreError>>),
 }
 
 pub(super) enum NoteAnswer {
-    Written(Was),
+    Written(NoteState),
     Listed(Vec<Note>),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Noted {
 }
 
 impl NoteCalls {
-    pub(super) fn new(reads: Most, writes: Most) -> Self {
+    pub(super) fn new(reads: BatchLimits, writes: BatchLimits) -> Self {
         Self { admission: Admission::new(reads, writes), underway: BTreeMap::new() }
     }
 }
@@ -106,7 +106,7 @@ impl Driver {
         let shard = ask.board().seat().map_or(0, |seat| self.store.shard(seat));
         // That this process is there goes first: if it waited behind notices until it expired, all of them would have to
         // be put again.
-        let lane = if matches!(ask, NoteAsk::Present { .. }) { Lane::Keep } else { Lane::Follow };
+        let lane = if matches!(ask, NoteAsk::Present { .. }) { Lane::Keep } else { Lane::Background };
         self.notes.admission.ask(Group { lane, reads, shard, lease: within, within }, ask, bytes);
     }
 
@@ -115,7 +115,7 @@ impl Driver {
         &mut self,
         election: ElectionId,
         note: NoteWrite,
-    ) -> impl Future<Output = Result<Was, StoreError>> + Send + 'static {
+    ) -> impl Future<Output = Result<NoteState, StoreError>> + Send + 'static {
         let (reply, answer) = oneshot::channel();
         self.ask_for(election, NoteAsk::Write(note, Some(reply)));
         answer.map(|answer| answer.unwrap_or_else(|_| Err(cut_off())))
@@ -176,7 +176,7 @@ impl Driver {
             self.misbehaviours.log(Misbehaviour::LeftUnanswered);
         }
         let error = ended.err().unwrap_or_else(|| StoreError::unknown(UNANSWERED));
-        if error.is_of_one() {
+        if error.is_caused_by_one() {
             unanswered = self.notes.admission.take_apart(call, unanswered);
         } else {
             self.notes.admission.ended(call);
@@ -206,8 +206,8 @@ impl Driver {
 }
 
 impl NoteAnswer {
-    fn was(self) -> Was {
-        if let Self::Written(was) = self { was } else { Was::Absent }
+    fn was(self) -> NoteState {
+        if let Self::Written(was) = self { was } else { NoteState::Absent }
     }
 
     fn listed(self) -> Vec<Note> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_protocol::{Candidate, Incarnation, Presence, PresenceAction, PresenceInput, Score, Was};
+use tenure_protocol::{Candidate, Incarnation, NoteState, Presence, PresenceAction, PresenceInput, Score};
 use tokio::sync::oneshot;
 use tracing::{Level, debug};
 
@@ -153,10 +153,10 @@ impl Driver {
             log_failed(seat.clone(), error, "a candidate could not be announced");
             fault
         });
-        self.step_presence(PresenceInput::Told(seat, told));
+        self.step_presence(PresenceInput::Notification(seat, told));
     }
 
-    pub(super) fn on_present(&mut self, answer: Result<Was, StoreError>) {
+    pub(super) fn on_present(&mut self, answer: Result<NoteState, StoreError>) {
         let was = answer.map_err(|error| {
             let fault = error.fault();
             log::emit(Level::DEBUG, move || debug!(%error, "this process could not announce itself"));

@@ -7,13 +7,13 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Input, Push, Seat, Told, Watching};
+use tenure_protocol::{Input, Notification, Push, Seat, Watching};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, panicked};
 use super::misbehaviour::Misbehaviour;
 use super::{Driver, Due, ElectionId, NOBODY};
-use crate::{Seen, StoreError, Wanted, log};
+use crate::{SeatInterest, Seen, StoreError, log};
 
 /// How long the store is not asked again to watch after it has stopped doing so, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -29,7 +29,7 @@ impl Driver {
     /// Has an election told of what happens to its seat, from before its first look on.
     pub(super) fn subscribe(&mut self, election: ElectionId) {
         let shared = self.entries[&election].shared.clone();
-        self.interest.want(shared.name.clone(), Wanted { lease: shared.lease, seen: None });
+        self.interest.want(shared.name.clone(), SeatInterest { lease: shared.lease, seen: None });
         let mut told = Vec::new();
         self.subscriptions.begin(election, shared.name.clone(), &mut told);
         self.on_told(told);
@@ -64,8 +64,8 @@ impl Driver {
         };
         let mut told = Vec::new();
         self.subscriptions.watch(election, watching, &mut told);
-        let requests = requests || self.subscriptions.minds_requests(&name);
-        self.interest.want(name, Wanted { lease, seen: Some(Seen { seat, requests }) });
+        let requests = requests || self.subscriptions.wants_requests(&name);
+        self.interest.want(name, SeatInterest { lease, seen: Some(Seen { seat, requests }) });
         // It is being stepped.
         inputs.extend(told.into_iter().map(|(_, told)| told.into_input()));
     }
@@ -131,7 +131,7 @@ impl Driver {
         self.on_told(told);
     }
 
-    fn on_told(&mut self, told: Vec<(ElectionId, Told)>) {
+    fn on_told(&mut self, told: Vec<(ElectionId, Notification)>) {
         for (election, told) in told {
             self.guarded(|driver| driver.step(election, told.into_input()));
         }

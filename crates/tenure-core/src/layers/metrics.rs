@@ -12,7 +12,7 @@
 
 use metrics::{counter, gauge, histogram};
 
-use super::{Layer, Tell, Told};
+use super::{Layer, Notification, Tell};
 use crate::{EndReason, Event, SeatName, Store, log};
 
 /// A store whose calls are counted and timed, for each seat in them.
@@ -35,7 +35,7 @@ impl<S: Store> Measured<S> {
 }
 
 impl Tell for Meter {
-    fn tell(&self, Told { call, outcome, took, .. }: Told<'_>) {
+    fn tell(&self, Notification { call, outcome, took, .. }: Notification<'_>) {
         let store = self.store;
         log::update(move || {
             counter!("tenure_store_calls_total", "store" => store, "call" => call, "outcome" => outcome).increment(1);

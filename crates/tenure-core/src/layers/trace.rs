@@ -2,7 +2,7 @@
 
 use tracing::{Level, debug};
 
-use super::{Layer, Tell, Told};
+use super::{Layer, Notification, Tell};
 use crate::log;
 
 /// A store that tells every call to it: which seat, how it ended, how long it took. Calls that are
@@ -23,7 +23,7 @@ impl<S> Traced<S> {
 }
 
 impl Tell for Tracer {
-    fn tell(&self, Told { call, seat, outcome, took, error }: Told<'_>) {
+    fn tell(&self, Notification { call, seat, outcome, took, error }: Notification<'_>) {
         let (seat, error) = (seat.clone(), error.cloned());
         log::emit(Level::DEBUG, move || {
             debug!(call, %seat, outcome, ?took, error = error.as_ref().map(display), "store call");

@@ -8,8 +8,8 @@ use futures_util::future::select;
 use super::Memory;
 use super::world::{Failure, Session, SessionId, State, World};
 use crate::{
-    Answers, Board, Change, ClockTrust, DynNotes, LifeKind, Moment, Note, NoteWrite, Notes, Promises, Push, Reading,
-    Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version, Was,
+    Answers, Board, Change, ClockTrust, DynNotes, LifeKind, Moment, Note, NoteState, NoteWrite, Notes, Promises, Push,
+    Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 
 /// A connection to a [`Memory`].
@@ -245,7 +245,7 @@ impl SeatStore for MemoryStore {
 }
 
 impl Notes for MemoryStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         for (place, note) in notes.iter().enumerate() {
             let mut state = self.world.lock();
             let was = state.write_note(note, self.world.clock.now());

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::Calls;
 use crate::{
-    Board, Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteWrite, Reading, Record, Seat, SeatName, StoreTime,
-    Token, Version, Was, record,
+    Board, Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteState, NoteWrite, Reading, Record, Seat, SeatName,
+    StoreTime, Token, Version, record,
 };
 
 /// All seats, and the connections that hold them.
@@ -222,13 +222,13 @@ impl State {
     }
 
     /// Puts or removes a note.
-    pub(super) fn write_note(&mut self, note: &NoteWrite, now: Moment) -> Was {
+    pub(super) fn write_note(&mut self, note: &NoteWrite, now: Moment) -> NoteState {
         let key = (note.board.clone(), note.key.clone());
         let before = match &note.value {
             Some(value) => self.notes.insert(key, (value.clone(), now + note.lifetime)),
             None => self.notes.remove(&key),
         };
-        if before.is_some_and(|(_, until)| now < until) { Was::There } else { Was::Absent }
+        if before.is_some_and(|(_, until)| now < until) { NoteState::Present } else { NoteState::Absent }
     }
 
     /// The notes on a board that have not expired.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tenure_protocol::Was;
+use tenure_protocol::NoteState;
 
 use super::{Answers, BoxFuture};
 use crate::{SeatName, StoreError};
@@ -18,7 +18,11 @@ use crate::{SeatName, StoreError};
 pub trait Notes: Send + Sync {
     /// Puts and removes notes, of which no two have the same board and key. A note that is put replaces the one that is
     /// there. Removing a note that is not there is not an error.
-    fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn write(
+        &self,
+        notes: &[NoteWrite],
+        to: &Answers<NoteState>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Lists boards: the notes that were put and have not expired. A board may be asked for twice.
     fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -79,13 +83,18 @@ pub struct NoteWrite {
 /// [`Notes`] behind a pointer.
 pub trait DynNotes: Send + Sync {
     /// See [`Notes::write`].
-    fn write<'a>(&'a self, notes: &'a [NoteWrite], to: &'a Answers<Was>) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn write<'a>(&'a self, notes: &'a [NoteWrite], to: &'a Answers<NoteState>)
+    -> BoxFuture<'a, Result<(), StoreError>>;
     /// See [`Notes::list`].
     fn list<'a>(&'a self, boards: &'a [Board], to: &'a Answers<Vec<Note>>) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
 impl<N: Notes> DynNotes for N {
-    fn write<'a>(&'a self, notes: &'a [NoteWrite], to: &'a Answers<Was>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn write<'a>(
+        &'a self,
+        notes: &'a [NoteWrite],
+        to: &'a Answers<NoteState>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(Notes::write(self, notes, to))
     }
 
@@ -99,7 +108,13 @@ impl dyn DynNotes + '_ {
     ///
     /// # Errors
     /// As [`Notes::write`].
-    pub async fn put_one(&self, board: &Board, key: &str, value: &str, lifetime: Duration) -> Result<Was, StoreError> {
+    pub async fn put_one(
+        &self,
+        board: &Board,
+        key: &str,
+        value: &str,
+        lifetime: Duration,
+    ) -> Result<NoteState, StoreError> {
         let (key, value) = (key.to_owned(), Some(value.to_owned()));
         self.write_one(NoteWrite { board: board.clone(), key, value, lifetime }).await
     }
@@ -108,7 +123,7 @@ impl dyn DynNotes + '_ {
     ///
     /// # Errors
     /// As [`Notes::write`].
-    pub async fn remove_one(&self, board: &Board, key: &str) -> Result<Was, StoreError> {
+    pub async fn remove_one(&self, board: &Board, key: &str) -> Result<NoteState, StoreError> {
         let (key, lifetime) = (key.to_owned(), Duration::ZERO);
         self.write_one(NoteWrite { board: board.clone(), key, value: None, lifetime }).await
     }
@@ -121,7 +136,7 @@ impl dyn DynNotes + '_ {
         Answers::one(async |to| self.list(std::slice::from_ref(board), &to).await).await
     }
 
-    async fn write_one(&self, note: NoteWrite) -> Result<Was, StoreError> {
+    async fn write_one(&self, note: NoteWrite) -> Result<NoteState, StoreError> {
         Answers::one(async |to| self.write(&[note], &to).await).await
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tenure_protocol::{ClockTrust, Most, Push, Takeover};
+use tenure_protocol::{BatchLimits, ClockTrust, Push, Takeover};
 
 /// What a store promises, as data.
 ///
@@ -23,9 +23,9 @@ pub struct Promises {
     /// How much its push can be counted on.
     pub push: Push,
     /// How many seats it reads in one call, and how many such calls may be under way at once.
-    pub reads: Most,
+    pub reads: BatchLimits,
     /// How many seats it writes in one call, and how many such calls may be under way at once.
-    pub writes: Most,
+    pub writes: BatchLimits,
     /// Whether one heartbeat serves all seats of a process.
     pub shared_heartbeat: bool,
     /// What survives: in words, for people.
@@ -50,8 +50,8 @@ impl Promises {
             push: Push::None,
             // Enough to keep a store busy that is far away, few enough for a store nearby to answer within the
             // shortest time-out.
-            reads: Most { seats: 1, calls: 512 },
-            writes: Most { seats: 1, calls: 512 },
+            reads: BatchLimits { seats: 1, calls: 512 },
+            writes: BatchLimits { seats: 1, calls: 512 },
             shared_heartbeat: false,
             durability: "as the server is configured",
             min_lease: Duration::from_millis(15),

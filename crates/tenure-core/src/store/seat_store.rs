@@ -7,9 +7,11 @@ use std::panic::AssertUnwindSafe;
 use futures_util::future::{AbortHandle, Abortable, Aborted, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tenure_protocol::{Change, Push, Reading, Record, Said, Seat, Swap, Version};
+use tenure_protocol::{Change, Push, PushDetail, Reading, Record, Seat, Swap, Version};
 
-use super::{Answers, BoxFuture, Call, Delta, DynNotes, Expect, Interest, News, Promises, Scope, Store, Write};
+use super::{
+    Answers, BoxFuture, Call, DynNotes, Expect, Interest, InterestChange, News, Promises, Scope, Store, Write,
+};
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
 /// A store that deals with one seat at a time. Every one is a [`Store`].
@@ -273,7 +275,7 @@ impl<S: SeatStore> Store for S {
             tokio::select! {
                 biased;
                 // First: what is not watched for any more is no news.
-                deltas = interest.next() => for Delta { seat, wanted } in deltas {
+                deltas = interest.next() => for InterestChange { seat, wanted } in deltas {
                     // What it was watched for so far is dropped.
                     watched.remove(&seat);
                     if let Some(seen) = wanted.and_then(|wanted| wanted.seen) {
@@ -285,7 +287,7 @@ impl<S: SeatStore> Store for S {
                 Some(change) = changes.next() => match change {
                     Ok((seat, Change::SessionOver)) => news.lost(&seat),
                     Ok((seat, Change::Request)) => news.request(&seat),
-                    Ok((seat, Change::Look)) => news.holder(&seat, Said::Nothing),
+                    Ok((seat, Change::Look)) => news.holder(&seat, PushDetail::Nothing),
                     Err(Aborted) => {}
                 },
             }

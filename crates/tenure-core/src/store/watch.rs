@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_protocol::{Said, Session, Subscriptions, Told};
+use tenure_protocol::{Notification, PushDetail, SessionId, Subscriptions};
 use tokio::sync::Notify;
 
 use super::Seen;
@@ -33,16 +33,16 @@ pub enum Scope<'a> {
 
 /// A change of what the engine wants to know of a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delta {
+pub struct InterestChange {
     /// Which seat.
     pub seat: SeatName,
     /// `None`: nobody wants to know of it any more.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<SeatInterest>,
 }
 
 /// What the engine wants to know of a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SeatInterest {
     /// The lease of its election.
     pub lease: Duration,
     /// The seat as it was last seen; `None` before it was.
@@ -58,7 +58,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    wanted: BTreeMap<SeatName, Wanted>,
+    wanted: BTreeMap<SeatName, SeatInterest>,
     /// Those that the store has not been told of since they changed.
     changed: BTreeSet<SeatName>,
     heard: Heard,
@@ -69,7 +69,7 @@ struct State {
 pub(crate) struct Heard {
     pub(crate) all: Hearing,
     pub(crate) seats: BTreeMap<SeatName, OfSeat>,
-    pub(crate) sessions: BTreeSet<Session>,
+    pub(crate) sessions: BTreeSet<SessionId>,
     /// How many reports this was made of.
     pub(crate) reports: u64,
     /// Some were about seats that no election is about.
@@ -88,7 +88,7 @@ pub(crate) struct Hearing {
 #[derive(Default)]
 pub(crate) struct OfSeat {
     pub(crate) hearing: Hearing,
-    pub(crate) holder: Option<Said>,
+    pub(crate) holder: Option<PushDetail>,
     pub(crate) request: bool,
     pub(crate) lost: bool,
 }
@@ -100,14 +100,16 @@ impl Interest {
 
     /// Waits for something to change, and returns all that has: at first, everything. What changes several times is
     /// told once, as it is last.
-    pub async fn next(&self) -> Vec<Delta> {
+    pub async fn next(&self) -> Vec<InterestChange> {
         loop {
             let woken = self.0.to_store.notified();
             {
                 let mut state = self.0.lock();
                 if !state.changed.is_empty() {
                     let changed = std::mem::take(&mut state.changed).into_iter();
-                    return changed.map(|seat| Delta { wanted: state.wanted.get(&seat).cloned(), seat }).collect();
+                    return changed
+                        .map(|seat| InterestChange { wanted: state.wanted.get(&seat).cloned(), seat })
+                        .collect();
                 }
             }
             woken.await;
@@ -118,11 +120,11 @@ impl Interest {
         News(self.0.clone())
     }
 
-    pub(crate) fn want(&self, seat: SeatName, wanted: Wanted) {
+    pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
         // Another election may be about the same seat, and has seen it.
         let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
-        state.wanted.insert(seat.clone(), Wanted { seen: wanted.seen.or(before), ..wanted });
+        state.wanted.insert(seat.clone(), SeatInterest { seen: wanted.seen.or(before), ..wanted });
         state.changed.insert(seat);
         self.0.to_store.notify_one();
     }
@@ -180,7 +182,7 @@ impl News {
 
     /// The holder of a seat may have changed, or its session may be over. Not to be told at every renewal. Changes of one
     /// seat are told in the order in which they happened: what is said last is taken for what the seat holds now.
-    pub fn holder(&self, seat: &SeatName, said: Said) {
+    pub fn holder(&self, seat: &SeatName, said: PushDetail) {
         self.tell(|state| {
             if let Some(heard) = state.of_seat(seat) {
                 heard.holder = Some(said);
@@ -198,7 +200,7 @@ impl News {
     }
 
     /// A session is over, be it our own or another's. See [`Store::session_of`](crate::Store::session_of).
-    pub fn session_over(&self, session: &Session) {
+    pub fn session_over(&self, session: &SessionId) {
         self.tell(|state| state.heard.sessions.extend([session.clone()]));
     }
 
@@ -230,7 +232,7 @@ impl Heard {
     pub(crate) fn tell<E: Ord + Copy>(
         &self,
         subscriptions: &mut Subscriptions<SeatName, E>,
-        told: &mut Vec<(E, Told)>,
+        told: &mut Vec<(E, Notification)>,
     ) {
         for session in &self.sessions {
             subscriptions.session_over(session, told);

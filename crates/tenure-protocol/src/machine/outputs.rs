@@ -21,9 +21,9 @@ impl Machine {
 
     pub(super) fn want_board(&mut self) {
         match self.board {
-            Board::Unread => self.board = Board::Wanted,
+            Board::Unread => self.board = Board::SeatInterest,
             Board::Reading => self.board = Board::ReadingAndWanted,
-            Board::Wanted | Board::ReadingAndWanted => {}
+            Board::SeatInterest | Board::ReadingAndWanted => {}
         }
     }
 
@@ -41,7 +41,7 @@ impl Machine {
         if self.is_over() {
             return;
         }
-        if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {
+        if self.board == Board::SeatInterest && matches!(self.stage, Stage::Leading(_)) {
             self.board = Board::Reading;
             out.push(Action::ReadBoard);
         }

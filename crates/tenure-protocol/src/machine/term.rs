@@ -58,7 +58,7 @@ impl Machine {
         if why == EndReason::SteppedDown {
             self.held_back = Some(self.hold_back(now, hold.token));
         }
-        if self.board == Board::Wanted {
+        if self.board == Board::SeatInterest {
             self.board = Board::Unread;
         }
         // What is certain about the seat can be acted on at once; otherwise we look first.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tenure_protocol::{Action, Candidate, Fault, Incarnation, Input, Lane, Moment, Record, Version};
 
 use super::store::Landing;
-use super::{Answer, Crowd, Event, LEASE, Plan, Said};
+use super::{Answer, Crowd, Event, LEASE, Plan, PushDetail};
 use crate::clock::{Time, nanos};
 use crate::driven::{Admits, Driven, Parts, Tidings};
 
@@ -142,7 +142,7 @@ impl Crowd {
     /// The user drops an election that holds nothing and whose look has not left yet.
     pub(super) fn drop_waiting(&mut self, nr: usize) {
         let process = &mut self.processes[nr];
-        let waits = |asked: &Asked| asked.lane == Lane::Follow && asked.reads() && asked.sent.is_none();
+        let waits = |asked: &Asked| asked.lane == Lane::Background && asked.reads() && asked.sent.is_none();
         let Some(seat) = process.elections.iter().position(|election| election.asked.as_ref().is_some_and(waits))
         else {
             return;
@@ -206,12 +206,12 @@ impl Crowd {
                 } else if unsettled {
                     Lane::Settle
                 } else {
-                    Lane::Follow
+                    Lane::Background
                 };
                 self.ask(nr, seat, lane, What::Read);
             }
             Action::Swap { expected, record } => {
-                let lane = if leads || record.is_vacant() { Lane::Keep } else { Lane::Follow };
+                let lane = if leads || record.is_vacant() { Lane::Keep } else { Lane::Background };
                 self.ask(nr, seat, lane, What::Swap { expected, record });
             }
             Action::Renew { record, .. } => self.ask(nr, seat, Lane::Keep, What::Renew { record }),
@@ -272,7 +272,7 @@ impl Crowd {
     fn send(&mut self, nr: usize, call: u64, asks: Vec<Ask>) {
         let within = nanos(self.rules.timing.call_timeout());
         let life = self.processes[nr].life;
-        let (mut landing, mut kind) = (Vec::new(), (Lane::Follow, true));
+        let (mut landing, mut kind) = (Vec::new(), (Lane::Background, true));
         for (place, (seat, number)) in asks.iter().enumerate() {
             let process = &mut self.processes[nr];
             let Some(asked) = process.elections[*seat].asked.as_mut().filter(|asked| asked.number == *number) else {
@@ -328,18 +328,18 @@ impl Crowd {
         self.step(nr, seat, answer.input);
     }
 
-    pub(super) fn call_ended(&mut self, nr: usize, life: u32, call: u64, of_one: bool) {
+    pub(super) fn call_ended(&mut self, nr: usize, life: u32, call: u64, caused_by_one: bool) {
         let process = &mut self.processes[nr];
         let Some(calling) = (process.life == life).then(|| process.calls.remove(&call)).flatten() else { return };
         let left: Vec<Ask> = calling.asks.into_iter().flatten().collect();
-        let left = if of_one {
+        let left = if caused_by_one {
             process.admission.take_apart(call, left)
         } else {
             process.admission.ended(call);
             left
         };
         for ask in left {
-            self.fail(nr, ask, if of_one { Fault::Refused } else { Fault::Unknown });
+            self.fail(nr, ask, if caused_by_one { Fault::Refused } else { Fault::Unknown });
         }
     }
 
@@ -384,9 +384,9 @@ impl Crowd {
         self.checks.reasons[nr][seat] += 1;
         let subscriptions = &mut self.processes[nr].subscriptions;
         let told = match self.plan.said {
-            Said::Nothing => subscriptions.holder(seat, None, None),
-            Said::Nonce => subscriptions.holder(seat, Some(nonce), None),
-            Said::Names => subscriptions.holder(seat, None, Some(names)),
+            PushDetail::Nothing => subscriptions.holder(seat, None, None),
+            PushDetail::Nonce => subscriptions.holder(seat, Some(nonce), None),
+            PushDetail::Names => subscriptions.holder(seat, None, Some(names)),
         };
         self.on_told(nr, told);
     }

@@ -36,7 +36,7 @@ pub(crate) fn after_write(world: &mut World, node: NodeNr) {
     if stops && world.nodes[node].asked_to_stop.is_none() && world.lost.is_none() && world.dice.chance(500) {
         let life = world.nodes[node].life;
         world.nodes[node].asked_to_stop = Some(world.now);
-        world.after(1, Event::Arrive(node, life, Arrival::Told(Input::Stop)));
+        world.after(1, Event::Arrive(node, life, Arrival::Notification(Input::Stop)));
     }
     if steps && world.dice.chance(800) {
         // At once, or just before it is back.

@@ -9,12 +9,12 @@ use crate::node::NodeNr;
 use crate::world::World;
 
 pub(super) struct BeginAndEnd {
-    told: Vec<Told>,
+    told: Vec<Notification>,
     until: Vec<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum Notification {
     Nothing,
     Began(Token),
     Ending(Token),
@@ -22,7 +22,7 @@ enum Told {
 
 impl BeginAndEnd {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { told: vec![Told::Nothing; nodes], until: vec![Moment::ORIGIN; nodes] }
+        Self { told: vec![Notification::Nothing; nodes], until: vec![Moment::ORIGIN; nodes] }
     }
 }
 
@@ -36,15 +36,21 @@ impl Invariant for BeginAndEnd {
             What::Acted(nr, action) => {
                 let told = self.told[nr];
                 self.told[nr] = match (told, action) {
-                    (Told::Nothing, Action::Began { token, .. }) => Told::Began(*token),
-                    (Told::Began(had), Action::Ending { token, .. }) if had == *token => Told::Ending(had),
-                    (Told::Ending(had), Action::Ended { token, .. }) if had == *token => Told::Nothing,
-                    (Told::Began(had) | Told::Ending(had), Action::Extended { token, .. }) if had == *token => told,
+                    (Notification::Nothing, Action::Began { token, .. }) => Notification::Began(*token),
+                    (Notification::Began(had), Action::Ending { token, .. }) if had == *token => {
+                        Notification::Ending(had)
+                    }
+                    (Notification::Ending(had), Action::Ended { token, .. }) if had == *token => Notification::Nothing,
+                    (Notification::Began(had) | Notification::Ending(had), Action::Extended { token, .. })
+                        if had == *token =>
+                    {
+                        told
+                    }
                     (
                         _,
                         Action::Began { .. } | Action::Extended { .. } | Action::Ending { .. } | Action::Ended { .. },
                     )
-                    | (Told::Began(_) | Told::Ending(_), Action::Stopped(_)) => {
+                    | (Notification::Began(_) | Notification::Ending(_), Action::Stopped(_)) => {
                         return Err(format!("{} told {action:?} after {told:?}", world.nodes[nr].me));
                     }
                     _ => told,
@@ -54,11 +60,11 @@ impl Invariant for BeginAndEnd {
             What::Stepped(nr) => {
                 let node = &world.nodes[nr];
                 let claims = node.machine.as_ref().and_then(|machine| machine.term(node.clock.read(world.now)));
-                if claims.is_some() && self.told[nr] != claims.map_or(Told::Nothing, Told::Began) {
+                if claims.is_some() && self.told[nr] != claims.map_or(Notification::Nothing, Notification::Began) {
                     return Err(format!("{} claims term {claims:?} having told {:?}", node.me, self.told[nr]));
                 }
             }
-            What::Gone(nr) => self.told[nr] = Told::Nothing,
+            What::Gone(nr) => self.told[nr] = Notification::Nothing,
             _ => {}
         }
         Ok(())

@@ -68,7 +68,7 @@ impl World {
             Action::Leader(None) if self.plan.parts[nr].manual && self.now < self.plan.quiet_at => {
                 // Users who wait for their chance.
                 let delay = self.dice.below(nanos(self.plan.latency));
-                self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Bid)));
+                self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Bid)));
             }
             Action::Overran { .. }
             | Action::Leader(_)
@@ -116,7 +116,7 @@ impl World {
     fn wrap_up(&mut self, nr: NodeNr, token: Token) {
         let life = self.nodes[nr].life;
         let Some(work) = self.nodes[nr].work.iter().find(|work| work.token == token) else {
-            return self.after(1, Event::Arrive(nr, life, Arrival::Told(Input::Drained(token))));
+            return self.after(1, Event::Arrive(nr, life, Arrival::Notification(Input::Drained(token))));
         };
         let timing = &self.nodes[nr].rules.timing;
         let longest = if work.cuttable { nanos(timing.stop_grace()) * 3 / 2 } else { nanos(timing.lease()) * 2 };

@@ -56,7 +56,7 @@ impl World {
             Errand::Roster => Input::Roster(Vec::new()),
             Errand::Ask(_) => return,
         };
-        self.after(delay, Event::Arrive(nr, life, Arrival::Told(input)));
+        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(input)));
     }
 
     pub(super) fn board_called(&mut self, call: BoardCall) {
@@ -66,7 +66,7 @@ impl World {
             Errand::Ask(request) => return self.put_request(request),
         };
         if !call.fate.reply_lost {
-            self.after(call.fate.back, Event::Arrive(call.node, call.life, Arrival::Told(input)));
+            self.after(call.fate.back, Event::Arrive(call.node, call.life, Arrival::Notification(input)));
         }
     }
 

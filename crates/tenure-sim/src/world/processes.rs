@@ -148,7 +148,7 @@ impl World {
         if input == Input::Stop && node.runs() {
             node.asked_to_stop = Some(self.now);
         }
-        self.arrive(nr, self.nodes[nr].life, Arrival::Told(input));
+        self.arrive(nr, self.nodes[nr].life, Arrival::Notification(input));
     }
 
     pub(super) fn arrive(&mut self, nr: NodeNr, life: u32, arrival: Arrival) {
@@ -192,7 +192,7 @@ impl World {
                     self.tell_of(nr, input);
                 }
             }
-            Arrival::Told(input) => {
+            Arrival::Notification(input) => {
                 if input == Input::Changed(Change::SessionOver)
                     && let Some(term) = &mut node.term
                 {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_protocol::{Fault, Incarnation, PresenceAction, PresenceInput, Standing, Was};
+use tenure_protocol::{Fault, Incarnation, NoteState, PresenceAction, PresenceInput, Standing};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -103,10 +103,12 @@ impl World {
                 (told.says, told.reasons) = ((Some(*fit), self.now), told.reasons + 1);
             }
             PresenceInput::Withdraw(()) => told.says = (None, self.now),
-            PresenceInput::Present(Ok(Was::Absent)) => (told.reasons, told.lost) = (told.reasons + 1, false),
-            PresenceInput::Told((), Err(_)) => told.reasons += 1,
+            PresenceInput::Present(Ok(NoteState::Absent)) => (told.reasons, told.lost) = (told.reasons + 1, false),
+            PresenceInput::Notification((), Err(_)) => told.reasons += 1,
             PresenceInput::Present(Err(_)) => told.failures += 1,
-            PresenceInput::Present(Ok(Was::There)) | PresenceInput::Told((), Ok(())) | PresenceInput::Wake => {}
+            PresenceInput::Present(Ok(NoteState::Present))
+            | PresenceInput::Notification((), Ok(()))
+            | PresenceInput::Wake => {}
         }
         let mut actions = Vec::new();
         node.told.presence.step(node.clock.read(self.now), input, &mut actions);
@@ -170,31 +172,31 @@ impl World {
         self.nodes.iter_mut().for_each(|node| node.told.lost = true);
     }
 
-    fn write_roster(&mut self, who: Incarnation, what: &What) -> Was {
+    fn write_roster(&mut self, who: Incarnation, what: &What) -> NoteState {
         let (now, roster) = (self.now, &mut self.roster);
         match what {
             What::Present { lasts } => match roster.there.insert(who, now + lasts) {
-                Some(until) if now < until => Was::There,
-                _ => Was::Absent,
+                Some(until) if now < until => NoteState::Present,
+                _ => NoteState::Absent,
             },
             What::Put(standing, lasts) => {
                 let before = roster.notices.iter().find(|listing| listing.standing == *standing);
                 let since = before.map_or(now, |listing| listing.since);
                 roster.notices.retain(|listing| listing.standing.candidate.incarnation != who);
                 roster.notices.push(Listing { standing: standing.clone(), since, until: now + lasts });
-                Was::There
+                NoteState::Present
             }
             What::Remove => {
                 roster.notices.retain(|listing| listing.standing.candidate.incarnation != who);
-                Was::There
+                NoteState::Present
             }
         }
     }
 }
 
-fn answer(what: &What, done: Result<Was, Fault>) -> PresenceInput<(), Standing> {
+fn answer(what: &What, done: Result<NoteState, Fault>) -> PresenceInput<(), Standing> {
     match what {
         What::Present { .. } => PresenceInput::Present(done),
-        What::Put(..) | What::Remove => PresenceInput::Told((), done.map(drop)),
+        What::Put(..) | What::Remove => PresenceInput::Notification((), done.map(drop)),
     }
 }

@@ -122,6 +122,6 @@ impl World {
         }
         let delay = if self.dice.chance(700) { lease / 100 } else { lease };
         let delay = 1 + self.dice.below(delay);
-        self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Changed(Change::SessionOver))));
+        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Changed(Change::SessionOver))));
     }
 }

@@ -58,6 +58,6 @@ impl World {
         }
         let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
         let delay = 1 + self.dice.below(latency);
-        self.after(delay, Event::Arrive(nr, life, Arrival::Told(Input::Changed(Change::Look))));
+        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Changed(Change::Look))));
     }
 }

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use tenure_core::{
-    Answers, Board, DynNotes, Life, Note, NoteWrite, Notes, Promises, Reading, Record, Seat, SeatName, SeatStore,
-    StoreError, Swap, Token, Version, Was, record,
+    Answers, Board, DynNotes, Life, Note, NoteState, NoteWrite, Notes, Promises, Reading, Record, Seat, SeatName,
+    SeatStore, StoreError, Swap, Token, Version, record,
 };
 
 /// Seats in a folder.
@@ -115,7 +115,7 @@ fn version_of(record: &Record) -> Version {
 }
 
 impl Notes for FolderStore {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         for (place, note) in notes.iter().cloned().enumerate() {
             let files = Files::with_notes(&self.folder, &note.board);
             to.set(place, run(move || files.write_note(&note)).await);
@@ -186,13 +186,13 @@ impl Files {
     }
 
     /// Puts or removes a note, and takes what has expired off the board.
-    fn write_note(&self, note: &NoteWrite) -> Result<Was, StoreError> {
+    fn write_note(&self, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let _lock = self.lock()?;
         let mut notes = self.notes()?;
         notes.retain(lasts);
         let before = notes.len();
         notes.retain(|old| old["board"] != note.board.kind() || old["key"] != note.key.as_str());
-        let was = if notes.len() < before { Was::There } else { Was::Absent };
+        let was = if notes.len() < before { NoteState::Present } else { NoteState::Absent };
         if let Some(value) = &note.value {
             let until = now_ms().saturating_add(note.lifetime.as_millis() as u64);
             notes.push(json!({ "board": note.board.kind(), "key": note.key, "value": value, "until_ms": until }));

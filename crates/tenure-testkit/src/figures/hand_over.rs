@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::{Election, Elections, Life, OneByOne, SeatName, SeatStore};
+use tenure_core::{Election, Elections, Life, SeatName, SeatStore, SingleSeat};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{BenchTarget, Open, show};
@@ -106,7 +106,7 @@ async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'sta
 pub async fn past_the_lapse(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(1);
     let mut spans = Vec::new();
-    let store = OneByOne::new(open(&target.url()));
+    let store = SingleSeat::new(open(&target.url()));
     let mut left_out = 0;
     for round in 0..20 {
         let name = format!("crash-{round}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::{OneByOne, SeatName, SeatStore};
+use tenure_core::{SeatName, SeatStore, SingleSeat};
 
 use super::{BenchTarget, ManyElections, Open, Work};
 use crate::servers::PATIENCE;
@@ -134,7 +134,7 @@ pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Durat
     other.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let store = OneByOne::new(open(&target.url()));
+        let store = SingleSeat::new(open(&target.url()));
         for number in 0..count {
             let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
             let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");

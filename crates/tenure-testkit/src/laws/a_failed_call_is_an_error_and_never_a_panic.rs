@@ -7,7 +7,7 @@
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tenure_core::{Board, Clock, Fault, OneByOne, Seen, StoreError, Version};
+use tenure_core::{Board, Clock, Fault, SingleSeat, Seen, StoreError, Version};
 
 use crate::bench::{Connection, candidate};
 use crate::failure::ensure;
@@ -17,7 +17,7 @@ use crate::{Bench, Failure, Verdict};
 pub(super) const NEEDS: &[Need] = &[Need::Broken];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
-    let Some(store) = bench.subject.broken().map(OneByOne::new) else { return Ok(()) };
+    let Some(store) = bench.subject.broken().map(SingleSeat::new) else { return Ok(()) };
     let store: Connection = Arc::new(store);
     store.attach(&Clock::system());
     let seat = bench.seat("broken");

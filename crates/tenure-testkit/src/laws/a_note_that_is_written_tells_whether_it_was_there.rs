@@ -2,7 +2,7 @@
 //!
 //! Protects from: a store that has lost everything, and a candidate that stands unlisted ever after.
 
-use tenure_core::{Board, Was};
+use tenure_core::{Board, NoteState};
 
 use super::LONG;
 use crate::failure::ensure;
@@ -18,15 +18,15 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     for board in [Board::Processes, Board::Candidates(bench.seat("here")), Board::Requests(bench.seat("here"))] {
         let put = async |lifetime| one.put_one(&board, &key, "{}", lifetime).await;
         let was = put(LONG).await?;
-        ensure!(was == Was::Absent, "on {board:?}, a first note replaced another one");
+        ensure!(was == NoteState::Absent, "on {board:?}, a first note replaced another one");
         for notes in [other, one] {
             let was = notes.put_one(&board, &key, "{}", LONG).await?;
-            ensure!(was == Was::There, "on {board:?}, a note that was put again had been lost");
+            ensure!(was == NoteState::Present, "on {board:?}, a note that was put again had been lost");
         }
         let was = other.remove_one(&board, &key).await?;
-        ensure!(was == Was::There, "on {board:?}, a note that was removed had not been there");
+        ensure!(was == NoteState::Present, "on {board:?}, a note that was removed had not been there");
         let was = put(bench.lease()).await?;
-        ensure!(was == Was::Absent, "on {board:?}, a note that was removed was still there");
+        ensure!(was == NoteState::Absent, "on {board:?}, a note that was removed was still there");
         bench
             .until("that a note has expired", || async {
                 Ok(other.list_one(&board).await?.iter().all(|note| note.key != key))

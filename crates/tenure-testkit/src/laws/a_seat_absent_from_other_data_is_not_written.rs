@@ -4,7 +4,7 @@
 //! Protects from: two leaders after a loss of data. A bid can wait in this process while another candidate wins the seat
 //! and the server loses that win: the seat is absent again, and its leader still leads.
 
-use tenure_core::{Clock, Expect, Identity, OneByOne, SeatStore, Swap};
+use tenure_core::{Clock, Expect, Identity, SingleSeat, SeatStore, Swap};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -15,7 +15,7 @@ pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let (seat, me) = (bench.seat("absent"), candidate("one"));
-    let store = OneByOne::new(bench.subject.open());
+    let store = SingleSeat::new(bench.subject.open());
     store.attach(&Clock::system());
     let reading = bench.within("a reading", store.read(&seat)).await??;
     // A store without an identity has nothing to go by.

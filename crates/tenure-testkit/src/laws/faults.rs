@@ -26,7 +26,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, OneByOne, Push, Record, SeatName, Token};
+use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, Push, Record, SeatName, SingleSeat, Token};
 
 use crate::candidate::PATIENCE;
 use crate::failure::ensure;
@@ -322,7 +322,7 @@ impl Rig {
 
     /// A store without an engine, on the way that this proxy is on.
     fn connect(&self, way: &Proxy) -> Arc<dyn DynSeatStore> {
-        let store: Arc<dyn DynSeatStore> = Arc::new(OneByOne::new(self.server.open(&way.address().to_string())));
+        let store: Arc<dyn DynSeatStore> = Arc::new(SingleSeat::new(self.server.open(&way.address().to_string())));
         store.attach(&Clock::system());
         store
     }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Answers, Board, DynNotes, NoteWrite, StoreError, Was};
+use tenure_core::{Answers, Board, DynNotes, NoteWrite, StoreError, NoteState};
 
 use super::LONG;
 use crate::failure::ensure;
@@ -36,7 +36,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let next = |number: usize| write(number, (number % 4 < 2).then_some("new"));
     let answers = written(notes, &(0..writes).map(next).collect::<Vec<_>>()).await?;
     for (number, answer) in answers.iter().enumerate() {
-        let expected = if number % 2 == 0 { Was::There } else { Was::Absent };
+        let expected = if number % 2 == 0 { NoteState::Present } else { NoteState::Absent };
         ensure!(matches!(answer, Some(Ok(was)) if *was == expected), "note {number} was {expected:?}, and is {answer:?}");
     }
     let boards: Vec<_> = (0..writes.min(promises.reads.seats)).map(board).collect();
@@ -55,7 +55,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 
 type Collected<T> = Vec<Option<Result<T, StoreError>>>;
 
-async fn written(notes: &dyn DynNotes, writes: &[NoteWrite]) -> Result<Collected<Was>, StoreError> {
+async fn written(notes: &dyn DynNotes, writes: &[NoteWrite]) -> Result<Collected<NoteState>, StoreError> {
     collected(writes.len(), async |to| notes.write(writes, to).await).await
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteWrite, Notes, Promises,
-    Reading, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteState, NoteWrite, Notes,
+    Promises, Reading, SeatName, SessionId, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -98,7 +98,7 @@ impl<S: Store> Store for Blocking<S> {
         Store::write(&self.store, call, writes, to).await
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         Store::session_of(&self.store, version)
     }
 
@@ -123,7 +123,7 @@ impl<S: Store> Store for Blocking<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Notes for Blocking<S> {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         self.brake.pass();
         notes_of(&self.store as &dyn DynStore)?.write(notes, to).await
     }

@@ -1,8 +1,8 @@
 //! A store that counts the calls made to it.
 
 use tenure_core::{
-    Answers, Board, Call, Clock, DynNotes, DynStore, Expect, Interest, Lifeline, News, Note, NoteWrite, Notes,
-    Promises, Reading, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Expect, Interest, Lifeline, News, Note, NoteState, NoteWrite,
+    Notes, Promises, Reading, SeatName, SessionId, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -100,7 +100,7 @@ impl<S: Store> Store for Counting<S> {
         Store::write(&self.store, call, writes, to).await
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         Store::session_of(&self.store, version)
     }
 
@@ -123,7 +123,7 @@ impl<S: Store> Store for Counting<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Notes for Counting<S> {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let announces = |board: &Board| !matches!(board, Board::Requests(_));
         let announcing = notes.iter().filter(|note| announces(&note.board)).count() as u64;
         self.count(|counts| {

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tenure_core::{
-    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteWrite, Notes, Promises,
-    Reading, Scope, SeatName, Session, Store, StoreError, Swap, Version, Was, Write,
+    Answers, Board, Call, Clock, DynNotes, DynStore, Interest, Lifeline, News, Note, NoteState, NoteWrite, Notes,
+    Promises, Reading, Scope, SeatName, SessionId, Store, StoreError, Swap, Version, Write,
 };
 use tokio::sync::watch;
 
@@ -193,7 +193,7 @@ impl Store for Cuttable {
         self.wire.pass_or_lose(true, write).await
     }
 
-    fn session_of(&self, version: &Version) -> Option<Session> {
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
         self.wire.store().as_ref().and_then(|store| store.session_of(version))
     }
 
@@ -216,7 +216,7 @@ impl Store for Cuttable {
 
 #[deny(clippy::missing_trait_methods)]
 impl Notes for Cuttable {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let write = async |store: Arc<dyn DynStore>, lost| notes_of(&*store)?.write(notes, &unless(lost, to)).await;
         self.wire.pass_or_lose(true, write).await
     }

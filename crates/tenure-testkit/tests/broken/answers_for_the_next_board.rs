@@ -7,7 +7,7 @@ pub(crate) struct AnswersForTheNextBoard;
 
 impl Bend for AnswersForTheNextBoard {
     fn promises(&self, parts: &Parts) -> Promises {
-        let most = tenure_core::Most { seats: 10, calls: 1 };
+        let most = tenure_core::BatchLimits { seats: 10, calls: 1 };
         Promises { reads: most, writes: most, ..SeatStore::promises(&parts.store) }
     }
 

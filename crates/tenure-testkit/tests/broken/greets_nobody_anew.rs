@@ -6,8 +6,8 @@ use super::*;
 pub(crate) struct GreetsNobodyAnew;
 
 impl Bend for GreetsNobodyAnew {
-    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         write_one(parts.notes(), note.clone()).await?;
-        Ok(Was::There)
+        Ok(NoteState::Present)
     }
 }

@@ -13,7 +13,7 @@ fn the_one(board: &Board) -> Board {
 }
 
 impl Bend for OneBoardForAll {
-    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         write_one(parts.notes(), NoteWrite { board: the_one(&note.board), ..note.clone() }).await
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct KeepsEveryNote(AtomicU64);
 
 impl Bend for KeepsEveryNote {
-    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let key = format!("{}#{}", note.key, self.0.fetch_add(1, Ordering::Relaxed));
         write_one(parts.notes(), NoteWrite { key, ..note.clone() }).await
     }

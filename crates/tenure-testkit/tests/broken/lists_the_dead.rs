@@ -6,7 +6,7 @@ use super::*;
 pub(crate) struct ListsTheDead;
 
 impl Bend for ListsTheDead {
-    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let mut note = note.clone();
         if note.board == Board::Processes {
             note.lifetime = Duration::from_secs(1 << 30);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Board, BoxFuture, Change, DynNotes, DynSeatStore, DynStore, LifeKind, Note, NoteWrite, Notes, Promises,
-    Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version, Was,
+    Answers, Board, BoxFuture, Change, DynNotes, DynSeatStore, DynStore, LifeKind, Note, NoteState, NoteWrite, Notes,
+    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 use tenure_testkit::{MemorySubject, Subject};
 
@@ -56,7 +56,11 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
         SeatStore::changed(&parts.store, seat, seen)
     }
 
-    fn write_note(&self, parts: &Parts, note: &NoteWrite) -> impl Future<Output = Result<Was, StoreError>> + Send {
+    fn write_note(
+        &self,
+        parts: &Parts,
+        note: &NoteWrite,
+    ) -> impl Future<Output = Result<NoteState, StoreError>> + Send {
         let (notes, note) = (parts.notes(), note.clone());
         async move { write_one(notes, note).await }
     }
@@ -120,7 +124,7 @@ impl<B: Bend> SeatStore for Bent<B> {
 }
 
 impl<B: Bend> Notes for Bent<B> {
-    async fn write(&self, notes: &[NoteWrite], to: &Answers<Was>) -> Result<(), StoreError> {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         self.notes_work()?;
         for (place, note) in notes.iter().enumerate() {
             to.set(place, self.bend.write_note(&self.parts, note).await);
@@ -137,7 +141,7 @@ impl<B: Bend> Notes for Bent<B> {
     }
 }
 
-pub(crate) async fn write_one(notes: &dyn DynNotes, note: NoteWrite) -> Result<Was, StoreError> {
+pub(crate) async fn write_one(notes: &dyn DynNotes, note: NoteWrite) -> Result<NoteState, StoreError> {
     match note.value {
         Some(value) => notes.put_one(&note.board, &note.key, &value, note.lifetime).await,
         None => notes.remove_one(&note.board, &note.key).await,

@@ -6,7 +6,7 @@ use super::*;
 pub(crate) struct WritesNotesIntoTheSeat;
 
 impl Bend for WritesNotesIntoTheSeat {
-    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<Was, StoreError> {
+    async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         if let Some(seat) = note.board.seat()
             && let Some(now) = SeatStore::read(&parts.store, seat).await?.seat
         {

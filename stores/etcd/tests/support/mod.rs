@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Answers, Builder, Call, Clock, OneByOne, SeatStore, Store, StoreError, Swap, Write};
+use tenure_core::{Answers, Builder, Call, Clock, SeatStore, SingleSeat, Store, StoreError, Swap, Write};
 use tenure_etcd::EtcdStore;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, told, until, within};
@@ -26,12 +26,12 @@ pub(crate) fn stand_with(
 }
 
 /// A store at this URL, asked about one seat at a time.
-pub(crate) fn seats(url: &str) -> OneByOne {
+pub(crate) fn seats(url: &str) -> SingleSeat {
     of(EtcdStore::from_url(url).unwrap_or_else(|error| panic!("{error}")))
 }
 
-pub(crate) fn of(store: EtcdStore) -> OneByOne {
-    let store = OneByOne::new(store);
+pub(crate) fn of(store: EtcdStore) -> SingleSeat {
+    let store = SingleSeat::new(store);
     SeatStore::attach(&store, &Clock::system());
     store
 }

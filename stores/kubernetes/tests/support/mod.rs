@@ -7,7 +7,7 @@ pub(crate) mod gate;
 use std::path::Path;
 use std::time::Duration;
 
-use tenure_core::OneByOne;
+use tenure_core::SingleSeat;
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, told, until, within};
@@ -18,8 +18,8 @@ pub(crate) fn url(kubeconfig: impl AsRef<Path>) -> String {
 }
 
 /// A store that is asked about one seat at a time.
-pub(crate) fn seats(url: &str) -> OneByOne {
-    OneByOne::new(KubernetesStore::from_url(url).unwrap())
+pub(crate) fn seats(url: &str) -> SingleSeat {
+    SingleSeat::new(KubernetesStore::from_url(url).unwrap())
 }
 
 /// A candidate for the one seat of a test.

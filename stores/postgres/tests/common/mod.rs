@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Builder, Candidate, Incarnation, OneByOne, Record, Takeover, Token};
+use tenure_core::{Builder, Candidate, Incarnation, Record, SingleSeat, Takeover, Token};
 use tenure_postgres::PostgresStore;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{PATIENCE, TestCandidate, acted_above, leading, within};
@@ -46,8 +46,8 @@ fn stand_with(
 }
 
 /// The store at this URL, asked about one seat at a time.
-pub(crate) fn seats_at(url: &str) -> OneByOne {
-    OneByOne::new(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")))
+pub(crate) fn seats_at(url: &str) -> SingleSeat {
+    SingleSeat::new(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")))
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

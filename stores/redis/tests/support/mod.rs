@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Builder, Call, Candidate, Incarnation, OneByOne, Reading, Record, SeatName, SeatStore, StoreError, Swap,
+    Answers, Builder, Call, Candidate, Incarnation, Reading, Record, SeatName, SeatStore, SingleSeat, StoreError, Swap,
     Token, Write,
 };
 use tenure_redis::RedisStore;
@@ -36,8 +36,8 @@ pub(crate) async fn one_connection_each(redis: &Redis, candidates: usize) {
 }
 
 /// The store at this address, to be asked about one seat at a time.
-pub(crate) fn open(url: &str) -> OneByOne {
-    OneByOne::new(RedisStore::from_url(url).unwrap())
+pub(crate) fn open(url: &str) -> SingleSeat {
+    SingleSeat::new(RedisStore::from_url(url).unwrap())
 }
 
 /// What a call has answered for each of its seats.

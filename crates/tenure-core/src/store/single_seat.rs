@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_protocol::{Change, Identity, Push, Reading, Record, Session, Subscriptions, Swap, Told, Version, Watching};
+use tenure_protocol::{
+    Change, Identity, Notification, Push, Reading, Record, SessionId, Subscriptions, Swap, Version, Watching,
+};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::watch::Heard;
 use super::{
-    Answers, Board, Call, DynNotes, DynStore, Expect, Interest, Promises, SeatStore, Seen, Store, Wanted, Write,
+    Answers, Board, Call, DynNotes, DynStore, Expect, Interest, Promises, SeatInterest, SeatStore, Seen, Store, Write,
 };
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
 /// Any store, asked about one seat at a time: for tests of stores.
 ///
 /// It listens and looks as the engine does. Must be used on a tokio runtime.
-pub struct OneByOne {
+pub struct SingleSeat {
     store: Arc<dyn DynStore>,
     promises: Promises,
     interest: Interest,
@@ -33,18 +35,18 @@ struct Shared {
 #[derive(Default)]
 struct State {
     subscriptions: Subscriptions<SeatName, u64>,
-    told: BTreeMap<u64, Vec<Told>>,
+    told: BTreeMap<u64, Vec<Notification>>,
     /// The data that seats were last absent from.
     absent: BTreeMap<SeatName, Identity>,
     /// Sessions that are over.
-    ended: BTreeSet<Session>,
+    ended: BTreeSet<SessionId>,
     /// Sessions that seats were won on through this.
-    own: BTreeSet<Session>,
+    own: BTreeSet<SessionId>,
     next: u64,
     watch: Option<AbortHandle>,
 }
 
-impl OneByOne {
+impl SingleSeat {
     /// This store.
     pub fn new(store: impl Store) -> Self {
         let store: Arc<dyn DynStore> = Arc::new(store);
@@ -99,7 +101,7 @@ impl OneByOne {
     }
 
     /// Waits until a session is known to be over, at most for so long.
-    async fn ended(&self, session: &Session, longest: Duration) -> bool {
+    async fn ended(&self, session: &SessionId, longest: Duration) -> bool {
         let ended = async {
             loop {
                 let woken = self.shared.told.notified();
@@ -127,7 +129,7 @@ impl OneByOne {
     }
 }
 
-impl Drop for OneByOne {
+impl Drop for SingleSeat {
     fn drop(&mut self) {
         if let Some(watch) = self.shared.lock().watch.take() {
             watch.abort();
@@ -135,9 +137,9 @@ impl Drop for OneByOne {
     }
 }
 
-impl std::fmt::Debug for OneByOne {
+impl std::fmt::Debug for SingleSeat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OneByOne").field("store", &self.promises.store).finish_non_exhaustive()
+        f.debug_struct("SingleSeat").field("store", &self.promises.store).finish_non_exhaustive()
     }
 }
 
@@ -161,12 +163,12 @@ impl Shared {
 
 /// Somebody who waits for a change. Gone when dropped.
 struct Waiting<'a> {
-    store: &'a OneByOne,
+    store: &'a SingleSeat,
     number: u64,
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(store: &'a OneByOne, seat: &SeatName, seen: &Seen) -> Self {
+    fn begin(store: &'a SingleSeat, seat: &SeatName, seen: &Seen) -> Self {
         let lease = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease);
         let mut state = store.shared.lock();
         state.next += 1;
@@ -175,17 +177,17 @@ impl<'a> Waiting<'a> {
         state.subscriptions.begin(number, seat.clone(), &mut told);
         state.told.insert(number, told.into_iter().map(|(_, told)| told).collect());
         drop(state);
-        store.interest.want(seat.clone(), Wanted { lease, seen: Some(seen.clone()) });
+        store.interest.want(seat.clone(), SeatInterest { lease, seen: Some(seen.clone()) });
         Self { store, number }
     }
 
     /// What it was told since this was last asked.
-    fn told(&self) -> Vec<Told> {
+    fn told(&self) -> Vec<Notification> {
         self.store.shared.lock().told.get_mut(&self.number).map(std::mem::take).unwrap_or_default()
     }
 
     /// Waits until it is told something other than this, and returns that; at most for so long.
-    async fn wait(&self, longest: Duration) -> Vec<Told> {
+    async fn wait(&self, longest: Duration) -> Vec<Notification> {
         let wait = async {
             loop {
                 let woken = self.store.shared.told.notified();
@@ -199,7 +201,7 @@ impl<'a> Waiting<'a> {
         tokio::time::timeout(longest, wait).await.unwrap_or_default()
     }
 
-    fn step(&self, step: impl FnOnce(&mut Subscriptions<SeatName, u64>, u64, &mut Vec<(u64, Told)>)) {
+    fn step(&self, step: impl FnOnce(&mut Subscriptions<SeatName, u64>, u64, &mut Vec<(u64, Notification)>)) {
         let mut state = self.store.shared.lock();
         let mut told = Vec::new();
         step(&mut state.subscriptions, self.number, &mut told);
@@ -222,7 +224,7 @@ impl Drop for Waiting<'_> {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl SeatStore for OneByOne {
+impl SeatStore for SingleSeat {
     fn promises(&self) -> Promises {
         self.promises.clone()
     }
@@ -260,9 +262,9 @@ impl SeatStore for OneByOne {
         loop {
             for told in waiting.told() {
                 match told {
-                    Told::Hears(now) => hears = now,
-                    Told::SessionOver => return Change::SessionOver,
-                    Told::Holder | Told::Request => {}
+                    Notification::Hears(now) => hears = now,
+                    Notification::SessionOver => return Change::SessionOver,
+                    Notification::Holder | Notification::Request => {}
                 }
             }
             if own && session.as_ref().is_some_and(|session| self.shared.lock().ended.contains(session)) {

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 /// The engine drops calls that take too long. What a call has begun goes on all the same, in a task of its own, and the
 /// next call waits for the same result. Clones are of the same task.
 #[derive(Debug)]
-pub struct Flight<T>(watch::Receiver<Option<Result<T, StoreError>>>);
+pub struct SharedTask<T>(watch::Receiver<Option<Result<T, StoreError>>>);
 
-impl<T: Clone + Send + Sync + 'static> Flight<T> {
+impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
     /// Starts a task that runs to its end, also if nobody waits for its result.
     pub fn start(work: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         let (tell, outcome) = watch::channel(None);
@@ -60,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
     }
 }
 
-impl<T> Clone for Flight<T> {
+impl<T> Clone for SharedTask<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }

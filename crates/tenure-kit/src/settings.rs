@@ -31,6 +31,11 @@ impl<'a> Settings<'a> {
         Ok(Self { left: pairs.collect::<Result<_, String>>()?, known: Vec::new() })
     }
 
+    /// Whether an option is given.
+    pub fn has(&self, name: &str) -> bool {
+        self.left.iter().any(|(given, ..)| *given == name)
+    }
+
     /// Takes an option out, and leaves `into` as it is if it is not given.
     ///
     /// # Errors

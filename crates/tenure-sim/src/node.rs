@@ -10,7 +10,7 @@ use crate::clock::{LocalClock, Time};
 use crate::driven::{Driven, Tells};
 use crate::health::Health;
 use crate::store::SessionId;
-use crate::world::{Ears, News};
+use crate::world::{Hearing, News};
 
 /// Which node.
 pub(crate) type NodeNr = usize;
@@ -36,7 +36,7 @@ pub(crate) struct Node {
     /// The call under way.
     pub(crate) call: Option<u64>,
     pub(crate) watch: Option<Watch>,
-    pub(crate) ears: Ears,
+    pub(crate) hearing: Hearing,
     pub(crate) wake: Option<Moment>,
     /// When it was asked to stop, and how long it may take from then on.
     pub(crate) asked_to_stop: Option<Time>,

@@ -6,7 +6,7 @@
 //! - `world/acts.rs`: what a machine asks for is done, and its work runs
 //! - `world/sessions.rs`: heartbeats, and news of a session's end
 //! - `world/watches.rs`: the store's push
-//! - `world/ears.rs`: what nodes hear of writes, where the store tells of each
+//! - `world/hearing.rs`: what nodes hear of writes, where the store tells of each
 //! - `world/board.rs`: the board: requests to the leader, and who stands is read
 //! - `world/roster.rs`: who stands: what processes tell of themselves
 //! - `world/able.rs`: whom nothing keeps from the seat
@@ -15,7 +15,7 @@ mod able;
 mod acts;
 mod board;
 mod calls;
-mod ears;
+mod hearing;
 mod processes;
 mod roster;
 mod sessions;
@@ -35,7 +35,7 @@ use crate::outcome::{Outcome, Stats, Violation};
 use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 use calls::Call;
-pub(crate) use ears::{Ears, News};
+pub(crate) use hearing::{Hearing, News};
 pub(crate) use roster::Roster;
 
 /// Something that will happen.
@@ -208,7 +208,7 @@ impl World {
             Event::Beat(beat) => self.beat_arrives(beat),
             Event::SessionExpiry(session) => self.session_may_be_over(session),
             Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
-            Event::Listen(node, life) => self.open_ears(node, life),
+            Event::Listen(node, life) => self.begin_hearing(node, life),
             Event::Board(call) => self.board_called(call),
             Event::Tell(call) => self.told(call),
             Event::Report(node, life, score) => {

@@ -151,6 +151,10 @@ impl ConsulOptions {
             }
         }
         let mut given = url.options()?;
+        // Consul's own variables may be set for the sake of other agents; what stands in the URL is meant for this one.
+        if !options.tls && TLS_OPTIONS.iter().any(|name| given.has(name)) {
+            return Err(TLS_NEEDED.to_owned());
+        }
         given.take("prefix", &mut options.prefix)?;
         given.take("token", &mut options.token)?.take("token_file", &mut options.token_file)?;
         given.take("dc", &mut options.datacenter)?.take("datacenter", &mut options.datacenter)?;
@@ -224,6 +228,11 @@ impl ConsulOptions {
 /// The variables of this process.
 const ENVIRONMENT: Variables<'static> = Variables(&|name| std::env::var(name).ok());
 
+/// Options that mean nothing without TLS.
+const TLS_OPTIONS: [&str; 6] = ["ca", "ca_path", "cert", "key", "tls_server_name", "verify"];
+
+const TLS_NEEDED: &str = "ca, ca_path, cert, key, tls_server_name and verify are for TLS: use consuls://";
+
 const ADDRESS: &str = "CONSUL_HTTP_ADDR must be host:port, http://host:port, https://host:port or unix:///path";
 
 /// Where agents listen unless told otherwise.
@@ -268,6 +277,18 @@ mod tests {
         let find =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         ConsulOptions::from_variables(&Variables(&find))
+    }
+
+    #[test]
+    fn options_of_tls_without_tls_are_refused() {
+        let none = Variables(&|_| None);
+        for option in TLS_OPTIONS {
+            let url = format!("consul://:token@host?{option}=true");
+            assert_eq!(ConsulOptions::parse(&url, &none).unwrap_err(), TLS_NEEDED);
+        }
+        assert!(ConsulOptions::parse("consuls://:token@host?ca=/ca.pem", &none).unwrap().tls);
+        let variable = Variables(&|name| (name == "CONSUL_CACERT").then(|| "/ca.pem".to_owned()));
+        assert!(!ConsulOptions::parse("consul://host", &variable).unwrap().tls, "it is set for other agents");
     }
 
     #[test]

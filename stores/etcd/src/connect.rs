@@ -117,8 +117,8 @@ impl Connector {
         };
         let channel = channel.map_err(|error| errors::of_greeting(member, Status::from_error(error.into())))?;
         let login = self.options.user.clone().zip(self.options.password.clone());
-        let attending = Keys::new(&self.options.prefix).board(&tenure_core::Board::Processes);
-        EtcdConnection::open(member, channel, login, RangeRequest { count_only: true, ..under(&attending) }).await
+        let processes = Keys::new(&self.options.prefix).board(&tenure_core::Board::Processes);
+        EtcdConnection::open(member, channel, login, RangeRequest { count_only: true, ..under(&processes) }).await
     }
 }
 

@@ -49,7 +49,7 @@ impl Keys {
 
     /// The prefix of the keys of all notes on a board.
     pub(crate) fn board(&self, board: &Board) -> String {
-        // Processes would be watched under that name.
+        // Under "processes" they would lie in the range that is watched.
         let Some(seat) = board.seat() else { return format!("{}/attending/", self.prefix) };
         // A slash would end the name.
         let name = seat.as_str();

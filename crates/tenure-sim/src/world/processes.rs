@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, PresenceInput, Reading, Swap, Token};
 
-use super::{Call, Ears, Event, World};
+use super::{Call, Event, Hearing, World};
 use crate::clock::{LocalClock, Time, nanos};
 use crate::driven::Parts;
 use crate::faults;
@@ -31,7 +31,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         work: Vec::new(),
         call: None,
         watch: None,
-        ears: Ears::default(),
+        hearing: Hearing::default(),
         wake: None,
         asked_to_stop: None,
         session: None,

@@ -14,7 +14,7 @@ use crate::plan::Kind;
 
 /// What a node has heard of.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ears {
+pub(crate) struct Hearing {
     /// Which watch it listens to; what an earlier one has still to say is not heard.
     stream: u32,
     /// Whether the store tells it.
@@ -40,19 +40,19 @@ pub(crate) struct News {
 
 impl World {
     /// A node listens from now on, once it has listed what is there.
-    pub(super) fn open_ears(&mut self, nr: NodeNr, life: u32) {
-        if self.nodes[nr].life != life || !self.nodes[nr].runs() || self.nodes[nr].ears.open {
+    pub(super) fn begin_hearing(&mut self, nr: NodeNr, life: u32) {
+        if self.nodes[nr].life != life || !self.nodes[nr].runs() || self.nodes[nr].hearing.open {
             return;
         }
         let (now, until) = (self.now, self.nodes[nr].cut_off_until);
         if now < until {
             return self.at(until, Event::Listen(nr, life));
         }
-        let ears = &mut self.nodes[nr].ears;
-        ears.stream += 1;
-        ears.open = true;
-        ears.busy_until = now;
-        let again: Vec<_> = ears.told.iter().rev().take(3).cloned().collect();
+        let hearing = &mut self.nodes[nr].hearing;
+        hearing.stream += 1;
+        hearing.open = true;
+        hearing.busy_until = now;
+        let again: Vec<_> = hearing.told.iter().rev().take(3).cloned().collect();
         self.tell_ears(nr, None);
         for news in again {
             if self.dice.chance(300) {
@@ -64,7 +64,7 @@ impl World {
     /// A node is told of no write for so long.
     pub(crate) fn cut_ears(&mut self, nr: NodeNr, lasts: Time) {
         if self.plan.kind == Kind::Received {
-            self.nodes[nr].ears.open = false;
+            self.nodes[nr].hearing.open = false;
             self.after(lasts, Event::Listen(nr, self.nodes[nr].life));
         }
     }
@@ -75,10 +75,10 @@ impl World {
             return;
         }
         for nr in 0..self.nodes.len() {
-            if self.now < self.nodes[nr].cut_off_until && self.nodes[nr].ears.open {
+            if self.now < self.nodes[nr].cut_off_until && self.nodes[nr].hearing.open {
                 self.cut_ears(nr, 0);
             }
-            if self.nodes[nr].ears.open {
+            if self.nodes[nr].hearing.open {
                 self.tell_ears(nr, None);
             }
         }
@@ -97,31 +97,32 @@ impl World {
         if storm && self.dice.chance(300) {
             delay += self.dice.below(nanos(self.plan.longest_lease()));
         }
-        let (life, ears) = (self.nodes[nr].life, &mut self.nodes[nr].ears);
-        ears.busy_until = ears.busy_until.max(self.now + delay);
-        let (at, stream) = (ears.busy_until, ears.stream);
+        let (life, hearing) = (self.nodes[nr].life, &mut self.nodes[nr].hearing);
+        hearing.busy_until = hearing.busy_until.max(self.now + delay);
+        let (at, stream) = (hearing.busy_until, hearing.stream);
         self.at(at, Event::Arrive(nr, life, Arrival::Heard(News { stream, ..news })));
     }
 
     /// A node hears of a write. What is older than what it knows is no news.
     pub(super) fn hear(&mut self, nr: NodeNr, news: News) {
         let node = &mut self.nodes[nr];
-        let (at, ears) = (node.clock.read(self.now), &mut node.ears);
-        let newer = ears.heard.as_ref().is_none_or(|(last, _)| news.number > last.number);
-        if news.stream == ears.stream && news.set_back == ears.set_back && newer {
-            ears.told.push(news.clone());
-            ears.heard = Some((news, at));
+        let (at, hearing) = (node.clock.read(self.now), &mut node.hearing);
+        let newer = hearing.heard.as_ref().is_none_or(|(last, _)| news.number > last.number);
+        if news.stream == hearing.stream && news.set_back == hearing.set_back && newer {
+            hearing.told.push(news.clone());
+            hearing.heard = Some((news, at));
         }
     }
 
     /// Adds to a reading when its very version was heard of, if it was.
     pub(super) fn say_when_received(&mut self, nr: NodeNr, set_back: u32, reading: &mut Reading) {
-        let ears = &mut self.nodes[nr].ears;
-        if set_back > ears.set_back {
-            *ears = Ears { set_back, heard: None, told: Vec::new(), ..*ears };
+        let hearing = &mut self.nodes[nr].hearing;
+        if set_back > hearing.set_back {
+            *hearing = Hearing { set_back, heard: None, told: Vec::new(), ..*hearing };
         }
         let Some(seat) = &mut reading.seat else { return };
-        let heard = ears.heard.as_ref().filter(|(news, _)| news.version == seat.version && set_back == ears.set_back);
+        let heard =
+            hearing.heard.as_ref().filter(|(news, _)| news.version == seat.version && set_back == hearing.set_back);
         if let Some((_, at)) = heard {
             seat.life = Life::Received { at: *at };
         }

@@ -364,7 +364,7 @@ mod tests {
             ("consul://:hunter2@ho st", "host:port"),
             ("consul://:x?hunter2@host/y", "%3F"),
             ("consul://x?hunter2&hunter2@host/y", "%3F"),
-            ("consul://:hunter2@host?verify=perhaps", "true or false"),
+            ("consuls://:hunter2@host?verify=perhaps", "true or false"),
             ("consul://:hunter2@host?takeover=soon", "instant or safe"),
             ("consul://:hunter2@host?min_lease=hunter2", "like 2s"),
             ("consul://:hunter2@host?min_lease=10ms", "a second or more"),

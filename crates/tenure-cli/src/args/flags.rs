@@ -53,10 +53,7 @@ fn switch(option: &OptionInfo) -> Option<bool> {
 fn argument(option: &OptionInfo) -> Arg {
     let flag = option.name.replace('_', "-");
     let doc = option.doc.trim().trim_end_matches('.').replace('`', "");
-    let argument = Arg::new(option.name)
-        .help_heading(option.group)
-        .hide_short_help(option.group == FINE_TUNING)
-        .allow_negative_numbers(true);
+    let argument = Arg::new(option.name).help_heading(option.group).hide_short_help(option.group == FINE_TUNING);
     match switch(option) {
         Some(true) => argument.long(flag).action(ArgAction::SetTrue).help(doc),
         Some(false) => {
@@ -72,6 +69,7 @@ fn argument(option: &OptionInfo) -> Arg {
             };
             argument
                 .long(flag)
+                .allow_negative_numbers(true)
                 .value_name(option.kind)
                 .value_parser(check)
                 .help(format!("{doc} [default: {}]", option.default))

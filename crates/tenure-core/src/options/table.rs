@@ -103,19 +103,22 @@ impl Value for i32 {
     const KIND: &'static str = "N";
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("use a whole number from {} to {}", Self::MIN, Self::MAX))
+        let number: i64 = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
+        in_range(number)
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = i64::deserialize(from)?;
-        let (least, most) = (Self::MIN, Self::MAX);
-        let problem = || format!("{number} is out of range: use a whole number from {least} to {most}");
-        Self::try_from(number).map_err(|_| serde::de::Error::custom(problem()))
+        in_range(i64::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.serialize(to)
     }
+}
+
+fn in_range(number: i64) -> Result<i32, String> {
+    let problem = || format!("{number} is out of range: use a whole number from {} to {}", i32::MIN, i32::MAX);
+    i32::try_from(number).map_err(|_| problem())
 }
 
 impl Value for bool {

@@ -54,6 +54,10 @@
 //! # Ok::<(), StoreError>(()) }).unwrap();
 //! ```
 //!
+//! A connection is closed when the last `Arc` of it is dropped: end the task that reads from its socket in `Drop`, and let
+//! calls hold the `Arc` while they wait. Then slow answers still arrive, and no connection is left behind. If that task
+//! calls [`Liveness::heard`] for everything that it reads, [`Waiting::answered`] only ends the wait of its call.
+//!
 //! When the server hangs up, the task that reads from the socket calls [`Liveness::close`]. `Store::watch` subscribes on
 //! the connection that [`Reconnect::get`] returns and returns when [`Liveness::closed`] resolves; the engine then calls
 //! it again. A store with several servers has one [`Reconnect`] for each. [`Reconnect::current`] is for work that is not
@@ -65,13 +69,17 @@
 //! opens sessions, remembers which are ours, shares heartbeats and reports the end of a session to the engine:
 //!
 //! - `attach`: [`Sessions::attach`], with the engine's clock and news.
-//! - A bid: [`Sessions::fresh`] for the lease of the record, or [`Sessions::find`] with the session that holds the seat
-//!   if that is one of ours. `since` of the answer is [`PooledSession::renewed`], read *before* the write is sent, unless the
-//!   write itself renews the session.
-//! - A renewal: [`Sessions::find`]; `Lost` if there is none. Then [`PooledSession::beat`], with a condition that says which
-//!   heartbeats are young enough and have looked at this seat, and an answer with the heartbeat's `sent` as `since`.
-//! - `watch`: a [`Ready`] from [`Sessions::keep_warm`] for every lease of a seat that another process holds, so that a
-//!   bid finds a session that is open.
+//! - A bid: [`Sessions::fresh`] for the lease of the record, renewed no longer ago than half of that. `since` of the answer
+//!   is [`PooledSession::renewed`], read *before* the write is sent, unless the write itself renews the session.
+//! - A renewal: [`Sessions::find`]. If there is none and [`Sessions::is_own`] knows the session, the session is over: the
+//!   answer is `Lost`. If it was never ours, ask the server: without one, nobody can know. Otherwise
+//!   [`PooledSession::beat`], and an answer with the heartbeat's `sent` as `since`. A heartbeat may answer for a seat only if
+//!   it began after the last write of that seat by this process was answered; note [`PooledSession::next_beat`] then. And
+//!   only if it is young: a quarter of a lease at the most.
+//! - Time-outs: a third of a lease for a heartbeat, a lease for opening a session.
+//! - `watch`: a [`WarmSession`] from [`Sessions::keep_warm`] for every lease of a seat that another process holds, so that a
+//!   bid finds a session that is open. Once it is subscribed, renew each session of [`Sessions::live`] once: a session that
+//!   has ended before the watch began is found by that.
 //!
 //! A session that the server ties to a connection (PostgreSQL) says so by [`Session::lapses`] and [`Session::closed`].
 

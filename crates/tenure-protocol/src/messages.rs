@@ -43,7 +43,7 @@ pub enum Input {
 ///
 /// At most one of `Read`, `Swap` and `Renew` is under way at a time, and each is answered exactly
 /// once. A lease counts from when it was asked for. A call that took longer than
-/// [`Timing::attempt`](crate::Timing::attempt) since it was sent, which may be later, is answered with
+/// [`Timing::call_timeout`](crate::Timing::call_timeout) since it was sent, which may be later, is answered with
 /// [`Fault::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

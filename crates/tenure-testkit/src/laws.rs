@@ -1,8 +1,9 @@
 //! The laws, one file each. A law's name is its file's, and its doc says what it protects from.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::DynNotes;
+use tenure_core::{Answers, DynNotes, StoreError};
 
 use crate::bench::Connection;
 use crate::law::laws;
@@ -25,6 +26,7 @@ laws![
     every_field_of_a_record_comes_back,
     fields_of_a_newer_version_survive,
     separate_seats_do_not_touch,
+    seats_of_one_call_are_answered_each,
     odd_names_are_seats_of_their_own,
     tokens_only_rise,
     tokens_rise_above_a_deleted_seat,
@@ -69,4 +71,24 @@ const LONG: Duration = Duration::from_secs(600);
 
 fn notes_of(store: &Connection) -> Result<&dyn DynNotes, Failure> {
     store.notes().ok_or_else(|| Failure::new("the store has notes only at times"))
+}
+
+/// The answers to a call, by their places; `None` where there is none.
+type Collected<T> = Vec<Option<Result<T, StoreError>>>;
+
+/// Makes a call, and returns the answers to it by their places.
+async fn collected<T: Clone + Send + 'static>(
+    count: usize,
+    call: impl AsyncFnOnce(&Answers<T>) -> Result<(), StoreError>,
+) -> Result<Collected<T>, StoreError> {
+    let answers = Arc::new(Mutex::new(vec![None; count]));
+    let told = answers.clone();
+    let to = Answers::new(move |place, answer| {
+        if let Some(slot) = told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_mut(place) {
+            *slot = Some(answer);
+        }
+    });
+    call(&to).await?;
+    let answers = answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Ok(answers.clone())
 }

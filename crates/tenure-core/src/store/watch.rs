@@ -99,7 +99,7 @@ impl Interest {
     }
 
     /// Waits for something to change, and returns all that has: at first, everything. What changes several times is
-    /// told once, as it is last.
+    /// told once, as it is last. Cancel safe.
     pub async fn next(&self) -> Vec<InterestChange> {
         loop {
             let woken = self.0.to_store.notified();
@@ -158,6 +158,11 @@ impl Interest {
 }
 
 impl News {
+    /// Makes news that nobody takes in, for tests of a store by itself.
+    pub fn unheard() -> Self {
+        Self(Arc::default())
+    }
+
     /// The store listens: nothing that happens from now on is missed. Seats that were read before are read again.
     pub fn listening(&self, scope: Scope<'_>) {
         self.tell(|state| {

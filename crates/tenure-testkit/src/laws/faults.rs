@@ -100,7 +100,8 @@ pub trait Server: Send + Sync + 'static {
         true
     }
 
-    /// Bytes that are in a request that takes a seat, and in nothing that is sent before it.
+    /// Bytes that are in a request that takes a seat, and in nothing that is sent before it; as they are on the wire,
+    /// escaped if records travel inside of JSON.
     fn bid(&self) -> &'static str {
         "\"incarnation\""
     }

@@ -3,12 +3,11 @@
 //!
 //! Protects from: a candidate that is announced on the board of another election of its process.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Answers, Board, DynNotes, NoteWrite, StoreError, NoteState};
+use tenure_core::{Board, DynNotes, NoteWrite, StoreError, NoteState};
 
-use super::LONG;
+use super::{Collected, LONG, collected};
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::{Bench, Verdict};
@@ -53,25 +52,6 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     Ok(())
 }
 
-type Collected<T> = Vec<Option<Result<T, StoreError>>>;
-
 async fn written(notes: &dyn DynNotes, writes: &[NoteWrite]) -> Result<Collected<NoteState>, StoreError> {
     collected(writes.len(), async |to| notes.write(writes, to).await).await
-}
-
-/// Makes a call, and returns the answers to it by their places.
-async fn collected<T: Clone + Send + 'static>(
-    count: usize,
-    call: impl AsyncFnOnce(&Answers<T>) -> Result<(), StoreError>,
-) -> Result<Collected<T>, StoreError> {
-    let answers = Arc::new(Mutex::new(vec![None; count]));
-    let told = answers.clone();
-    let to = Answers::new(move |place, answer| {
-        if let Some(slot) = told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_mut(place) {
-            *slot = Some(answer);
-        }
-    });
-    call(&to).await?;
-    let answers = answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    Ok(answers.clone())
 }

@@ -1,5 +1,7 @@
 //! Stores that break one law each: a memory store with one thing bent.
 
+mod bent_calls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use tenure_core::{
     Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 use tenure_testkit::{MemorySubject, Subject};
+
+use self::bent_calls::BentCalls;
 
 /// What a bent store is made of.
 pub(crate) struct Parts {
@@ -72,6 +76,11 @@ pub(crate) trait Bend: Send + Sync + Sized + 'static {
 
     /// The place that the answer to the board at this place is given at.
     fn place(&self, place: usize) -> usize {
+        place
+    }
+
+    /// The place that the answer for the seat at this place of a call is given at.
+    fn seat_place(place: usize) -> usize {
         place
     }
 
@@ -155,6 +164,11 @@ struct BentSubject<B> {
 }
 
 impl<B: Bend> BentSubject<B> {
+    fn bent(&self) -> Bent<B> {
+        let memory = self.memory.memory().clone();
+        Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)(), broken: false }
+    }
+
     fn of_kind(kind: LifeKind, make: fn() -> B) -> Arc<dyn Subject> {
         Arc::new(Self { memory: MemorySubject::new(kind), make })
     }
@@ -162,12 +176,11 @@ impl<B: Bend> BentSubject<B> {
 
 impl<B: Bend> Subject for BentSubject<B> {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(self.open_seats())
+        Box::new(BentCalls(self.bent()))
     }
 
     fn open_seats(&self) -> Box<dyn DynSeatStore> {
-        let memory = self.memory.memory().clone();
-        Box::new(Bent { parts: Parts { store: memory.store(), memory }, bend: (self.make)(), broken: false })
+        Box::new(self.bent())
     }
 
     /// Short: here, laws are to fail.
@@ -230,6 +243,7 @@ breakers![
     cuts_ids_short::CutsIdsShort breaks every_field_of_a_record_comes_back on Clock,
     forgets_unknown_fields::ForgetsUnknownFields breaks fields_of_a_newer_version_survive on Clock,
     has_one_seat_for_all::OneSeatForAll breaks separate_seats_do_not_touch on Clock,
+    answers_for_the_next_seat::AnswersForTheNextSeat breaks seats_of_one_call_are_answered_each on Clock,
     folds_case::FoldsCase breaks odd_names_are_seats_of_their_own on Clock,
     deletes_on_release::DeletesOnRelease breaks tokens_only_rise on Clock,
     has_no_floor::HasNoFloor breaks tokens_rise_above_a_deleted_seat on Clock,

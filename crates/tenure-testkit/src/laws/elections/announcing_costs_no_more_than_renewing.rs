@@ -61,7 +61,8 @@ async fn costs_little(bench: &Bench, one: &TestCandidate, elections: u64, renewa
         }
         costs.push(format!(
             "{announcing} calls to announce, and {reading} to read the board, while the seats of {elections} elections \
-             were renewed {renewals} times"
+             were renewed {renewals} times{}",
+            if is_told { "; boards are read at every renewal until the store says `news.listening`: does its watch?" } else { "" }
         ));
     }
     Err(Failure::new(costs.join("; ")))

@@ -171,7 +171,10 @@ impl TestCandidate {
     /// Waits for something that must happen.
     async fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
         let who = &self.election.candidate().id;
-        wait(self.patience, &format!("{who}: {what}"), future).await
+        tokio::time::timeout(self.patience, future).await.unwrap_or_else(|_| {
+            let (patience, health) = (self.patience, self.election.health());
+            panic!("waited {patience:?} in vain: {who}: {what}; it is {health}")
+        })
     }
 
     /// Waits for an event.

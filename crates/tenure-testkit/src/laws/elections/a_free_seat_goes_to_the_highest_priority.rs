@@ -6,7 +6,7 @@
 use crate::failure::ensure;
 use crate::law::Need;
 use crate::wrap::Traffic;
-use crate::{Bench, OverlapDetector, Verdict};
+use crate::{Bench, OverlapDetector, TestCandidate, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[Need::Notes];
 
@@ -36,6 +36,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     high.wire.set_writes(Traffic::Pass);
     let next = high.term().await.token();
     ensure!(next > token, "the next term has token {next}, which is not above {token}");
+    // Whoever did not see that it led goes by the roster alone, and leaves it the seat until that says that it is unwell.
+    let know = || {
+        let knows = |one: &&TestCandidate| one.election.leader().is_some_and(|leader| leader.token == next);
+        others.iter().chain([&first]).filter(knows).count() == 5
+    };
+    bench.until("that all know who leads", || async { Ok(know()) }).await?;
     high.election.report_healthy(false, ())?;
     let middle = &others[3];
     middle.term().await;

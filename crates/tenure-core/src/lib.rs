@@ -34,7 +34,7 @@ pub use error::{Ended, Error, StoreError};
 pub use events::{Event, Events};
 pub use health::{Health, Report};
 pub use name::SeatName;
-pub use options::{ElectionOptions, OnOverrun, OptionInfo, Settings};
+pub use options::{ElectionOptions, OnOverrun, OptionInfo, Settings, Word, word};
 pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
 pub use seat_status::SeatStatus;

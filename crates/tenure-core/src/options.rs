@@ -20,8 +20,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_protocol::{ClockTrust, Durations, Rules, Score, Takeover};
 
 pub use self::settings::Settings;
-pub use self::table::OptionInfo;
-use self::table::{Read, Value, Word, Written, election_options};
+pub use self::table::{OptionInfo, Word, word};
+use self::table::{Read, Value, Written, election_options};
 use crate::{Builder, Error};
 
 election_options! {

@@ -64,7 +64,6 @@ impl Rules {
 
 /// When the store's clock is believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum ClockTrust {
     /// Where the candidate's own clock confirms it.
     #[default]
@@ -77,7 +76,6 @@ pub enum ClockTrust {
 
 /// How soon a seat may be taken whose session is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Takeover {
     /// At once: the session's end is taken for the leader's end.
     Instant,

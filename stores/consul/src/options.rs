@@ -61,6 +61,7 @@ pub struct ConsulOptions {
     /// How soon a seat is taken whose session has ended. `Instant`: the end of the session is taken for the end of its
     /// leader. `Safe`: Consul's lock-delay keeps the seat from everybody for a lease (for a minute at the most), and
     /// candidates wait by themselves, too.
+    #[serde(with = "tenure_core::word")]
     pub takeover: Takeover,
     /// The shortest lease that the servers keep, if `session_ttl_min` is set there: `"10s"`, if not.
     #[serde(with = "span")]

@@ -157,10 +157,33 @@ impl Value for String {
     }
 }
 
-/// A value that is one of a few words.
-pub(super) trait Word: Copy + PartialEq + 'static {
+/// A setting that is one of a few words. Options of stores use it with `#[serde(with = "tenure_core::word")]`.
+pub trait Word: Copy + PartialEq + 'static {
     /// All words, each with what it stands for.
     const WORDS: &'static [(&'static str, Self)];
+}
+
+/// Reads and writes a [`Word`] with serde: `#[serde(with = "tenure_core::word")]`.
+pub mod word {
+    use serde::{Deserializer, Serializer};
+
+    use super::{Value, Word};
+
+    /// Writes the word.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<T: Word, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        value.write(to)
+    }
+
+    /// Reads one of the words.
+    ///
+    /// # Errors
+    /// If it is none of them; the error lists them.
+    pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        T::read(from)
+    }
 }
 
 impl<T: Word> Value for T {

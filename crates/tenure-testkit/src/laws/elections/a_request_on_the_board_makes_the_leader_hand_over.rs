@@ -3,7 +3,7 @@
 //!
 //! Protects from: requests that are never read, or that end the term of the next leader, too.
 
-use tenure_core::{Event, EndReason};
+use tenure_core::{EndReason, Error, Event, Fault};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -22,8 +22,14 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     loop {
         other.knows_a_leader().await;
         let mut events = one.election.events();
-        let asked = bench.within("an answer to a request", other.election.request_step_down()).await??;
-        let Some(asked) = asked else { continue };
+        let asked = bench.within("an answer to a request", other.election.request_step_down()).await?;
+        let asked = match asked {
+            Ok(Some(asked)) => asked,
+            Ok(None) => continue,
+            // So busy a machine that the store's answer came too late: ask again, as a user would.
+            Err(Error::Store(error)) if error.fault() == Fault::Unknown => continue,
+            Err(error) => return Err(error.into()),
+        };
         let me = other.election.candidate().incarnation;
         if asked.candidate.incarnation == me {
             // So busy a machine that one has lost the seat meanwhile: have it back, and once more.

@@ -330,6 +330,7 @@ fn an_observer_that_cannot_look_does_not_keep_news_from_the_leader_of_its_proces
 struct Babbling {
     store: MemoryStore,
     goes_on: Arc<AtomicBool>,
+    has_begun: Arc<AtomicBool>,
 }
 
 impl Store for Babbling {
@@ -347,10 +348,11 @@ impl Store for Babbling {
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         if writes.iter().any(|write| is_odd(&write.seat)) {
-            let (to, goes_on) = (to.clone(), self.goes_on.clone());
+            let (to, goes_on, has_begun) = (to.clone(), self.goes_on.clone(), self.has_begun.clone());
             std::thread::spawn(move || {
                 while goes_on.load(Ordering::Relaxed) {
                     to.set(0, Ok(Swap::Lost));
+                    has_begun.store(true, Ordering::Relaxed);
                 }
             });
         }
@@ -361,12 +363,15 @@ impl Store for Babbling {
 #[test]
 fn answers_that_never_end_do_not_keep_the_engine_from_anything_else() {
     let (memory, goes_on) = (Memory::new(), Arc::new(AtomicBool::new(true)));
-    let elections = Elections::new(Babbling { store: memory.store(), goes_on: goes_on.clone() });
+    let has_begun = Arc::<AtomicBool>::default();
+    let store = Babbling { store: memory.store(), goes_on: goes_on.clone(), has_begun: has_begun.clone() };
+    let elections = Elections::new(store);
     let _odd = elections.election("odd").lease(LEASE).start().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        // Its answer comes from elsewhere, so the engine has heard the first of them by then.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        while !has_begun.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let other = elections.election("other").lease(LEASE).start().unwrap();
         let elected = tokio::time::timeout(Duration::from_secs(60), other.elected()).await;
         goes_on.store(false, Ordering::Relaxed);

@@ -45,7 +45,7 @@ impl FromArgMatches for Flags {
     }
 }
 
-/// What a flag without a value stands for: the opposite of the default. `None` if the flag takes a value.
+/// Returns the value that a flag without one stands for: the opposite of the default. `None` if the flag takes a value.
 fn switch(option: &OptionInfo) -> Option<bool> {
     (option.kind == "BOOL").then_some(option.default != "true")
 }

@@ -79,7 +79,7 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = OnLoss::Stand, value_name = "WHAT")]
     pub(crate) on_loss: OnLoss,
 
-    /// What this candidate tells about itself; may be repeated
+    /// A pair of text that is shown with this candidate; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "The candidate")]
     pub(crate) metadata: Vec<(String, String)>,
 

@@ -11,7 +11,7 @@ use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
 use super::{Driver, ElectionId, Entry};
 use crate::{DynStore, StoreError, log};
 
-/// What is said of a seat that was won or kept on a session whose end was heard before the answer.
+/// The error of a write that won or kept a seat on a session whose end was heard before the answer.
 const ENDED: &str = "the session that the seat is held on has ended meanwhile";
 
 impl Driver {
@@ -28,7 +28,7 @@ impl Driver {
 
     /// Takes in what stores have answered for single seats.
     pub(super) fn on_answered(&mut self) {
-        // What comes in meanwhile has to wait: time goes first.
+        // Answers that arrive meanwhile wait for the next round: timers go first.
         for _ in 0..self.inbox.len() {
             let Ok(answered) = self.inbox.try_recv() else { return };
             self.guarded(|driver| driver.on_answer_for(answered));
@@ -36,7 +36,7 @@ impl Driver {
     }
 
     pub(super) fn on_answer_for(&mut self, Answered { call, place, answer }: Answered) {
-        // What the store has told before it answered comes first: that a session is over, above all.
+        // News that the store reported before this answer come first, above all the end of a session.
         self.on_news();
         match self.who_asked(call, place) {
             Some((election, _)) => self.on_seat_answered(election, answer),

@@ -1,4 +1,4 @@
-//! What no store should do. The engine bears all of it, and logs each kind once, with the store's name.
+//! Misbehaviour of stores. The engine tolerates each kind, and logs it once, with the store's name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

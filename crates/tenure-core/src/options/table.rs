@@ -19,7 +19,7 @@ pub struct OptionInfo {
     pub kind: &'static str,
     /// The default, as people read it.
     pub default: &'static str,
-    /// What it does, in one paragraph.
+    /// The description, one paragraph.
     pub doc: &'static str,
 }
 

@@ -17,7 +17,7 @@ use crate::{Clock, Lifeline, SeatName, StoreError};
 /// A store that deals with one seat at a time. Every one is a [`Store`].
 ///
 /// Write plain `async fn`s. Every call runs on the engine's thread and is dropped when it takes
-/// longer than the attempt time-out, so a call must never block the thread, and a dropped one must
+/// longer than `call_timeout`, so a call must never block the thread, and a dropped one must
 /// leave nothing locked. There must be no retries inside: they would hide when a write was sent,
 /// and the engine retries by itself.
 pub trait SeatStore: Send + Sync + 'static {

@@ -1,13 +1,13 @@
-//! Makes a copy of the machines' sources for each file in `src/mutants`, with one replacement in it.
+//! Copies the source of the machines for each file in `src/mutants`, with one replacement in it.
 //!
-//! The machines themselves stay as they are: what is broken on purpose exists only in the build's output.
+//! The machines themselves are not changed: broken rules exist only in the build output.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The files that a mutant may be about, the machine's first. It has its own copy of its part alone, and shares
-/// everything else with the real ones.
+/// The files that a mutant can change, those of the machine first. A mutant has its own copy of the part that
+/// it changes, and shares all other parts with the real ones.
 const SOURCES: [&str; 11] = [
     "machine.rs",
     "machine/answers.rs",
@@ -21,7 +21,7 @@ const SOURCES: [&str; 11] = [
     "admission.rs",
     "subscriptions.rs",
 ];
-/// So many of them are the machine's.
+/// How many of these files belong to the machine.
 const OF_MACHINE: usize = 8;
 
 struct Mutant {
@@ -34,19 +34,21 @@ struct Mutant {
 }
 
 fn main() {
-    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("CARGO_MANIFEST_DIR is not set"));
+    let out = PathBuf::from(env::var("OUT_DIR").expect("OUT_DIR is not set"));
     let protocol = here.join("../tenure-protocol/src");
     let folder = here.join("src/mutants");
     println!("cargo::rerun-if-changed={}", folder.display());
     let sources = SOURCES.map(|file| {
         let path = protocol.join(file);
         println!("cargo::rerun-if-changed={}", path.display());
-        (file, fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        (file, fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display())))
     });
 
-    let mut paths: Vec<_> =
-        fs::read_dir(&folder).expect("src/mutants").map(|entry| entry.expect("entry").path()).collect();
+    let mut paths: Vec<_> = fs::read_dir(&folder)
+        .expect("cannot list src/mutants")
+        .map(|entry| entry.expect("cannot list src/mutants").path())
+        .collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "mutant"));
     paths.sort();
 
@@ -58,7 +60,7 @@ fn main() {
         let Mutant { name, about, caught_by, .. } = &mutant;
         let folder = out.join(name);
         let path = |file: &str| folder.join(file).display().to_string();
-        // Its modules, how they are driven, and how they are made.
+        // Its modules, how the world drives them, and how it creates them.
         let (parts, drive, make): (&[&str], _, _) = match mutant.file.as_str() {
             "presence.rs" => (
                 &["presence"],
@@ -96,13 +98,13 @@ fn main() {
         );
     }
     let text = format!("{modules}\nconst ALL: &[Mutant] = &[\n{list}];\n");
-    fs::write(out.join("mutants.rs"), text).expect("OUT_DIR is writable");
+    fs::write(out.join("mutants.rs"), text).expect("cannot write to OUT_DIR");
 }
 
-/// Reads a mutant: what is broken, `file:`, `caught by:`, `--- find`, `--- replace`.
+/// Parses a mutant: the description, `file:`, `caught by:`, `--- find`, `--- replace`.
 fn parse(path: &Path) -> Mutant {
-    let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a readable name").to_owned();
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let name = path.file_stem().and_then(|stem| stem.to_str()).expect("the file name is not UTF-8").to_owned();
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let part = |after: &str, before: &str| -> String {
         let from =
             text.find(after).unwrap_or_else(|| panic!("mutant {name}: there is no `{}`", after.trim())) + after.len();

@@ -1,12 +1,12 @@
-//! How long it takes from the end of a leader to the start of the next one's command, measured from
-//! outside, beside flock(1) in the same run; and what a `tenure run` costs that waits.
+//! Measures the time from the end of a leader to the start of the next leader's command, from outside of tenure and
+//! compared with flock(1) in the same run. Also measures the cost of a `tenure run` that waits.
 //!
-//! `TENURE_BENCH_STORE` says `redis`, `postgres`, `etcd`, `consul` or `kubernetes` for a server started here, in
-//! each of its modes: then a leader that leaves is followed from the moment of its release, by the store's own
-//! word, and one that is killed from when its lease lapses, by the store's own clock, if it goes by leases.
-//! `TENURE_BENCH_ROUNDS` is how often (40).
+//! `TENURE_BENCH_STORE` selects a server that this bench starts, in each of its modes: `redis`, `postgres`, `etcd`,
+//! `consul` or `kubernetes`. If the leader leaves, time is measured from the moment when the store shows the release.
+//! If the leader is killed and the store uses leases, time is measured from the moment when the lease expires by the
+//! store's clock. `TENURE_BENCH_ROUNDS` is the number of rounds (default: 40).
 //!
-//! The command is the same everywhere: it takes a lock on one file, tells so, and waits to be ended.
+//! The command is the same for all: it locks a file, reports its start, and waits to be killed.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -26,7 +26,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Pid, Signal, kill_process};
-    use tenure::{Life, SeatName, SeatStore, Seen};
+    use tenure::store::{Life, SeatName, SeatStore, Seen};
     use tenure_testkit::figures::{
         BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, PostgresTarget, RedisTarget,
     };
@@ -34,7 +34,7 @@ mod linux {
     use super::scene::{Scene, rounds};
 
     pub(crate) fn main() {
-        println!("from the end of a leader to the start of the next one's command, {} rounds each", rounds());
+        println!("time from the end of a leader to the start of the next leader's command, {} rounds each", rounds());
         match std::env::var("TENURE_BENCH_STORE").as_deref() {
             Ok("redis") => on(&RedisTarget::start(), "2s"),
             Ok("postgres") => {
@@ -44,7 +44,9 @@ mod linux {
             Ok("etcd") => on(&EtcdTarget::start(), "2s"),
             Ok("consul") => on(&ConsulTarget::start(), "2s"),
             Ok("kubernetes") => on(&KubernetesTarget::start(), "2s"),
-            Ok(other) => panic!("TENURE_BENCH_STORE is redis, postgres, etcd, consul or kubernetes, not {other:?}"),
+            Ok(other) => {
+                panic!("TENURE_BENCH_STORE must be redis, postgres, etcd, consul or kubernetes, got {other:?}")
+            }
             Err(_) => beside_flock(),
         }
     }
@@ -58,11 +60,11 @@ mod linux {
         print("tenure run, killed (-9)", &killed, Some(&flock));
         let asked = measure(&mut scene, Signal::TERM, &Since::Signal);
         print("tenure run, asked to leave", &asked, Some(&flock));
-        scene.nobody_overlapped();
+        scene.assert_no_overlap();
         waiting(&mut scene);
     }
 
-    /// Two that stand, and one that leads, over a server.
+    /// Measures a leader and two followers over a server.
     fn on(target: &dyn BenchTarget, lease: &str) {
         println!("{}, lease {lease}", target.name());
         let since = Since::Release(target.url());
@@ -71,26 +73,26 @@ mod linux {
         print("asked to leave, from release", &asked, None);
         let clocked = matches!(Witness::new(&target.url()).life(), Some(Life::Clock { .. }));
         let (what, since) = match clocked {
-            true => ("killed (-9), past the lapse", Since::Lapse(target.url())),
+            true => ("killed (-9), after lease expiry", Since::Lapse(target.url())),
             false => ("killed (-9)", Since::Signal),
         };
         let killed = measure(&mut scene, Signal::KILL, &since);
         print(what, &killed, None);
-        scene.nobody_overlapped();
+        scene.assert_no_overlap();
     }
 
-    /// What is measured from.
+    /// The moment from which time is measured.
     enum Since {
         Signal,
-        /// The store says that the seat has another holder.
+        /// The store shows that the holder of the seat has changed.
         Release(String),
-        /// The lease has lapsed, by the store's clock.
+        /// The lease has expired by the store's clock.
         Lapse(String),
     }
 
-    /// Looks at the seat itself, on a connection of its own.
+    /// Reads the seat on a connection of its own.
     struct Witness {
-        store: tenure::SingleSeat,
+        store: tenure::store::SingleSeat,
         seat: SeatName,
         runtime: tokio::runtime::Runtime,
     }
@@ -98,7 +100,7 @@ mod linux {
     impl Witness {
         fn new(url: &str) -> Self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let store = tenure::SingleSeat::new(tenure::connect(url).unwrap());
+            let store = tenure::store::SingleSeat::new(tenure::connect(url).unwrap());
             Self { store, seat: SeatName::new("bench").unwrap(), runtime }
         }
 
@@ -106,7 +108,7 @@ mod linux {
             self.runtime.block_on(SeatStore::read(&self.store, &self.seat)).unwrap().seat.map(|seat| seat.life)
         }
 
-        /// When the lease of a candidate lapses, if it is the one that holds the seat.
+        /// Returns when the candidate's lease expires; `None` if the candidate does not hold the seat.
         fn lapses(&self, candidate: &str) -> Option<Instant> {
             let asked = Instant::now();
             let seat = self.runtime.block_on(SeatStore::read(&self.store, &self.seat)).unwrap().seat.expect("a seat");
@@ -115,10 +117,10 @@ mod linux {
             is_its.then(|| asked + seat.record.lease.saturating_sub(now.checked_since(renewed).unwrap_or_default()))
         }
 
-        /// Tells when the holder changes next.
+        /// Waits on a separate thread for the next change of the holder, and sends the moment.
         fn watch(url: &str) -> Receiver<(Instant, Self)> {
             let witness = Self::new(url);
-            let ((tell, told), (ready, is_ready)) = (channel(), channel());
+            let ((sender, changes), (ready, is_ready)) = (channel(), channel());
             std::thread::spawn(move || {
                 let at = witness.runtime.block_on(async {
                     let seat = SeatStore::read(&witness.store, &witness.seat).await.unwrap().seat;
@@ -135,11 +137,11 @@ mod linux {
                     }
                     Instant::now()
                 });
-                // It stays for now: that its connections are closed would be in the way of what is measured.
-                let _ = tell.send((at, witness));
+                // The witness is kept for now, because closing its connections would disturb the measurement.
+                let _ = sender.send((at, witness));
             });
-            is_ready.recv().expect("it listens");
-            told
+            is_ready.recv().expect("the witness watches the seat");
+            changes
         }
     }
 
@@ -150,11 +152,11 @@ mod linux {
             scene.candidates.swap(0, leader);
         }
         for _ in 0..rounds() {
-            // Everybody has long settled.
+            // Long enough for all candidates to be idle.
             std::thread::sleep(Duration::from_millis(150));
             let released = if let Since::Release(url) = since { Some(Witness::watch(url)) } else { None };
             let witness = if let Since::Lapse(url) = since { Some(Witness::new(url)) } else { None };
-            // Connected before it matters: that takes longer than all that is measured.
+            // Connects now: connecting takes longer than the time that is measured.
             witness.as_ref().map(Witness::life);
             scene.find_leader();
             let (name, mut leader) = scene.candidates.remove(0);
@@ -162,14 +164,14 @@ mod linux {
             kill_process(Pid::from_child(&leader), signal).unwrap();
             let lapses = witness.map(|witness| witness.lapses(&name));
             let (next, at) = scene.next();
-            let released = released.map(|released| released.recv().expect("it was told").0);
+            let released = released.map(|released| released.recv().expect("the holder changed").0);
             match lapses {
-                // It had lost its seat before it was killed: the lapse of another's tells nothing.
+                // The leader had lost its seat before it was killed, so there is no expiry to measure from.
                 Some(None) => {}
                 Some(Some(lapses)) => {
-                    took.push(at.checked_duration_since(lapses).expect("nobody starts before the lease has lapsed"));
+                    took.push(at.checked_duration_since(lapses).expect("a command started before the lease expired"));
                 }
-                // On a busy machine the next one may have heard of it before the witness did.
+                // On a busy machine the next leader can be notified before the witness.
                 None => took.push(at.saturating_duration_since(released.unwrap_or(signalled))),
             }
             leader.wait().unwrap();
@@ -177,7 +179,7 @@ mod linux {
             scene.add();
         }
         if took.len() < rounds() as usize {
-            println!("{} rounds are left out: the leader had lost its seat by itself", rounds() as usize - took.len());
+            println!("{} rounds skipped: the leader had already lost its seat", rounds() as usize - took.len());
         }
         took.sort();
         took
@@ -186,11 +188,11 @@ mod linux {
     fn print(what: &str, took: &[Duration], beside: Option<&[Duration]>) {
         let at = |took: &[Duration], percent: usize| took[(took.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
         let (p50, p95) = (at(took, 50), at(took, 95));
-        let ratio = beside.map(|beside| format!("   {:.1} times flock(1)", p50 / at(beside, 50)));
+        let ratio = beside.map(|beside| format!("   {:.1} times that of flock(1)", p50 / at(beside, 50)));
         println!("{what:<30} p50 {p50:6.2} ms   p95 {p95:6.2} ms{}", ratio.unwrap_or_default());
     }
 
-    /// What a candidate costs that waits, with its guard.
+    /// Prints the cost of a waiting candidate and its guard.
     fn waiting(scene: &mut Scene) {
         let child = |pid: u32| -> u32 {
             let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -216,7 +218,7 @@ mod linux {
                 .sum()
         };
         std::thread::sleep(Duration::from_secs(2));
-        println!("\na tenure run that waits, lease 15 s");
+        println!("\ncost of a waiting tenure run, lease 15 s");
         let all = [tenure, guard, shim];
         let [of_tenure, of_guard, of_shim] = all.map(pss);
         let sum = of_tenure + of_guard + of_shim;

@@ -1,10 +1,9 @@
-//! How long it takes to hand over to a named candidate, from the call to the heir's work, among three that
-//! stand: asked by the leader's own program, by another one, and by `tenure step-down --to` between three
-//! `tenure run`, from the start of that command to the start of the heir's. A third that gets the seat
-//! instead is an error.
+//! Measures a hand-over to a named candidate among three. In programs: from the call, made by the leader's own program
+//! or by another one, to the heir's work. With the command: from the start of `tenure step-down --to` to the start of
+//! the heir's command. It is an error if the third candidate gets the seat.
 //!
 //!   scripts/bench transfer [sqlite|redis|postgres]…
-//!     TENURE_BENCH_ROUNDS=40    how often
+//!     TENURE_BENCH_ROUNDS=40    the number of rounds
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -26,7 +25,7 @@ mod linux {
 
     use super::scene::{Scene, TENURE, rounds};
 
-    const OPEN: Open = |url| tenure::connect(url).expect("a URL that can be read");
+    const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
 
     pub(crate) fn main() {
         let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
@@ -37,7 +36,7 @@ mod linux {
             ("postgres", || Box::new(PostgresTarget::start("lease"))),
             ("postgres", || Box::new(PostgresTarget::start("session"))),
         ];
-        println!("from the call to the work of the candidate that was named");
+        println!("time from the call to the start of the named candidate's work");
         for (name, start) in targets {
             if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
                 continue;
@@ -50,14 +49,14 @@ mod linux {
         }
     }
 
-    /// Between three `tenure run`.
+    /// Measures `tenure step-down --to` between three `tenure run`.
     fn command(target: &dyn BenchTarget) {
         let mut scene = Scene::new("tenure", &target.url(), "15s");
         let (leader, _) = scene.next();
         scene.candidates.swap(0, leader);
         let mut spans = Vec::new();
         for _ in 0..rounds() {
-            // Everybody has long settled, and is listed.
+            // Long enough for all candidates to be idle and listed.
             std::thread::sleep(Duration::from_millis(200));
             let heir = scene.candidates[1].0.clone();
             let began = Instant::now();
@@ -67,12 +66,12 @@ mod linux {
                 .expect("tenure starts");
             let (next, at) = scene.next();
             spans.push(at - began);
-            assert_eq!(scene.candidates[next].0, heir, "a third got the seat");
-            assert!(asked.wait().expect("it is a child").success(), "it was handed over, and told otherwise");
-            // The third is the next heir.
+            assert_eq!(scene.candidates[next].0, heir, "the third candidate got the seat");
+            assert!(asked.wait().expect("a child").success(), "step-down failed although the heir leads");
+            // The third candidate is the next heir.
             scene.candidates.rotate_left(1);
         }
         show("  tenure step-down --to, between three tenure run", &mut spans);
-        scene.nobody_overlapped();
+        scene.assert_no_overlap();
     }
 }

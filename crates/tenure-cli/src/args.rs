@@ -1,4 +1,4 @@
-//! What can be written on the command line.
+//! The command line: subcommands, flags and their help texts.
 
 mod flags;
 mod run;
@@ -10,19 +10,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::run::{OnLoss, Run};
 
-/// One of many leads; when it dies, hangs or steps down, another takes over, and the old one has
-/// stopped before the new one starts.
+/// Elects one leader among many processes. When the leader dies, hangs or steps down, another
+/// candidate takes over, and the old leader's command has stopped before the new one starts.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Try it:
   tenure demo                                  watch leaders being killed and replaced
-  tenure run nightly-jobs -- ./jobs.sh         in several terminals: only one runs it
-  tenure status nightly-jobs                   who leads
-  tenure candidates nightly-jobs               who stands, and how well they are
+  tenure run nightly-jobs -- ./jobs.sh         in several terminals: only one runs the command
+  tenure status nightly-jobs                   show the leader
+  tenure candidates nightly-jobs               list the candidates and their health
 
-Options come from tenure.toml in the current folder, from variables such as TENURE_LEASE=15s, and
-from the command line, each over the one before. `tenure help COMMAND` says more.")]
+Options are read from tenure.toml in the current folder, then from variables such as
+TENURE_LEASE=15s, then from the command line. Later ones override earlier ones. For the options of
+a command, see `tenure help COMMAND`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -30,44 +31,44 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where seats are kept, see `tenure stores`; use the variable if there is a password in it, as others
-    /// can see command lines [default: a database in your state folder, which other users do not share]
+    /// The store that keeps the election, see `tenure stores`. Pass a URL with a password in the variable:
+    /// other users can see command lines [default: a SQLite database in this user's state folder]
     #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true, global = true)]
     pub(crate) store: Option<String>,
 
-    /// Options are read from this file [default: tenure.toml, if there is one]
+    /// Read options from this file [default: tenure.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say more on standard error; twice: everything
+    /// Write a log to standard error; repeat for more detail
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
 
-    /// How the log on standard error is written
+    /// The format of the log on standard error; json turns the log on
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", global = true)]
     pub(crate) log_format: LogFormat,
 }
 
 impl Global {
-    /// Whether to say in plain words what happens: not with `--quiet`, nor where the log says it.
-    pub(crate) fn talks(&self) -> bool {
+    /// Returns whether to print messages for people: not with `--quiet`, and not where the log has them.
+    pub(crate) fn prints_messages(&self) -> bool {
         !self.quiet && self.verbose == 0 && self.log_format == LogFormat::Text
     }
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -81,7 +82,7 @@ pub(crate) enum Command {
     Candidates(Candidates),
     Watch(Watch),
     StepDown(StepDown),
-    /// List the stores in this program, what they promise and what breaks it
+    /// List the stores in this program, their promises and what breaks them
     Stores,
     Schema(Schema),
     Forget(Forget),
@@ -89,7 +90,7 @@ pub(crate) enum Command {
     Completions(Completions),
 }
 
-/// Tell who leads
+/// Show the leader
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -99,18 +100,18 @@ Examples:
 A SQLite database that does not exist is not created: its elections are vacant.
 
 Exit codes:
-  0  somebody leads
-  1  nobody does
-  2  cannot tell: bad usage, or the store cannot be reached")]
+  0  the election has a leader
+  1  the seat is vacant
+  2  unknown: bad usage, or the store cannot be reached")]
 pub(crate) struct Status {
-    /// The election to look at
+    /// The name of the election
     pub(crate) election: String,
 }
 
-/// Tell who stands, with health, priority and age
+/// List the candidates, with health, priority and age
 ///
-/// Every `tenure run` and every program that stands in the election, on all machines, the leader first. One
-/// that died drops out by itself, after its lease at the latest.
+/// Lists every `tenure run` and every program that stands in the election, on all machines, the leader first.
+/// A candidate that has died is removed from the list within two leases (over Consul, four).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -119,45 +120,47 @@ Examples:
   tenure step-down nightly-jobs --to \"$(tenure candidates --json nightly-jobs |
       jq -r 'first(.candidates[] | select(.healthy and (.leader | not))) | .candidate')\"
 
-What the columns say:
-  LEADS       who leads
-  SCORE       how well it is, from 0 to 1, as it or its health command said; 1 before that
-  HEALTHY     whether it is well enough to lead: its score is at its own --min-health or above,
-              and has been for a lease if it was not before
-  PRIORITY    the higher, the sooner its turn when the seat is free
-  STANDS FOR  how long ago it was started, as far as its clock and this machine's agree
-  LAST TOLD   when something last changed in what it tells; that it is there, its line says
-  METADATA    what it says about itself (--metadata), and what was wrong in its last report
+Columns:
+  LEADS     whether the candidate is the leader
+  SCORE     its health from 0 to 1, as its health command or program reports it; 1 before a report
+  HEALTHY   whether it is healthy enough to lead: its score is at least its own --min-health; after
+            an unhealthy report, this takes a lease of healthy ones
+  PRIORITY  when the seat is free, the candidate with the highest priority goes first
+  AGE       the time since it was started, by its own clock and this machine's
+  UPDATED   when its health or its health report last changed
+  METADATA  its --metadata, and the error of its last health report
 
 With --json: {\"election\", \"store\", \"candidates\": [{\"candidate\", \"incarnation\", \"leader\",
-\"score\", \"healthy\", \"priority\", \"since\", \"updated\", \"metadata\"}, …]}. Two with the same id
-are two candidates, told apart by their incarnation.
+\"score\", \"healthy\", \"priority\", \"since\", \"updated\", \"metadata\"}, …]}. Candidates with the same
+id have different incarnations.
 
 Exit codes:
-  0  somebody stands
-  1  nobody does
-  2  cannot tell: bad usage, or the store cannot be reached or keeps no candidates")]
+  0  there is at least one candidate
+  1  there are no candidates
+  2  unknown: bad usage, or the store cannot be reached or does not keep a list of candidates")]
 pub(crate) struct Candidates {
-    /// The election to look at
+    /// The name of the election
     pub(crate) election: String,
 }
 
-/// Tell who leads, and every change as it happens
+/// Show the leader, and every change as it happens
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   tenure watch nightly-jobs
   tenure watch --json nightly-jobs | while read -r change; do …; done
 
-A change is one line; with --json, {\"election\", \"at\", \"leader\": {\"candidate\", \"token\", …} | null}.")]
+Each change is one line. With --json:
+{\"election\", \"at\", \"leader\": {\"candidate\", \"token\", …} | null}.")]
 pub(crate) struct Watch {
-    /// The election to watch
+    /// The name of the election
     pub(crate) election: String,
 }
 
 /// Ask the leader to hand over
 ///
-/// Its command is stopped, and another candidate goes first: the one named with --to, or any.
+/// The leader stops its command and releases the seat. Then another candidate leads: the one that --to names, or
+/// any.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -165,99 +168,102 @@ Examples:
   tenure step-down --wait 30s nightly-jobs     returns once that leader has handed over
   tenure step-down nightly-jobs --to alice     returns once alice leads
 
-With --to the seat is kept for that candidate for two fifths of a lease after it became free. Should
-it die or fall ill in that very moment, the seat is open to all, and this says who leads instead.
+With --to, the seat is reserved for that candidate for two fifths of a lease after it became free.
+If the candidate dies or becomes unhealthy meanwhile, any candidate can take the seat, and this
+command prints which one leads instead.
 
 Exit codes:
-  0  the leader was asked, and with --wait has handed over; with --to, that candidate leads now
-  1  nobody leads
-  2  cannot tell: bad usage, or the store cannot be reached; no such candidate, or one that leads
-     already or is not well enough to; it took longer than --wait; or another leads than asked for")]
+  0  the leader was asked; with --wait, it has handed over; with --to, that candidate leads
+  1  the seat is vacant
+  2  failed: bad usage; the store cannot be reached; the candidate of --to does not stand, leads
+     already or is unhealthy; the wait timed out; or a candidate other than --to leads")]
 pub(crate) struct StepDown {
-    /// The election to ask in
+    /// The name of the election
     pub(crate) election: String,
 
-    /// Hand over to this candidate: its id, or the incarnation that `tenure candidates --json` tells
+    /// Hand over to this candidate: its id, or its incarnation from `tenure candidates --json`
     #[arg(long, value_name = "ID")]
     pub(crate) to: Option<String>,
 
-    /// Wait until it has handed over, for so long at most; 0s: not at all [default: 0s, with --to 30s]
+    /// Wait at most this long for the hand-over; 0s does not wait [default: 0s, with --to 30s]
     #[arg(long, value_name = "TIME", value_parser = tenure::span::parse)]
     pub(crate) wait: Option<Duration>,
 }
 
-/// Print the SQL that makes a store's tables
+/// Print the SQL that creates a store's tables
 ///
-/// Stores make their tables by themselves at the first call, if they may. Where they may not, have a
-/// database administrator run this. It can be run again, and does no harm to tables that are there.
+/// A store creates its tables at the first call if its role is allowed to. If it is not, have a database
+/// administrator run this SQL. Running it again does no harm: it leaves existing tables as they are.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   tenure schema postgres | psql -d app
   tenure schema postgres --schema elections --role app > tenure.sql
 
-With --role, it also grants that role what `tenure` needs and no more: to read and write the tables.
-Then give candidates the same schema: postgres://app@db/app?schema=elections
+With --role, the SQL also grants that role the privileges that `tenure` needs, and no others: to
+read and write the tables. Candidates must use the same schema:
+postgres://app@db/app?schema=elections
 
 Exit codes:
-  0  printed
-  2  the store is not known here, or has no tables to make")]
+  0  the SQL was printed
+  2  the store is unknown or has no tables")]
 pub(crate) struct Schema {
-    /// The store, by name
+    /// The name of the store, not its URL
     #[arg(value_name = "STORE", value_parser = crate::commands::StoreName)]
     pub(crate) of: String,
 
-    /// The schema that the tables are in [default: tenure]
+    /// The schema of the tables [default: tenure]
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
 
-    /// Who is to use the tables
+    /// The role that is granted access to the tables
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<String>,
 }
 
-/// Remove an election that is not needed any more
+/// Remove an election that is no longer needed
 ///
-/// Should it ever be used again, its terms get higher numbers than before.
+/// The store keeps the number of its last term: if the election is used again, its terms continue above that
+/// number.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0  it is forgotten, or never was
-  2  somebody leads and --yes was not given, or the store cannot be used")]
+  0  the election was removed, or did not exist
+  2  the election has a leader and --yes was not given, or the store cannot be used")]
 pub(crate) struct Forget {
-    /// The election to forget
+    /// The name of the election
     pub(crate) election: String,
 
-    /// Also if somebody leads, who then loses the seat
+    /// Remove the election even if it has a leader, which loses the seat, or if its record cannot be read
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// See it work: three candidates on this machine, the leader ended again and again
+/// Show leaders being killed and replaced: three candidates on this machine
 ///
-/// Runs them over a database of its own, and ends the leader by turns: killed (-9), stopped as by a
-/// debugger, asked to leave. Shows who leads, the term's number, how long each hand-over took, and
-/// whether two commands ever ran at once.
+/// Starts three candidates over a temporary database and ends the leader again and again, in turn: killed
+/// (SIGKILL), stopped as by a debugger (SIGSTOP), and asked to leave (SIGTERM). Prints the leader, the number of
+/// its term, how long each hand-over took, and whether two commands ever ran at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Whether two commands run at once is judged from outside of tenure: each command takes a lock on one
-file for as long as it lives, and finding it taken is an overlap.
+The check for overlaps is independent of tenure: each command locks the same file for as long as it
+runs, and a command that finds the file locked counts as an overlap.
 
 Exit codes:
   0  no overlap
   1  an overlap, or a hand-over that did not happen
   2  bad usage, such as a lease that is too short")]
 pub(crate) struct Demo {
-    /// So many leaders are ended
+    /// The number of leaders to end
     #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub(crate) rounds: u32,
 
-    /// The candidates' lease
+    /// The lease of the candidates
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = tenure::span::parse)]
     pub(crate) lease: Duration,
 }
 
-/// Print completions for a shell
+/// Print the completion script of a shell
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -270,9 +276,9 @@ pub(crate) struct Completions {
 
 fn at_least_one(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Err("there would be nothing to see: use 1 or more".to_owned()),
+        Ok(0) => Err("must be at least 1".to_owned()),
         Ok(number) => Ok(number),
-        Err(_) => Err(format!("use a whole number from 1 to {}", u32::MAX)),
+        Err(_) => Err(format!("must be a whole number from 1 to {}", u32::MAX)),
     }
 }
 
@@ -283,12 +289,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_definition_of_the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn help_is_as_wide_as_a_terminal() {
+    fn lines_of_help_have_at_most_100_characters() {
         for command in Cli::command().get_subcommands() {
             let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             for line in help.lines() {
@@ -298,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_dashes_is_the_commands() {
+    fn arguments_after_the_dashes_belong_to_the_command() {
         let cli = Cli::parse_from(["tenure", "run", "--lease", "3s", "jobs", "--", "sh", "--lease", "x"]);
         let Command::Run(run) = cli.command else { panic!("not run") };
         assert_eq!(run.command, ["sh", "--lease", "x"]);

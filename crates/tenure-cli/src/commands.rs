@@ -1,4 +1,4 @@
-//! The commands, a file each.
+//! The subcommands, one file each.
 
 mod candidates;
 mod completions;
@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::screen;
 use crate::setup::{Setup, start_log};
 
-/// Runs a command, and returns its exit code.
+/// Runs a subcommand and returns its exit code.
 pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     let Cli { global, command } = cli;
     start_log(&global);
@@ -41,18 +41,20 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
         _ => {}
     }
     let setup = Setup::new(&global)?;
-    // A candidate tells it once the store answers.
+    // A candidate prints it once the store answers.
     if !matches!(command, Command::Run(_)) {
-        setup.tell_default(&global);
+        setup.announce_default(&global);
     }
-    // One thread: the election has its own.
+    // One thread is enough: the election has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
             #[cfg(target_os = "linux")]
             Command::Run(args) => run::run(&global, &setup, *args).await,
             #[cfg(not(target_os = "linux"))]
-            Command::Run(_) | Command::Demo(_) => Err(Failure::new("this command needs Linux so far: use the library")),
+            Command::Run(_) | Command::Demo(_) => {
+                Err(Failure::new("this command runs only on Linux; elsewhere, use the library"))
+            }
             Command::Status(args) => status::run(&global, &setup, &args).await,
             Command::Candidates(args) => candidates::run(&global, &setup, &args).await,
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
@@ -65,34 +67,34 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     })
 }
 
-/// A leader as JSON.
+/// Formats a leader as JSON.
 fn leader_json(leader: &Leader) -> Value {
     json!({
         "candidate": &*leader.candidate.id,
         "incarnation": leader.candidate.incarnation.to_string(),
         "token": leader.token.get(),
-        "since": leader.since_ms.map(screen::timestamp),
+        "since": leader.since.map(screen::timestamp),
         "metadata": &*leader.metadata,
     })
 }
 
-/// A leader for people: `host-123 (term 7, zone=a)`.
+/// Formats a leader for people: `host-123 (term 7, zone=a)`.
 fn leader_words(leader: &Leader) -> String {
     let metadata: String = leader.metadata.iter().map(|(key, value)| format!(", {key}={value}")).collect();
     format!("{} (term {}{metadata})", printable(&leader.candidate.id), leader.token)
 }
 
-/// What others have written must not move the cursor.
+/// Replaces control characters, so that text of other candidates cannot move the cursor.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Prints a line to standard output. Whoever has stopped reading wants no more; what is left to tidy up is
-/// tidied up on the way out.
+/// Prints a line to standard output. If its reader has gone, this returns a failure without a message, so that the
+/// command cleans up and exits.
 fn print(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::nobody_reads()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
         result => Ok(result?),
     }
 }

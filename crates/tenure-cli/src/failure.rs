@@ -1,16 +1,16 @@
-//! Why a command failed: one line that says what to do, and an exit code.
+//! The failure of a command: one line that says what to do, and an exit code.
 
 use std::error::Error as _;
 use std::fmt;
 
-use tenure::{ConnectError, Error, StoreError};
+use tenure::{ConfigError, Error, StoreError};
 
 use crate::mask::mask;
 
-/// The exit code for bad usage, and for everything that could not be found out.
-pub(crate) const CANNOT_TELL: u8 = 2;
+/// The exit code for bad usage, and for every question that a command cannot answer.
+pub(crate) const FAILED: u8 = 2;
 
-/// Why a command failed, or ended early.
+/// The reason why a command failed or ended early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -19,22 +19,22 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: CANNOT_TELL }
+        Self { message: message.into(), code: FAILED }
     }
 
-    /// Whoever was reading has stopped, and wants no more: no failure, but the end.
-    pub(crate) fn nobody_reads() -> Self {
+    /// The reader of standard output has gone. This ends the command without a message and with exit code 0.
+    pub(crate) fn reader_gone() -> Self {
         Self { message: String::new(), code: 0 }
     }
 
-    /// From what the parser of the command line has to say, at length.
-    pub(crate) fn usage(said: &str) -> Self {
-        let said = said.split("\n\nUsage:").next().and_then(|said| said.split("\n\nFor more").next()).unwrap_or(said);
-        // A URL in the wrong place is repeated by the parser.
+    /// Shortens the error of the command-line parser to one line.
+    pub(crate) fn usage(error: &str) -> Self {
+        let text = error.split("\n\nUsage:").next().and_then(|text| text.split("\n\nFor more").next()).unwrap_or(error);
+        // The parser repeats arguments, and a URL among them can contain a password.
         let shown = |word: &str| if word.contains("://") { mask(word) } else { word.to_owned() };
-        let words: Vec<String> = said.trim_start_matches("error: ").split_whitespace().map(shown).collect();
-        let said = words.join(" ").replace(" tip: ", "; ");
-        Self::new(format!("{}: see `tenure help` or --help", said.trim_end_matches(['.', ':'])))
+        let words: Vec<String> = text.trim_start_matches("error: ").split_whitespace().map(shown).collect();
+        let text = words.join(" ").replace(" tip: ", "; ");
+        Self::new(format!("{}; see `tenure help` or --help", text.trim_end_matches(['.', ':'])))
     }
 
     pub(crate) fn with_code(mut self, code: u8) -> Self {
@@ -42,8 +42,8 @@ impl Failure {
         self
     }
 
-    /// Whether there is something to say about it.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Returns whether there is a message to print.
+    pub(crate) fn has_message(&self) -> bool {
         !self.message.is_empty()
     }
 
@@ -54,7 +54,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever others have put into it.
+        // Always one line, also if the message of a store has several.
         for (at, line) in self.message.lines().enumerate() {
             write!(f, "{}{}", if at == 0 { "" } else { " " }, line.trim())?;
         }
@@ -64,15 +64,12 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Store(error) => Self::new(store_error(&error)),
-            error => Self::new(error.to_string()),
-        }
+        Self::new(error_words(&error))
     }
 }
 
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
         Self::new(error.to_string())
     }
 }
@@ -83,15 +80,20 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What a store said, with what it said it was caused by.
+/// Formats an error together with its causes, in one line.
+pub(crate) fn error_words(error: &Error) -> String {
+    error.store_error().map_or_else(|| error.to_string(), |error| store_error(error))
+}
+
+/// Formats an error of a store together with its causes.
 pub(crate) fn store_error(error: &StoreError) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Some errors print their cause as well as returning it.
-        let cause_says = cause.to_string();
-        if !message.contains(&cause_says) {
-            message += &format!(": {cause_says}");
+        // Some errors both print their cause and return it.
+        let text = cause.to_string();
+        if !message.contains(&text) {
+            message += &format!(": {text}");
         }
         source = cause.source();
     }
@@ -103,12 +105,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_in_one_line() {
+    fn a_failure_is_printed_in_one_line() {
         assert_eq!(Failure::new("first\n  second").to_string(), "first second");
     }
 
     #[test]
-    fn a_store_error_tells_its_causes() {
+    fn a_store_error_is_printed_with_its_causes() {
         let error = StoreError::denied("cannot open the database").because(std::io::Error::other("no permission"));
         assert_eq!(store_error(&error), "cannot open the database: no permission");
     }

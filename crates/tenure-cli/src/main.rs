@@ -1,4 +1,4 @@
-//! The command `tenure`: runs a command while leading, tells who leads, hands over.
+//! The command `tenure`: runs a command while this candidate leads, shows the leader, hands over.
 
 mod args;
 mod commands;
@@ -6,9 +6,9 @@ mod failure;
 mod mask;
 #[cfg(target_os = "linux")]
 mod process;
-mod say;
 mod screen;
 mod setup;
+mod stderr;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use clap::error::ErrorKind;
 use crate::args::Cli;
 use crate::failure::Failure;
 
-/// How long the last lines of the log may take.
+/// How long to wait at exit for the engine's last log lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    say::catch_panics();
-    // Guard and shim come first: they are small, and nothing else of this program runs in them.
+    stderr::catch_panics();
+    // Guard, shim and probe come first: nothing else of this program runs in those processes.
     #[cfg(target_os = "linux")]
     {
         let mut args = std::env::args_os().skip(1);
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
             return match process::init::run() {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => {
-                    say::line(format!("tenure: cannot start a child process: {error}"));
-                    say::flush();
+                    stderr::line(format!("tenure: cannot start a child process: {error}"));
+                    stderr::flush();
                     ExitCode::from(2)
                 }
             };
@@ -47,18 +47,18 @@ fn main() -> ExitCode {
     }
     let outcome = match Cli::try_parse() {
         Ok(cli) => commands::run(cli),
-        // Help was asked for, which is no error.
+        // A request for help is not an error.
         Err(help) if !help.use_stderr() => help.exit(),
         Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
         Err(error) => Err(Failure::usage(&error.to_string())),
     };
     tenure::log::flush(LAST_LINES);
     let code = outcome.unwrap_or_else(|failure| {
-        if failure.is_told() {
-            say::line(format!("tenure: {failure}"));
+        if failure.has_message() {
+            stderr::line(format!("tenure: {failure}"));
         }
         failure.code()
     });
-    say::flush();
+    stderr::flush();
     ExitCode::from(code)
 }

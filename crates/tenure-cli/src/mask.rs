@@ -1,7 +1,7 @@
-//! URLs as they may be shown.
+//! Masks secrets in URLs, so that URLs can be printed.
 
-/// A URL with its secrets masked: the password, a token before the host, and the values of parameters whose names
-/// sound like one. A URL that may be cut in the wrong place is not shown at all.
+/// Masks the secrets of a URL: the password, a token before the host, and the values of parameters whose names suggest
+/// a secret. If it is unclear where the password ends, only the scheme is shown.
 pub(crate) fn mask(url: &str) -> String {
     if let (Some((scheme, _)), Err(_)) = (url.split_once("://"), tenure_kit::url::check_login(url)) {
         return format!("{scheme}://***");
@@ -17,12 +17,12 @@ pub(crate) fn mask(url: &str) -> String {
 
 fn mask_password(front: &str) -> String {
     let Some((scheme, rest)) = front.split_once("://") else { return front.to_owned() };
-    // The last @: a password may hold one, unescaped by mistake.
+    // The last @: a password can contain one that was not escaped by mistake.
     let Some((user, host)) = rest.rsplit_once('@') else { return front.to_owned() };
     let user = match user.split_once(':') {
         Some((user, _)) => format!("{user}:***"),
-        // PostgreSQL lets users in without a password. Elsewhere a word alone is a token, or a password whose
-        // colon was forgotten.
+        // A PostgreSQL user can log in without a password. For other stores a single word is a token, or a password
+        // without its colon.
         None if scheme.starts_with("postgres") => user.to_owned(),
         None => "***".to_owned(),
     };
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_secret_is_shown() {
+    fn urls_without_secrets_are_shown_unchanged() {
         for url in
             ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "postgres://user@host", "sqlite:a.db?mode=ro"]
         {

@@ -7,24 +7,24 @@
 //!                                                 all that CMD starts)                  terminal)
 //! ```
 //!
-//! The command must be dead by the end of its term even if `tenure` is stopped, killed or cut off, so
-//! the end is enforced by a process that does nothing else. All three are this one program, executed
-//! again with a hidden first argument. A health command runs in the same way, with a guard of its own.
+//! The command must be dead by the end of its term even if `tenure` is stopped, killed or cut off. So a separate
+//! process, the guard, does nothing but enforce that end. Guard and shim are this same program, executed again with a
+//! hidden first argument. A health command runs in the same way, with a guard of its own.
 //!
-//! - `wire.rs`: what tenure and the guard say to each other
+//! - `wire.rs`: the messages between tenure and the guard
 //! - `guard.rs`: the guard itself
-//! - `shim.rs`: what becomes the command
-//! - `family.rs`: signals to, and the end of, everything that descends from this process
-//! - `cgroup.rs`: the same by control group, where there is one to be had
-//! - `keeper.rs`: tenure's side: starts the guard, asks it, and stands in for it should it fail
-//! - `init.rs`: what process 1 of a container does for all three
-//! - `signals.rs`, `terminal.rs`: the signals that this program acts on, and its terminal
+//! - `guard_handle.rs`: tenure's side: starts the guard, sends it orders, and kills the command if the guard fails
+//! - `shim.rs`: the process that executes the command
+//! - `family.rs`: finds, kills and reaps the descendants of a process
+//! - `cgroup.rs`: kills them by control group, where one can be created
+//! - `init.rs`: process 1 of a container
+//! - `signals.rs`, `terminal.rs`: the signals that this program handles, and its terminal
 
 pub(crate) mod cgroup;
 pub(crate) mod family;
 pub(crate) mod guard;
+pub(crate) mod guard_handle;
 pub(crate) mod init;
-pub(crate) mod keeper;
 pub(crate) mod shim;
 pub(crate) mod signals;
 pub(crate) mod terminal;
@@ -40,13 +40,13 @@ pub(crate) const GUARD: &str = "__guard";
 /// The hidden first argument that makes this program a shim.
 pub(crate) const SHIM: &str = "__shim";
 
-/// The name that a guard goes by in lists of processes.
+/// The name of a guard in lists of processes.
 const GUARD_NAME: &CStr = c"tenure-guard";
 
-/// This program, whatever has become of the file it was started from.
-const MYSELF: &str = "/proc/self/exe";
+/// The path of this program. It works even if the file was replaced or removed since the start.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Nanoseconds of the clock that terms are counted by.
+/// Returns the time of the clock that terms are measured with, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -61,15 +61,15 @@ impl SignalSet {
         self.0 & (1 << (signal - 1)) != 0
     }
 
-    /// The ignored ones, from the text of `/proc/self/status`.
+    /// Parses the set of ignored signals from the text of `/proc/self/status`.
     fn ignored(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
         Self(line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0))
     }
 }
 
-/// The signals that this process ignores: before it has asked for any, those that it was started to ignore
-/// (`nohup`, or in the background of a script).
+/// Returns the signals that this process ignores. Before it registers any handler, these are the signals that it
+/// ignored from its start (under `nohup`, or in the background of a script).
 pub(crate) fn ignored_signals() -> SignalSet {
     SignalSet::ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn ignored_signals_are_found() {
-        // What `nohup` leaves: SIGHUP, number 1.
+        // `nohup` ignores SIGHUP, number 1.
         let ignored = SignalSet::ignored("Name:\ttenure\nSigIgn:\t0000000000000001\nSigCgt:\tf\n");
         assert!(ignored.contains(1) && !ignored.contains(2));
         assert_eq!(SignalSet::ignored(""), SignalSet(0));

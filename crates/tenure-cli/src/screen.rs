@@ -1,19 +1,19 @@
-//! Words for people: coloured on a terminal, plain everywhere else.
+//! Formatting for people: colours, durations and timestamps.
 
 use std::fmt;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-/// How to paint for one of the standard streams.
+/// The colours of one of the standard streams: on a terminal only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
 
 impl Paint {
-    /// Colours only on a terminal, and only for who has not declined (`NO_COLOR`).
+    /// Uses colours if the stream is a terminal and the user has not turned them off (`NO_COLOR`, `TERM=dumb`).
     pub(crate) fn for_stream(stream: &impl IsTerminal) -> Self {
-        let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self(stream.is_terminal() && !declined && !dumb)
+        Self(stream.is_terminal() && !no_color && !dumb)
     }
 
     /// No colours.
@@ -51,20 +51,20 @@ impl Paint {
     }
 }
 
-/// How many characters fit into a line, where that matters: on a terminal.
+/// Returns the number of characters in a line of the terminal; `None` if the stream is not a terminal.
 #[cfg(target_os = "linux")]
 pub(crate) fn width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// How many characters fit into a line, where that is known.
+/// Returns `None`: the width of the terminal is not known on this system.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn width(_stream: &impl IsTerminal) -> Option<usize> {
     None
 }
 
-/// A duration as one would say it: two units at most.
+/// Formats a duration with at most two units, such as `2 h 1 min`.
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
@@ -76,10 +76,11 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// A moment of the wall clock, in milliseconds since 1970, as RFC 3339 in UTC.
-pub(crate) fn timestamp(ms: u64) -> String {
+/// Formats a time as RFC 3339 in UTC.
+pub(crate) fn timestamp(time: SystemTime) -> String {
+    let ms = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
-    // Howard Hinnant's civil-from-days, for days after 1970.
+    // Howard Hinnant's algorithm civil_from_days, for days after 1970.
     let z = days + 719_468;
     let era = z / 146_097;
     let doe = z % 146_097;
@@ -92,10 +93,9 @@ pub(crate) fn timestamp(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
-/// Now, by the wall clock, in milliseconds since 1970.
-pub(crate) fn wall_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_millis().try_into().unwrap_or(u64::MAX)
+/// Returns the time between `time` and `now`; zero if `time` is in the future.
+pub(crate) fn ago(time: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(time).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -103,21 +103,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timestamps_are_those_of_the_calendar() {
+    fn timestamps_match_the_calendar() {
+        let timestamp = |ms| timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         assert_eq!(timestamp(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(timestamp(951_827_696_789), "2000-02-29T12:34:56.789Z");
         assert_eq!(timestamp(1_798_761_599_999), "2026-12-31T23:59:59.999Z");
     }
 
     #[test]
-    fn spans_are_said_shortly() {
-        for (ms, said) in [(7, "7 ms"), (1500, "1.5 s"), (61_000, "1 min 1 s"), (7_260_000, "2 h 1 min")] {
-            assert_eq!(span(Duration::from_millis(ms)), said);
+    fn durations_have_at_most_two_units() {
+        for (ms, shown) in [(7, "7 ms"), (1500, "1.5 s"), (61_000, "1 min 1 s"), (7_260_000, "2 h 1 min")] {
+            assert_eq!(span(Duration::from_millis(ms)), shown);
         }
     }
 
     #[test]
-    fn colours_stay_out_of_pipes() {
+    fn text_is_coloured_only_if_colours_are_on() {
         assert_eq!(Paint(false).red("x"), "x");
         assert_eq!(Paint(true).red("x"), "\x1b[31mx\x1b[0m");
     }

@@ -1,36 +1,39 @@
-//! From the command line to a store: options in layers, the log.
+//! Prepares a command: reads options from files and variables, connects to the store, starts the log.
 
 use std::path::{Path, PathBuf};
 
 use tenure::{ElectionOptions, Elections, MemoryStore, Settings};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Global, LogFormat};
 use crate::failure::Failure;
 use crate::mask::mask;
-use crate::say;
+use crate::stderr;
 
-/// What there is before a command begins.
+/// The settings and the store of a command.
 pub(crate) struct Setup {
     settings: Settings,
-    /// The store's URL. May hold a password: see [`Setup::shown`].
+    /// The URL of the store. It can contain a password: print [`Setup::shown`] instead.
     url: String,
-    /// Its database, if it is a file.
+    /// The database of the store, if it is a file.
     database: Option<Database>,
 }
 
-/// A database in a file of this machine.
+/// A database in a file on this machine.
 struct Database {
-    /// Absolute.
+    /// The absolute path.
     path: PathBuf,
-    named: Named,
+    origin: Origin,
 }
 
+/// How the path of a database was given.
 #[derive(PartialEq, Eq)]
-enum Named {
-    ByDefault,
-    Relatively,
-    Absolutely,
+enum Origin {
+    Default,
+    RelativePath,
+    AbsolutePath,
 }
 
 impl Setup {
@@ -39,58 +42,59 @@ impl Setup {
         let url = global.store.clone().or_else(|| settings.store.clone()).map_or_else(default_store, Ok)?;
         if url.starts_with("memory:") {
             return Err(Failure::new(
-                "memory: is for tests within one program: every process has a memory of its own, so each would lead; \
+                "the store memory: works only within one process, so every process would lead; \
                  use sqlite: for the processes of this machine",
             ));
         }
         Ok(Self { settings, database: database(&url)?, url })
     }
 
-    /// The elections of the store.
+    /// Connects to the store.
     pub(crate) fn elections(&self) -> Result<Elections, Failure> {
         Ok(Elections::new(tenure::connect(&self.url)?))
     }
 
-    /// The same for commands that only look: a database that does not exist is not created, but is empty.
+    /// Connects to the store for commands that only read. A database that does not exist counts as empty and is not
+    /// created.
     pub(crate) fn elections_to_read(&self) -> Result<Elections, Failure> {
         if self.missing().is_some() { Ok(Elections::new(MemoryStore::new())) } else { self.elections() }
     }
 
-    /// The database that the first candidate will create, as long as it does not exist.
+    /// Returns the path of the database if it does not exist yet: the first candidate creates it.
     pub(crate) fn missing(&self) -> Option<&Path> {
         let database = self.database.as_ref()?;
-        // A folder that was named and does not exist is a mistake, and the store says so.
-        let creatable = database.named == Named::ByDefault || database.path.parent().is_some_and(Path::is_dir);
+        // If the user named a folder that does not exist, the store reports an error.
+        let creatable = database.origin == Origin::Default || database.path.parent().is_some_and(Path::is_dir);
         let missing = creatable && database.path.try_exists().is_ok_and(|exists| !exists);
         missing.then_some(&*database.path)
     }
 
-    /// Where the seats are, if the command line does not say so by itself.
-    pub(crate) fn whereabouts(&self) -> Option<String> {
-        match self.database.as_ref()?.named {
-            Named::Absolutely => None,
-            Named::Relatively => Some(self.shown()),
-            Named::ByDefault => {
-                Some(self.shown() + " (this user's default: other users and machines have their own; see --store)")
+    /// Returns the location of the seats, unless the user named it in full.
+    pub(crate) fn location(&self) -> Option<String> {
+        match self.database.as_ref()?.origin {
+            Origin::AbsolutePath => None,
+            Origin::RelativePath => Some(self.shown()),
+            Origin::Default => {
+                Some(self.shown() + " (default of this user; other users and machines have their own, see --store)")
             }
         }
     }
 
-    /// Tells where the seats are that a command reads, if no store was named.
-    pub(crate) fn tell_default(&self, global: &Global) {
-        if self.database.as_ref().is_some_and(|database| database.named == Named::ByDefault)
-            && let Some(store) = self.whereabouts()
+    /// Prints the location of the seats if no store was named.
+    pub(crate) fn announce_default(&self, global: &Global) {
+        if self.database.as_ref().is_some_and(|database| database.origin == Origin::Default)
+            && let Some(store) = self.location()
         {
-            say::store(&store, global.talks());
+            stderr::store(&store, global.prints_messages());
         }
     }
 
-    /// The options of an election from files and variables.
+    /// Returns the options of an election from files and variables.
     pub(crate) fn options(&self, election: &str) -> ElectionOptions {
         self.settings.election(election)
     }
 
-    /// The store's URL as it may be shown.
+    /// Returns the URL of the store without secrets.
     pub(crate) fn shown(&self) -> String {
         match &self.database {
             Some(database) => format!("sqlite:{}", database.path.display()),
@@ -115,7 +119,7 @@ fn default_store() -> Result<String, Failure> {
     if tenure::schemes().contains(&"sqlite") {
         Ok("sqlite:".to_owned())
     } else {
-        Err(Failure::new("no store: say which with --store URL; `tenure stores` lists them"))
+        Err(Failure::new("no store: pass --store URL; `tenure stores` lists the stores"))
     }
 }
 
@@ -125,21 +129,21 @@ fn database(url: &str) -> Result<Option<Database>, Failure> {
     if !url.starts_with("sqlite:") {
         return Ok(None);
     }
-    let named = SqliteOptions::from_url(url).map_err(Failure::new)?.path;
-    let (path, named) = match named {
-        Some(path) if path.is_absolute() => (path, Named::Absolutely),
-        Some(path) => (std::path::absolute(path)?, Named::Relatively),
+    let given = SqliteOptions::from_url(url)?.path;
+    let (path, origin) = match given {
+        Some(path) if path.is_absolute() => (path, Origin::AbsolutePath),
+        Some(path) => (std::path::absolute(path)?, Origin::RelativePath),
         None => {
             let path = default_path().ok_or_else(|| {
                 Failure::new(
-                    "there is no default store, as neither HOME nor XDG_STATE_HOME is an absolute path: \
-                     name one with --store URL, or set HOME",
+                    "no default store: neither HOME nor XDG_STATE_HOME is an absolute path; \
+                     pass --store URL, or set HOME",
                 )
             })?;
-            (path, Named::ByDefault)
+            (path, Origin::Default)
         }
     };
-    Ok(Some(Database { path, named }))
+    Ok(Some(Database { path, origin }))
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -147,8 +151,7 @@ fn database(_url: &str) -> Result<Option<Database>, Failure> {
     Ok(None)
 }
 
-/// The log goes to standard error. People are told what they need in plain words by the commands
-/// themselves, so it is silent unless asked for.
+/// Starts the log on standard error. It is off by default, because commands print their own messages for people.
 pub(crate) fn start_log(global: &Global) {
     let level = match (global.log_format, global.verbose) {
         _ if global.quiet => LevelFilter::ERROR,
@@ -161,13 +164,15 @@ pub(crate) fn start_log(global: &Global) {
         return;
     }
     let paint = crate::screen::Paint::for_stream(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(|| say::Log).with_target(false);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(|| stderr::Log).with_target(false);
+    // Each line names its election, candidate and term: the spans around them would only repeat that.
+    let lines = filter_fn(|metadata| metadata.is_event()).with_max_level_hint(level);
     match global.log_format {
         LogFormat::Json => {
-            say::use_json();
-            log.json().flatten_event(true).init();
+            stderr::use_json();
+            log.json().flatten_event(true).finish().with(lines).init();
         }
-        LogFormat::Text if paint.is_on() => log.with_ansi(true).without_time().init(),
-        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Text if paint.is_on() => log.with_ansi(true).without_time().finish().with(lines).init(),
+        LogFormat::Text => log.with_ansi(false).finish().with(lines).init(),
     }
 }

@@ -1,4 +1,4 @@
-//! Who stands: listed, handed over to by name, and by priority.
+//! Candidates: how they are listed, and how a leader hands over by name and by priority.
 
 #![cfg(target_os = "linux")]
 
@@ -8,7 +8,7 @@ use common::{PROBE, Running, World, candidate, candidates, json_of, stand, text}
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Starts candidates, the first of which leads, and waits until all are listed.
+/// Starts candidates and waits until all are listed. The first one leads.
 fn standing(world: &World, ids: &[&str]) -> Vec<Running> {
     let mut running = Vec::new();
     for id in ids {
@@ -22,17 +22,17 @@ fn standing(world: &World, ids: &[&str]) -> Vec<Running> {
 }
 
 #[test]
-fn nobody_stands_for_an_election_without_candidates() {
+fn an_election_without_candidates_exits_with_1() {
     let world = World::shared();
     let listed = world.output(&["candidates", "jobs"]);
-    assert_eq!((listed.status.code(), text(&listed.stdout).as_str()), (Some(1), "nobody stands for jobs\n"));
+    assert_eq!((listed.status.code(), text(&listed.stdout).as_str()), (Some(1), "jobs has no candidates\n"));
     let listed = world.output(&["candidates", "--json", "jobs"]);
     assert_eq!(listed.status.code(), Some(1));
     assert_eq!(json_of(&listed)["candidates"], Value::Array(Vec::new()));
 }
 
 #[test]
-fn candidates_are_listed_the_leader_first_and_gone_after_their_end() {
+fn candidates_are_listed_with_the_leader_first_until_they_end() {
     let world = World::shared();
     let alice = stand(&world, "alice", &["--lease", "1s", "--metadata", "zone=a"]);
     world.start_number(1);
@@ -41,9 +41,9 @@ fn candidates_are_listed_the_leader_first_and_gone_after_their_end() {
 
     let listed = world.output(&["candidates", "--json", "jobs"]);
     assert_eq!(listed.status.code(), Some(0));
-    let told = json_of(&listed);
-    assert_eq!(told["election"], "jobs");
-    let (first, second) = (&told["candidates"][0], &told["candidates"][1]);
+    let json = json_of(&listed);
+    assert_eq!(json["election"], "jobs");
+    let (first, second) = (&json["candidates"][0], &json["candidates"][1]);
     assert_eq!((&first["candidate"], &first["leader"]), (&"alice".into(), &true.into()));
     assert_eq!(first["metadata"]["zone"], "a");
     assert_eq!((&second["candidate"], &second["leader"]), (&"bob".into(), &false.into()));
@@ -59,17 +59,17 @@ fn candidates_are_listed_the_leader_first_and_gone_after_their_end() {
     assert!(lines[1].starts_with("alice      yes     1.00  yes             0  "), "{table}");
     assert!(lines[1].ends_with("zone=a") && lines[2].starts_with("bob        no "), "{table}");
 
-    // One that leaves is gone at once, one that is killed by itself.
+    // A candidate that leaves is removed at once, a killed one when its announcement expires.
     bob.signal(Signal::TERM);
     bob.wait(&world);
     assert_eq!(candidates(&world).len(), 1);
     alice.signal(Signal::KILL);
-    world.eventually("the killed one to be gone", || candidates(&world).is_empty());
+    world.eventually("the killed candidate to be removed", || candidates(&world).is_empty());
     assert_eq!(world.output(&["candidates", "--quiet", "jobs"]).status.code(), Some(1));
 }
 
 #[test]
-fn a_seat_is_handed_over_to_whom_it_was_asked_for_and_never_to_a_third() {
+fn a_seat_is_handed_over_to_the_named_candidate_and_never_to_a_third() {
     let world = World::shared();
     let _running = standing(&world, &["a", "b", "c", "d"]);
     let mut expected = vec!["a"];
@@ -77,8 +77,8 @@ fn a_seat_is_handed_over_to_whom_it_was_asked_for_and_never_to_a_third() {
         let asked = world.output(&["step-down", "jobs", "--to", heir]);
         let (from, term) = (expected[expected.len() - 1], expected.len());
         assert_eq!(asked.status.code(), Some(0), "{}", text(&asked.stderr));
-        let says = format!("{from} (term {term}) has handed over: {heir} (term {}) leads\n", term + 1);
-        assert_eq!(text(&asked.stdout), says);
+        let line = format!("{from} (term {term}) has handed over: {heir} (term {}) leads\n", term + 1);
+        assert_eq!(text(&asked.stdout), line);
         expected.push(heir);
         world.start_number(expected.len());
     }
@@ -87,7 +87,7 @@ fn a_seat_is_handed_over_to_whom_it_was_asked_for_and_never_to_a_third() {
 }
 
 #[test]
-fn a_hand_over_is_told_in_json_and_by_incarnation() {
+fn a_hand_over_accepts_an_incarnation_and_prints_json() {
     let world = World::shared();
     let _running = standing(&world, &["a", "b"]);
     let b = candidate(&world, "b").unwrap()["incarnation"].as_str().unwrap().to_owned();
@@ -95,44 +95,44 @@ fn a_hand_over_is_told_in_json_and_by_incarnation() {
     assert_eq!((&asked["asked"]["candidate"], &asked["leader"]["candidate"]), (&"a".into(), &"b".into()));
     assert_eq!((&asked["handed_over"], &asked["to"]), (&true.into(), &b.into()));
     world.start_number(2);
-    // Without waiting, it returns when the leader was asked.
+    // With --wait 0s, the command returns once the leader was asked.
     let asked = world.output(&["step-down", "jobs", "--to", "a", "--wait", "0s"]);
     assert_eq!(text(&asked.stdout), "asked b (term 2) to hand over to a\n");
     assert_eq!(world.start_number(3).candidate, "a");
 }
 
 #[test]
-fn a_hand_over_that_cannot_be_is_refused_in_plain_words() {
+fn an_impossible_hand_over_is_refused() {
     let world = World::shared();
     let asked = world.output(&["step-down", "jobs", "--to", "a"]);
-    assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "nobody leads\n"));
+    assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "no leader\n"));
 
     let mut running = standing(&world, &["a", "b"]);
     running.push(stand(&world, "ill", &["--health-cmd", "false"]));
-    world.eventually("the ill one to be listed", || {
+    world.eventually("the unhealthy candidate to be listed", || {
         candidate(&world, "ill").is_some_and(|status| status["healthy"] == false)
     });
-    for (to, says) in [
-        ("nobody", "the candidate \"nobody\" does not stand for \"jobs\"; these do: a, b, ill"),
-        ("a", "the candidate \"a\" leads already"),
-        ("ill", "the candidate \"ill\" is not well enough to lead (score 0)"),
+    for (to, expected) in [
+        ("nobody", "the candidate \"nobody\" does not stand for \"jobs\"; the candidates are: a, b, ill"),
+        ("a", "the candidate \"a\" already leads the election"),
+        ("ill", "the candidate \"ill\" is not healthy enough to lead (score 0)"),
         ("", "the candidate \"\" does not stand"),
     ] {
         let asked = world.output(&["step-down", "jobs", "--to", to]);
-        let said = text(&asked.stderr);
-        assert_eq!(asked.status.code(), Some(2), "{said}");
-        assert!(said.starts_with(&format!("tenure: {says}")) && said.lines().count() == 1, "{said}");
+        let error = text(&asked.stderr);
+        assert_eq!(asked.status.code(), Some(2), "{error}");
+        assert!(error.starts_with(&format!("tenure: {expected}")) && error.lines().count() == 1, "{error}");
     }
     assert_eq!(world.starts().len(), 1);
 }
 
-/// Takes its time to wrap up, so that its heir can be gone by then.
+/// A command that wraps up slowly, so that its heir can be gone by then.
 const SLOW: &str = "trap 'echo asked >> asked; until [ -e go ]; do sleep 0.01; done; exit' TERM
     exec 9>> probe; flock -n 9 || echo overlap >> log
     echo start $TENURE_TERM $$ a >> log; while :; do sleep 0.01; done";
 
 #[test]
-fn who_waits_for_an_heir_in_vain_is_told_so() {
+fn step_down_fails_if_another_candidate_leads_instead_of_the_heir() {
     let world = World::shared();
     let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], SLOW);
     world.start_number(1);
@@ -143,22 +143,22 @@ fn who_waits_for_an_heir_in_vain_is_told_so() {
         let asked = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b", "--wait", "60s"]));
         world.eventually("the leader to be asked", || !world.lines("asked").is_empty());
         let again = world.output(&["step-down", "jobs", "--to", "b", "--wait", "100ms"]);
-        let said = text(&again.stderr);
-        assert_eq!(again.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("tenure: a (term 1) was asked, but b does not lead after 100ms: "), "{said}");
+        let error = text(&again.stderr);
+        assert_eq!(again.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("tenure: a (term 1) was asked, but b does not lead after 100ms; "), "{error}");
         heir.signal(Signal::KILL);
         world.eventually("the heir to be gone", || candidate(&world, "b").is_none());
         std::fs::write(world.path("go"), "").unwrap();
         asked.join().unwrap()
     });
-    let said = text(&asked.stderr);
-    assert_eq!(asked.status.code(), Some(2), "{said}");
-    assert_eq!(said, "tenure: a (term 1) has handed over, but c (term 2) leads instead of b\n");
+    let error = text(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{error}");
+    assert_eq!(error, "tenure: a (term 1) has handed over, but c (term 2) leads instead of b; try again\n");
     assert_eq!(world.start_number(2).candidate, "c");
 }
 
 #[test]
-fn of_two_hand_overs_at_once_the_first_counts_and_who_asked_for_the_other_is_told() {
+fn of_two_concurrent_hand_overs_the_first_one_wins_and_the_other_one_fails() {
     let world = World::shared();
     let _leader = world.run(&["--candidate", "a", "--lease", "3s", "--stop-grace", "1h"], SLOW);
     world.start_number(1);
@@ -168,9 +168,9 @@ fn of_two_hand_overs_at_once_the_first_counts_and_who_asked_for_the_other_is_tol
         let first = scope.spawn(|| world.output(&["step-down", "jobs", "--to", "b", "--wait", "60s"]));
         world.eventually("the leader to be asked", || !world.lines("asked").is_empty());
         let second = world.output(&["step-down", "jobs", "--to", "c", "--wait", "200ms"]);
-        let said = text(&second.stderr);
-        assert_eq!(second.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("tenure: a (term 1) was asked, but c does not lead after 200ms: "), "{said}");
+        let error = text(&second.stderr);
+        assert_eq!(second.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("tenure: a (term 1) was asked, but c does not lead after 200ms; "), "{error}");
         std::fs::write(world.path("go"), "").unwrap();
         first.join().unwrap()
     });
@@ -181,7 +181,7 @@ fn of_two_hand_overs_at_once_the_first_counts_and_who_asked_for_the_other_is_tol
 #[test]
 fn a_free_seat_goes_to_the_highest_priority() {
     let world = World::shared();
-    // With a priority of its own, so that everybody knows from the start that there are any.
+    // The leader has a priority, so its record says from the start that there are priorities.
     let mut leader = stand(&world, "leader", &["--priority", "9"]);
     world.start_number(1);
     let [_low, mut high, _mid] =
@@ -192,7 +192,7 @@ fn a_free_seat_goes_to_the_highest_priority() {
     assert_eq!(world.start_number(2).candidate, "high");
     let order: Vec<_> = candidates(&world).iter().map(|status| status["candidate"].clone()).collect();
     assert_eq!(order, ["high", "mid", "low"]);
-    // One that is killed is followed by the next in rank, too, once it is known to be gone.
+    // A killed leader is followed by the next in priority, too, once it is removed from the list.
     high.signal(Signal::KILL);
     high.wait(&world);
     assert_eq!(world.start_number(3).candidate, "mid");
@@ -204,7 +204,7 @@ fn a_higher_priority_preempts_if_asked_to() {
     let _leader = stand(&world, "leader", &["--lease", "1s"]);
     world.start_number(1);
     let mut command = world.tenure(&["run", "--preempt", "--lease", "1s", "jobs", "--", "sh", "-c", PROBE]);
-    // Options come from variables as well.
+    // Options can come from variables.
     command.env("TENURE_PRIORITY", "7").env("TENURE_CANDIDATE", "eager");
     let _eager = Running { child: command.spawn().unwrap() };
     assert_eq!(world.start_number(2).candidate, "eager");

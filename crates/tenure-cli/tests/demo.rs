@@ -1,4 +1,4 @@
-//! `tenure demo` ends by itself or when asked to, and leaves nothing behind.
+//! `tenure demo` ends after its rounds or when interrupted, and leaves nothing behind.
 
 #![cfg(target_os = "linux")]
 
@@ -12,20 +12,20 @@ use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-/// The demo's folders are made in the world's own.
+/// Returns the demo, which creates its folder in the folder of the world.
 fn demo(world: &World, args: &[&str]) -> std::process::Command {
     let mut command = world.tenure(&[&["demo"], args].concat());
     command.env("TMPDIR", world.path(""));
     command
 }
 
-fn is_tidy(world: &World) {
+fn assert_nothing_left(world: &World) {
     world.eventually_empty();
     assert_eq!(std::fs::read_dir(world.path("")).unwrap().count(), 0);
 }
 
 #[test]
-fn every_way_to_end_a_leader_leads_to_another_without_overlap() {
+fn each_way_of_ending_a_leader_is_followed_by_another_leader_without_overlap() {
     let world = World::alone();
     let output = world.output_of(demo(&world, &["--rounds", "3", "--lease", "1s", "--json"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -40,11 +40,11 @@ fn every_way_to_end_a_leader_leads_to_another_without_overlap() {
         before = token;
     }
     assert_eq!((&lines[3]["hand_overs"], &lines[3]["overlaps"]), (&3.into(), &0.into()));
-    is_tidy(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn it_is_plain_in_a_pipe_and_ends_with_a_summary_when_interrupted() {
+fn output_to_a_pipe_has_no_colours_and_an_interrupt_prints_the_summary() {
     let world = World::alone();
     let mut child = demo(&world, &["--rounds", "100", "--lease", "1s"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -54,11 +54,11 @@ fn it_is_plain_in_a_pipe_and_ends_with_a_summary_when_interrupted() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(rest.iter().any(|line| line.contains("never two commands at once")), "{rest:?}");
     assert!(!first.contains('\x1b') && rest.iter().all(|line| !line.contains('\x1b')));
-    is_tidy(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn it_can_be_interrupted_while_its_output_is_blocked() {
+fn the_demo_can_be_interrupted_while_its_output_is_blocked() {
     let world = World::alone();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let room = fcntl_setpipe_size(&writer, 4096).unwrap();
@@ -68,7 +68,7 @@ fn it_can_be_interrupted_while_its_output_is_blocked() {
     world.eventually("the candidates to stand", || children(demo.pid()).len() == 3);
     demo.signal(Signal::INT);
     assert_eq!(demo.code(&world), 0);
-    is_tidy(&world);
+    assert_nothing_left(&world);
     drop(reader);
 }
 
@@ -84,37 +84,37 @@ fn a_demo_that_is_killed_leaves_no_processes() {
 }
 
 #[test]
-fn a_demo_that_nobody_reads_any_more_leaves_nothing_behind() {
+fn a_demo_whose_reader_has_gone_leaves_nothing_behind() {
     let world = World::alone();
     let mut child = demo(&world, &["--rounds", "100", "--lease", "1s"]).stdout(Stdio::piped()).spawn().unwrap();
-    // As `head -n 1` does it.
+    // As `head -n 1` does.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     lines.next().unwrap();
     drop(lines);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    is_tidy(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn a_demo_with_a_lease_that_no_command_could_wrap_up_in_is_refused_at_once() {
+fn a_lease_too_short_for_a_command_to_wrap_up_is_refused_at_once() {
     let world = World::alone();
     for lease in ["0s", "1ms", "300ms"] {
         let output = world.output_of(demo(&world, &["--lease", lease]));
-        let said = text(&output.stderr);
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{said}");
-        assert!(said.starts_with("tenure: ") && said.lines().count() == 1 && said.contains("lease"), "{said}");
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{error}");
+        assert!(error.starts_with("tenure: ") && error.lines().count() == 1 && error.contains("lease"), "{error}");
     }
-    is_tidy(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
 fn a_demo_without_rounds_is_refused() {
     let world = World::alone();
-    for (rounds, says) in [("0", "use 1 or more"), ("-1", "from 1"), ("many", "from 1")] {
+    for (rounds, expected) in [("0", "at least 1"), ("-1", "from 1"), ("many", "from 1")] {
         let output = world.output_of(demo(&world, &["--rounds", rounds]));
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("tenure: ") && said.lines().count() == 1 && said.contains(says), "{said}");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("tenure: ") && error.lines().count() == 1 && error.contains(expected), "{error}");
     }
-    is_tidy(&world);
+    assert_nothing_left(&world);
 }

@@ -1,4 +1,4 @@
-//! What the guard is for: nothing of a command outlives its term, whoever is killed or stopped.
+//! The guard: no process of a command outlives its term, whichever process is killed or stopped.
 
 #![cfg(target_os = "linux")]
 
@@ -7,14 +7,14 @@ mod common;
 use common::{World, children, is_alive, is_stopped, number, pid, send};
 use rustix::process::Signal;
 
-/// With a control group to kill by, if this machine has one to give, and without.
-const WAYS: [Option<&str>; 2] = [None, Some("1")];
+/// The values of `TENURE_TEST_NO_CGROUP`: with a control group, if this machine allows one, and without.
+const NO_CGROUP: [Option<&str>; 2] = [None, Some("1")];
 
-/// Tells of its start, and never ends by itself.
+/// A command that logs its start and does not end until it is killed.
 const FOREVER: &str = "echo start $TENURE_TERM $$ >> log; exec sleep 1000";
 
 fn everything_is_gone_after(signal: Signal, script: &str, lines: usize) {
-    for no_cgroup in WAYS {
+    for no_cgroup in NO_CGROUP {
         let world = World::alone();
         let mut args = vec!["run", "--stop-grace", "200ms", "jobs", "--", "sh", "-c", script];
         args.insert(1, "--quiet");
@@ -29,7 +29,7 @@ fn everything_is_gone_after(signal: Signal, script: &str, lines: usize) {
         if signal == Signal::KILL {
             world.eventually_empty();
         } else {
-            // Nothing is left by the time that tenure leaves, except for its guard, which leaves with it.
+            // When tenure exits, only its guard may be left, and the guard exits at once.
             let left = world.living();
             assert!(left.len() <= 1, "left: {left:?}");
             world.eventually_empty();
@@ -53,7 +53,7 @@ fn a_grandchild_in_a_session_of_its_own_is_gone() {
 
 #[test]
 fn an_orphan_in_a_session_of_its_own_is_gone() {
-    // Its parent has ended long ago.
+    // The parent of the orphan ends at once.
     let script = "(setsid sh -c 'trap \"\" TERM; echo away >> log; while :; do sleep 0.1; done' &); exec sleep 1000";
     everything_is_gone_after(Signal::TERM, script, 1);
     everything_is_gone_after(Signal::KILL, script, 1);
@@ -69,7 +69,7 @@ fn a_command_that_keeps_forking_is_gone() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_is_gone_before_its_exit_code_is_told() {
+fn processes_left_behind_by_a_command_are_gone_before_tenure_exits_with_its_code() {
     let script =
         "setsid sh -c 'trap \"echo asked >> log; exit\" TERM; echo away >> log; while :; do sleep 0.01; done' &
         until [ -s log ]; do sleep 0.01; done; exit 3";
@@ -80,7 +80,7 @@ fn what_a_command_leaves_behind_is_gone_before_its_exit_code_is_told() {
 }
 
 #[test]
-fn a_stopped_command_hears_that_it_shall_end() {
+fn a_stopped_command_is_resumed_to_handle_sigterm() {
     let world = World::alone();
     let mut tenure =
         world.run(&["--stop-grace", "1h"], "trap 'exit 7' TERM; echo $$ >> log; while :; do sleep 0.01; done");
@@ -107,7 +107,7 @@ fn the_command_dies_with_tenure_and_its_guard() {
     let mut tenure = world.run(&[], FOREVER);
     let command = pid(&world.log_of(1)[0], 2);
     let guard = tenure.guard(&world);
-    // Both are stopped first: tenure wakes up a guard that is stopped, and the guard acts when tenure is killed.
+    // Both are stopped first: otherwise tenure would resume the guard, and the guard would act on the death of tenure.
     tenure.signal(Signal::STOP);
     world.eventually("tenure to be stopped", || is_stopped(tenure.pid()));
     send(guard, Signal::STOP);
@@ -119,7 +119,7 @@ fn the_command_dies_with_tenure_and_its_guard() {
 }
 
 #[test]
-fn a_stopped_tenure_does_not_keep_the_command_alive_and_stands_again_when_it_goes_on() {
+fn a_stopped_tenure_does_not_keep_the_command_alive_and_stands_again_when_resumed() {
     let world = World::alone();
     let mut tenure = world.run(&["--lease", "1s"], FOREVER);
     let command = pid(&world.log_of(1)[0], 2);
@@ -135,8 +135,8 @@ fn a_stopped_tenure_does_not_keep_the_command_alive_and_stands_again_when_it_goe
 }
 
 #[test]
-fn a_stopped_guard_wakes_up_when_tenure_is_killed_and_leaves_nothing_behind() {
-    for no_cgroup in WAYS {
+fn a_stopped_guard_resumes_when_tenure_is_killed_and_leaves_nothing_behind() {
+    for no_cgroup in NO_CGROUP {
         let world = World::alone();
         let script = format!("setsid sh -c 'trap \"\" TERM; echo away >> log; exec sleep 1000' & {FOREVER}");
         let mut command = world.tenure(&["run", "--quiet", "jobs", "--", "sh", "-c", &script]);
@@ -168,7 +168,7 @@ fn a_stopped_guard_does_not_keep_tenure_from_leaving() {
 }
 
 #[test]
-fn a_guard_that_was_killed_takes_the_command_with_it_and_tenure_starts_over() {
+fn when_the_guard_is_killed_the_command_dies_and_tenure_stands_again() {
     let world = World::alone();
     let mut tenure =
         world.run(&["--lease", "1s"], "setsid sleep 1000 & echo start $TENURE_TERM $$ >> log; exec sleep 1000");
@@ -187,23 +187,26 @@ fn a_guard_that_was_killed_takes_the_command_with_it_and_tenure_starts_over() {
 }
 
 #[test]
-fn a_lone_candidate_whose_guard_was_killed_leads_again_without_waiting_for_others() {
+fn a_single_candidate_whose_guard_was_killed_leads_again_at_once() {
     let world = World::alone();
     let mut tenure = world.run(&["--lease", "10m"], FOREVER);
     let first = world.log_of(1);
     send(tenure.guard(&world), Signal::KILL);
     let log = world.log_of(2);
     assert!(number(&log[1], 1) > number(&log[0], 1) && !is_alive(pid(&first[0], 2)), "{log:?}");
-    let said = world.lines("errors");
-    assert!(said[1].starts_with("tenure: the guard was killed: "), "{said:?}");
-    assert_eq!([said[0].as_str(), said[2].as_str()], ["tenure: leads jobs (term 1)", "tenure: leads jobs (term 2)"]);
+    // Another thread writes to standard error.
+    world.eventually("three lines on standard error", || world.lines("errors").len() >= 3);
+    let lines = world.lines("errors");
+    assert!(lines[1].starts_with("tenure: the guard was killed; "), "{lines:?}");
+    let leading = ["tenure: leading jobs (term 1)", "tenure: leading jobs (term 2)"];
+    assert_eq!([lines[0].as_str(), lines[2].as_str()], leading);
     tenure.signal(Signal::TERM);
     assert_eq!(tenure.code(&world), 143);
     world.eventually_empty();
 }
 
 #[test]
-fn a_command_that_was_killed_before_its_term_is_replaced_by_one_with_a_control_group_too() {
+fn a_prepared_command_that_was_killed_is_replaced_by_one_in_a_control_group() {
     let world = World::shared();
     let script = "echo start $TENURE_TERM $(grep -c /tenure- /proc/self/cgroup) >> log; exec sleep 1000";
     let mut leader = world.run(&[], script);
@@ -211,7 +214,7 @@ fn a_command_that_was_killed_before_its_term_is_replaced_by_one_with_a_control_g
     let mut follower = world.run(&[], script);
     let guard = follower.guard(&world);
     world.eventually("the command to be prepared", || children(guard).len() == 1);
-    // The guard hears of its end and of the start together.
+    // The guard is stopped, so that it receives the end of the shim and the start order together.
     send(guard, Signal::STOP);
     world.eventually("the guard to be stopped", || is_stopped(guard));
     send(children(guard)[0], Signal::KILL);
@@ -225,8 +228,8 @@ fn a_command_that_was_killed_before_its_term_is_replaced_by_one_with_a_control_g
 }
 
 #[test]
-fn a_guard_is_not_ended_by_what_ends_a_whole_service() {
-    // As systemd does it: SIGTERM to every process at once.
+fn a_sigterm_to_all_processes_of_a_service_does_not_end_the_guard() {
+    // As systemd does: SIGTERM to every process at once.
     let world = World::alone();
     let mut tenure = world.run(
         &["--stop-grace", "1h"],
@@ -241,7 +244,7 @@ fn a_guard_is_not_ended_by_what_ends_a_whole_service() {
 }
 
 #[test]
-fn children_of_a_shell_that_became_tenure_are_left_alone() {
+fn children_of_a_shell_that_executed_tenure_are_not_killed() {
     let world = World::alone();
     let tenure = env!("CARGO_BIN_EXE_tenure");
     let script = format!("sleep 1000 & echo other $! >> log; exec {tenure} run --lease 1s jobs -- sh -c '{FOREVER}'");

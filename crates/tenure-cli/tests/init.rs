@@ -1,4 +1,4 @@
-//! `tenure run` as the first process of a container.
+//! `tenure run` as process 1 of a container.
 
 #![cfg(target_os = "linux")]
 
@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use common::{Running, World, children, is_alive, send, stat};
 use rustix::process::{Pid, Signal};
 
-/// Has a shell become `tenure run` as process 1 of a namespace. Before that, the shell starts a process that
-/// later leaves orphans: one that stays, in a session of its own, and one that ends at once.
+/// A shell that executes `tenure run` as process 1 of a namespace. Before that, the shell starts a process that later
+/// leaves two orphans: one that stays, in a session of its own, and one that ends at once.
 const SCRIPT: &str = "sh -c 'until [ -s log ]; do sleep 0.01; done; (setsid sleep 4711 & true &); exec sleep 4712' &
     exec $TENURE run --lease 2s jobs -- sh -c 'echo start $TENURE_TERM >> log; exec sleep 4713'";
 
@@ -27,7 +27,7 @@ fn first_process(world: &World) -> Running {
     Running { child: unshare.stdin(Stdio::null()).stderr(errors).spawn().unwrap() }
 }
 
-/// The processes of a world with these arguments or this name.
+/// Returns the processes of a world with these arguments or this name.
 fn find(world: &World, what: &str) -> Vec<Pid> {
     let is_it = |pid: &Pid| {
         let read = |file| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
@@ -45,14 +45,14 @@ fn zombies(parent: Pid) -> usize {
 }
 
 #[test]
-fn process_1_reaps_all_orphans_and_kills_none_that_the_command_has_not_left() {
+fn process_1_reaps_all_orphans_and_kills_only_those_of_the_command() {
     let world = World::alone();
     let mut unshare = first_process(&world);
     world.eventually("the orphan", || find(&world, "sleep 4711").len() == 1);
     let (orphan, first) = (find(&world, "sleep 4711")[0], children(unshare.pid())[0]);
     world.eventually("the orphan to belong to process 1", || children(first).contains(&orphan));
     world.eventually("process 1 to reap", || zombies(first) == 0);
-    // All that was its own is killed when a guard was, and nothing else.
+    // When the guard is killed, tenure kills the processes that it guarded, and no others.
     let guard = find(&world, "tenure-guard")[0];
     send(guard, Signal::KILL);
     world.log_of(2);
@@ -64,7 +64,7 @@ fn process_1_reaps_all_orphans_and_kills_none_that_the_command_has_not_left() {
 }
 
 #[test]
-fn process_1_ends_with_tenure_and_only_after_its_command() {
+fn process_1_ends_with_tenure_but_not_before_the_command() {
     let world = World::alone();
     let mut unshare = first_process(&world);
     world.log_of(1);

@@ -20,7 +20,7 @@ fn the_commands_exit_code_is_kept() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_127_and_one_that_cannot_be_executed_126() {
+fn the_exit_code_is_127_for_a_missing_command_and_126_for_one_that_cannot_be_executed() {
     let world = World::alone();
     std::fs::write(world.path("plain"), "no program").unwrap();
     world.script("stray", "");
@@ -29,13 +29,13 @@ fn a_command_that_does_not_exist_is_127_and_one_that_cannot_be_executed_126() {
     {
         let output = world.output(&["run", "--quiet", "jobs", "--", program]);
         assert_eq!(output.status.code(), Some(code), "{program}");
-        let said = text(&output.stderr);
-        assert!(said.starts_with(&format!("tenure: {program}: ")) && said.lines().count() == 1, "{said}");
+        let error = text(&output.stderr);
+        assert!(error.starts_with(&format!("tenure: {program}: ")) && error.lines().count() == 1, "{error}");
     }
 }
 
 #[test]
-fn streams_pass_through() {
+fn the_command_inherits_the_standard_streams() {
     let world = World::alone();
     let mut child = world
         .tenure(&["run", "--quiet", "jobs", "--", "sh", "-c", "cat; echo aside >&2"])
@@ -51,31 +51,31 @@ fn streams_pass_through() {
 }
 
 #[test]
-fn the_command_knows_its_election_candidate_and_term() {
+fn the_command_gets_its_election_candidate_and_term() {
     let world = World::alone();
     let script = "echo $TENURE_ELECTION $TENURE_CANDIDATE $TENURE_TERM";
     let output = world.output(&["run", "--candidate", "alice", "jobs", "--", "sh", "-c", script]);
     assert_eq!(text(&output.stdout), "jobs alice 1\n");
-    assert_eq!(text(&output.stderr), "tenure: leads jobs (term 1)\n");
+    assert_eq!(text(&output.stderr), "tenure: leading jobs (term 1)\n");
 }
 
 #[test]
-fn the_command_and_the_health_command_do_not_get_the_store_which_may_have_a_password() {
+fn the_command_and_the_health_command_do_not_get_the_url_of_the_store() {
     let world = World::alone();
-    let tell = "env | grep ^TENURE_STORE > told; true";
-    let output = world.output(&["run", "--health-cmd", tell, "jobs", "--", "sh", "-c", "env; cat told"]);
-    let said = text(&output.stdout);
-    assert!(said.contains("TENURE_TERM=1") && world.path("told").exists(), "{said}");
-    assert!(!said.contains("TENURE_STORE"), "{said}");
+    let health = "env | grep ^TENURE_STORE > health; true";
+    let output = world.output(&["run", "--health-cmd", health, "jobs", "--", "sh", "-c", "env; cat health"]);
+    let environment = text(&output.stdout);
+    assert!(environment.contains("TENURE_TERM=1") && world.path("health").exists(), "{environment}");
+    assert!(!environment.contains("TENURE_STORE"), "{environment}");
 }
 
 #[test]
 fn the_command_has_a_group_of_its_own_and_no_terminal() {
     let world = World::alone();
     let output = world.output(&["run", "jobs", "--", "cat", "/proc/self/stat"]);
-    let said = text(&output.stdout);
-    let pid = number(&said, 0);
-    let fields: Vec<&str> = said.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
+    let line = text(&output.stdout);
+    let pid = number(&line, 0);
+    let fields: Vec<&str> = line.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
     let (group, session, terminal) = (number(fields[2], 0), number(fields[3], 0), fields[4]);
     assert_eq!(group, pid);
     assert_ne!(session, number(&stat(std::path::Path::new("/proc/self")).unwrap()[3], 0));
@@ -83,14 +83,14 @@ fn the_command_has_a_group_of_its_own_and_no_terminal() {
 }
 
 #[test]
-fn no_descriptor_is_handed_down_but_the_lifeline() {
+fn the_command_inherits_no_descriptor_but_the_lifeline() {
     let world = World::alone();
     let output = world.output(&["run", "jobs", "--", "ls", "/proc/self/fd"]);
     let directly = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap();
-    let said = text(&output.stdout);
-    let inherited: Vec<&str> = said.lines().filter(|number| *number != "100").collect();
+    let listed = text(&output.stdout);
+    let inherited: Vec<&str> = listed.lines().filter(|number| *number != "100").collect();
     assert_eq!(inherited, text(&directly.stdout).lines().collect::<Vec<_>>());
-    assert_eq!(inherited.len() + 1, said.lines().count());
+    assert_eq!(inherited.len() + 1, listed.lines().count());
 }
 
 #[test]
@@ -98,15 +98,16 @@ fn a_command_whose_guard_cannot_hold_the_seat_is_not_started() {
     let world = World::shared();
     let mut tenure = world.run(&["--lease", "1s"], "echo start >> log; exec sleep 1000");
     world.log_of(1);
-    // From now on it can open nothing, and duplicate nothing.
+    // From now on it can neither open nor duplicate a descriptor.
     let pid = tenure.pid().as_raw_nonzero().to_string();
     let limited = std::process::Command::new("prlimit").args(["--nofile=4", "--pid", &pid]).status().unwrap();
     assert!(limited.success());
     assert!(world.output(&["step-down", "jobs"]).status.success());
-    // Nobody else stands, so it wins again.
+    // There is no other candidate, so it wins again.
     assert_eq!(tenure.code(&world), 2);
-    let said = world.lines("errors");
-    assert!(said.last().unwrap().contains("not started") && said.last().unwrap().contains("open files"), "{said:?}");
+    let lines = world.lines("errors");
+    let last = lines.last().unwrap();
+    assert!(last.contains("not started") && last.contains("open files"), "{lines:?}");
     assert_eq!(world.log(), ["start"]);
     world.eventually_empty();
 }
@@ -124,7 +125,7 @@ fn a_command_that_wraps_up_in_time_keeps_its_exit_code() {
 }
 
 #[test]
-fn a_command_that_is_stopped_by_us_tells_of_the_signal_that_asked() {
+fn when_a_signal_ends_the_command_the_exit_code_is_that_of_the_signal() {
     let world = World::alone();
     let stopping =
         [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131), (Signal::ALARM, 142)];
@@ -148,8 +149,8 @@ fn user_signals_are_passed_on_to_the_command() {
     let mut leader = world.run(&[], script);
     world.log_of(1);
     let mut follower = world.run(&[], script);
-    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waits for")));
-    // It has no command that these could be for.
+    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waiting for")));
+    // The follower runs no command, so it ignores these signals.
     follower.signal(Signal::USR1);
     follower.signal(Signal::USR2);
     leader.signal(Signal::USR1);
@@ -175,7 +176,7 @@ fn a_command_that_ignores_sigterm_is_killed_in_time() {
 }
 
 #[test]
-fn a_second_signal_kills_at_once() {
+fn a_second_signal_kills_the_command_at_once() {
     let world = World::alone();
     let mut tenure = world
         .run(&["--stop-grace", "1h"], "trap 'echo asked >> log' TERM; echo up >> log; while :; do sleep 0.1; done");
@@ -188,7 +189,7 @@ fn a_second_signal_kills_at_once() {
 }
 
 #[test]
-fn a_stop_may_take_longer_than_the_lease() {
+fn a_command_can_wrap_up_for_longer_than_the_lease() {
     let world = World::alone();
     let script = "trap 'echo asked >> log; sleep 2; echo done >> log; exit 5' TERM; echo up >> log; while :; do sleep 0.01; done";
     let mut tenure = world.run(&["--lease", "1s", "--stop-grace", "1h"], script);
@@ -201,7 +202,7 @@ fn a_stop_may_take_longer_than_the_lease() {
 #[test]
 fn signals_that_were_ignored_from_the_start_stay_ignored() {
     let world = World::alone();
-    // As `nohup` does it, and a shell for what it starts in the background.
+    // As `nohup` does, and as a shell does for processes in the background.
     let tenure = env!("CARGO_BIN_EXE_tenure");
     let command = "grep SigIgn /proc/self/status >> log; exec sleep 1000";
     let script = format!("trap '' HUP INT; exec {tenure} run jobs -- sh -c '{command}'");
@@ -219,7 +220,7 @@ fn signals_that_were_ignored_from_the_start_stay_ignored() {
 }
 
 #[test]
-fn the_command_ignores_nothing_that_it_would_not_ignore_without_tenure() {
+fn the_command_ignores_the_same_signals_as_without_tenure() {
     let world = World::alone();
     let output = world.output(&["run", "jobs", "--", "grep", "SigIgn", "/proc/self/status"]);
     let directly = std::process::Command::new("grep").args(["SigIgn", "/proc/self/status"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Standard streams that block or fail: no election and no command waits for them or ends because of them.
+//! Standard streams that block or fail do not delay or end an election or its command.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{PROBE, Running, World, candidates, text};
 use rustix::process::Signal;
 
-/// A pipe that is full, and is never read. The read end keeps it open.
+/// Returns the write end of a full pipe. The read end keeps it open.
 fn full_pipe() -> (PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
@@ -26,14 +26,14 @@ fn stand(world: &World, id: &str, options: &[&str], stderr: Stdio) -> Running {
     world.run_with_stderr(&options, PROBE, stderr)
 }
 
-/// A leader and a standby with this for standard error: both start their command, and leave when asked to.
+/// Checks that a leader and a follower with this standard error start their commands and leave when asked to.
 fn elections_work_with(mut stderr: impl FnMut() -> Stdio) {
     for options in [&[][..], &["-vv"], &["--log-format", "json", "--verbose"]] {
         let world = World::shared();
         let first = stand(&world, "first", options, stderr());
         world.start_number(1);
         let mut second = stand(&world, "second", options, stderr());
-        world.eventually("the standby to stand", || candidates(&world).len() == 2);
+        world.eventually("the follower to be listed", || candidates(&world).len() == 2);
         first.signal(Signal::KILL);
         assert_eq!(world.start_number(2).candidate, "second");
         second.signal(Signal::TERM);
@@ -63,20 +63,20 @@ fn elections_work_after_the_reader_of_standard_error_has_gone() {
 }
 
 #[test]
-fn lines_that_had_to_wait_are_written_once_standard_error_takes_them() {
+fn queued_lines_are_written_once_standard_error_accepts_them() {
     let world = World::shared();
     let (reader, writer) = full_pipe();
     let mut tenure = stand(&world, "first", &[], writer);
     world.start_number(1);
     let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
-    assert!(lines.next().unwrap().ends_with("xtenure: leads jobs (term 1)"));
+    assert!(lines.next().unwrap().ends_with("xtenure: leading jobs (term 1)"));
     tenure.signal(Signal::TERM);
-    assert_eq!(lines.next().unwrap(), "tenure: asked to end: leaves jobs");
+    assert_eq!(lines.next().unwrap(), "tenure: received SIGTERM, leaving jobs");
     assert_eq!(tenure.code(&world), 143);
 }
 
 #[test]
-fn a_reader_of_standard_output_that_has_gone_ends_a_command_quietly() {
+fn a_command_exits_silently_when_the_reader_of_its_output_has_gone() {
     let world = World::shared();
     for args in [&["stores"][..], &["stores", "--json"], &["completions", "bash"], &["watch", "jobs"]] {
         let mut tenure = world.tenure(args);
@@ -88,7 +88,7 @@ fn a_reader_of_standard_output_that_has_gone_ends_a_command_quietly() {
 }
 
 #[test]
-fn a_watch_ends_when_its_reader_has_gone_though_nothing_changes() {
+fn a_watch_ends_when_its_reader_has_gone_even_without_a_change() {
     let world = World::shared();
     let watch = |world: &World| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -97,7 +97,7 @@ fn a_watch_ends_when_its_reader_has_gone_though_nothing_changes() {
         reader.read_line(&mut String::new()).unwrap();
         (watch, reader)
     };
-    // Before there is a database, and after.
+    // Before the database exists, and after.
     let (mut before, reader) = watch(&world);
     drop(reader);
     assert_eq!(before.code(&world), 0);
@@ -108,14 +108,15 @@ fn a_watch_ends_when_its_reader_has_gone_though_nothing_changes() {
 }
 
 #[test]
-fn standard_output_that_is_out_of_space_is_told() {
+fn standard_output_that_is_out_of_space_is_an_error() {
     let world = World::shared();
     for args in [&["stores"][..], &["completions", "bash"], &["watch", "jobs"], &["status", "jobs"]] {
         let mut tenure = world.tenure(args);
         tenure.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
         let output = tenure.spawn().unwrap().wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        let said = text(&output.stderr);
-        assert!(said.starts_with("tenure: ") && said.contains("No space left") && said.lines().count() == 1, "{said}");
+        let error = text(&output.stderr);
+        let one_line = error.starts_with("tenure: ") && error.lines().count() == 1;
+        assert!(one_line && error.contains("No space left"), "{error}");
     }
 }

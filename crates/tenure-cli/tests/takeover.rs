@@ -1,6 +1,6 @@
-//! Two candidates and more: the next command starts only when nothing is left of the last one.
+//! Several candidates: the next command starts only when no process of the last one is left.
 //!
-//! Judged from outside: each command holds a lock on one file for as long as it lives.
+//! The check is independent of tenure: each command locks the same file for as long as it lives.
 
 #![cfg(target_os = "linux")]
 
@@ -9,18 +9,18 @@ mod common;
 use common::{PROBE, Running, World, is_alive, is_stopped, send, text};
 use rustix::process::{Signal, kill_process};
 
-/// A leader and one that waits, and knows whom for.
+/// Starts a leader, and a follower that has seen it.
 fn leader_and_follower(world: &World, options: &[&str]) -> (Running, Running) {
     let leader = world.run(&[options, &["--candidate", "one"]].concat(), PROBE);
     world.start_number(1);
     let follower = world.run(&[options, &["--candidate", "other"]].concat(), PROBE);
     world.eventually("the follower to wait", || {
-        world.lines("errors").iter().any(|line| line.starts_with("tenure: waits for jobs, led by one (term 1"))
+        world.lines("errors").iter().any(|line| line.starts_with("tenure: waiting for jobs, led by one (term 1"))
     });
     (leader, follower)
 }
 
-fn leaves_cleanly(world: &World, mut tenure: Running) {
+fn assert_leaves_cleanly(world: &World, mut tenure: Running) {
     tenure.signal(Signal::TERM);
     assert_eq!(tenure.code(world), 143);
     let vacant = world.output(&["status", "jobs"]);
@@ -36,7 +36,7 @@ fn when_tenure_is_killed_its_command_is_dead_before_the_next_starts() {
     leader.signal(Signal::KILL);
     assert_eq!(world.start_number(2).candidate, "other");
     assert!(!is_alive(first.pid));
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
@@ -44,27 +44,27 @@ fn when_tenure_and_its_guard_are_killed_the_command_is_dead_before_the_next_star
     let world = World::shared();
     let (leader, follower) = leader_and_follower(&world, &[]);
     let (first, guard) = (world.start_number(1), leader.guard(&world));
-    // Stopped first, so that it can do nothing about it.
+    // The guard is stopped first, so that it cannot react to the death of tenure.
     send(guard, Signal::STOP);
     world.eventually("the guard to be stopped", || is_stopped(guard));
     leader.signal(Signal::KILL);
     send(guard, Signal::KILL);
     assert_eq!(world.start_number(2).candidate, "other");
     assert!(!is_alive(first.pid));
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
-fn when_a_leader_is_asked_to_leave_the_next_starts_after_its_command_has_wrapped_up() {
+fn when_a_leader_leaves_the_next_command_starts_after_its_command_has_wrapped_up() {
     let world = World::shared();
     let slow = "exec 9>> probe; flock -n 9 || echo overlap >> log
         trap 'sleep 0.3; echo start 2 1 wrapped-up >> log; exit 7' TERM
         echo start 1 $$ one >> log; while :; do sleep 0.01; done";
     let mut leader = world.run(&["--candidate", "one", "--stop-grace", "1h"], slow);
     world.start_number(1);
-    // Its terms begin with the second, so they stay in order with what the first has written.
+    // The leader's script logs terms 1 and 2, so the follower's terms are shifted to stay in order.
     let follower = world.run(&["--candidate", "other"], &PROBE.replace("$TENURE_TERM", "$((TENURE_TERM + 1))"));
-    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waits for")));
+    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waiting for")));
     leader.signal(Signal::TERM);
     assert_eq!(leader.code(&world), 7);
     world.start_number(3);
@@ -72,11 +72,11 @@ fn when_a_leader_is_asked_to_leave_the_next_starts_after_its_command_has_wrapped
         world.starts().iter().map(|start| start.candidate.as_str()).collect::<Vec<_>>(),
         ["one", "wrapped-up", "other"]
     );
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
-fn a_stopped_leaders_command_is_dead_before_the_next_starts_and_the_leader_notices_when_it_goes_on() {
+fn a_stopped_leaders_command_is_dead_before_the_next_starts_and_the_resumed_leader_waits() {
     let world = World::shared();
     let (leader, follower) = leader_and_follower(&world, &["--lease", "3s"]);
     let first = world.start_number(1);
@@ -86,14 +86,14 @@ fn a_stopped_leaders_command_is_dead_before_the_next_starts_and_the_leader_notic
     assert!(!is_alive(first.pid) && is_stopped(leader.pid()));
     leader.signal(Signal::CONT);
     world.eventually("the old leader to wait for the new one", || {
-        world.lines("errors").iter().any(|line| line.starts_with("tenure: waits for jobs, led by other (term 2"))
+        world.lines("errors").iter().any(|line| line.starts_with("tenure: waiting for jobs, led by other (term 2"))
     });
-    // It stands again, and leads again when there is a vacancy.
+    // It stands again, and leads again once the seat is vacant.
     let mut follower = follower;
     follower.signal(Signal::TERM);
     assert_eq!(follower.code(&world), 143);
     assert_eq!(world.start_number(3).candidate, "one");
-    leaves_cleanly(&world, leader);
+    assert_leaves_cleanly(&world, leader);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_stopped_guard_does_not_keep_the_command_alive_beyond_a_hand_over() {
     assert_eq!(leader.code(&world), 143);
     assert_eq!(world.start_number(2).candidate, "other");
     assert!(!is_alive(first.pid));
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
@@ -121,25 +121,25 @@ fn when_a_guard_is_stopped_and_tenure_killed_the_command_is_dead_before_the_next
     leader.wait(&world);
     assert_eq!(world.start_number(2).candidate, "other");
     assert!(!is_alive(first.pid) && !is_alive(guard));
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
 fn descendants_in_sessions_of_their_own_are_gone_before_the_next_starts() {
     let world = World::shared();
-    // The lock is held by somebody who was left behind long ago and does not care for SIGTERM.
+    // The lock is held by an orphan that ignores SIGTERM.
     let holder = "trap \"\" TERM; exec 9>> probe; flock -n 9 || echo overlap >> log; echo start 1 1 >> log; sleep 1000";
     let leader = world.run(&[], &format!("(setsid sh -c '{holder}' &); exec sleep 1000"));
     world.start_number(1);
     let follower = world.run(&[], PROBE);
-    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waits for")));
+    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.contains("waiting for")));
     leader.signal(Signal::KILL);
     world.start_number(2);
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
-fn leaders_are_killed_again_and_again_and_no_two_commands_ever_run_at_once() {
+fn no_two_commands_overlap_while_leaders_are_killed_repeatedly() {
     let world = World::shared();
     let candidates = ["a", "b", "c"];
     let start = |id: &str| world.run(&["--candidate", id], PROBE);
@@ -168,9 +168,9 @@ fn two_candidates_with_the_same_id_never_both_lead() {
     let mut running: Vec<Running> = (0..3).map(|_| world.run(&["--candidate", "twin"], PROBE)).collect();
     for round in 1..=3 {
         let leader = world.start_number(round);
-        // Which of them it is shows only by whose descendant the command is.
+        // The ids are equal, so only the descent of the command shows which candidate leads.
         let guard = running.iter().position(|tenure| {
-            // Some have not got a guard yet.
+            // Some candidates may not have a guard yet.
             let guard = common::children(tenure.pid()).first().copied();
             guard.is_some_and(|guard| common::children(guard).contains(&leader.pid))
         });
@@ -183,17 +183,17 @@ fn two_candidates_with_the_same_id_never_both_lead() {
 }
 
 #[test]
-fn a_signal_before_being_elected_ends_it_at_once_and_nothing_is_started() {
+fn a_signal_to_a_follower_ends_it_at_once_and_no_command_starts() {
     let world = World::shared();
     let (leader, mut follower) = leader_and_follower(&world, &[]);
     follower.signal(Signal::INT);
     assert_eq!(follower.code(&world), 130);
-    leaves_cleanly(&world, leader);
+    assert_leaves_cleanly(&world, leader);
     assert_eq!(world.starts().len(), 1);
 }
 
 #[test]
-fn nothing_is_started_at_shutdown() {
+fn no_command_starts_during_shutdown() {
     for _ in 0..5 {
         let world = World::shared();
         let (mut leader, mut follower) = leader_and_follower(&world, &[]);
@@ -215,17 +215,17 @@ fn a_leader_that_is_asked_to_step_down_hands_over_and_stands_again() {
     assert_eq!(world.start_number(2).candidate, "other");
     drop(follower);
     assert_eq!(world.start_number(3).candidate, "one");
-    leaves_cleanly(&world, leader);
+    assert_leaves_cleanly(&world, leader);
 }
 
 #[test]
-fn with_on_loss_exit_it_leaves_when_its_term_ends() {
+fn with_on_loss_exit_tenure_exits_when_its_term_ends() {
     let world = World::shared();
     let (mut leader, follower) = leader_and_follower(&world, &["--on-loss", "exit"]);
     assert!(world.output(&["step-down", "jobs"]).status.success());
     assert_eq!(leader.code(&world), 75);
     assert_eq!(world.start_number(2).candidate, "other");
-    leaves_cleanly(&world, follower);
+    assert_leaves_cleanly(&world, follower);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_command_that_cannot_be_executed_leaves_the_seat_free() {
     let world = World::shared();
     assert_eq!(world.output(&["run", "jobs", "--", "./nosuch"]).status.code(), Some(127));
     let status = world.output(&["status", "jobs"]);
-    assert_eq!(text(&status.stdout), "vacant: nobody leads (the last term was 1)\n");
+    assert_eq!(text(&status.stdout), "vacant: no leader (last term: 1)\n");
     let next = world.output(&["run", "jobs", "--", "true"]);
     assert_eq!(next.status.code(), Some(0));
 }

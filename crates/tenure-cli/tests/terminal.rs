@@ -1,4 +1,4 @@
-//! `tenure run` at a terminal.
+//! `tenure run` in a terminal.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use common::{Running, World};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Starts a shell on a terminal of its own, and returns it with what is typed there.
+/// Starts a shell in a terminal of its own, and returns the shell and the terminal's keyboard.
 fn at_terminal(world: &World, script: &str) -> (Running, File) {
     let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&keyboard).unwrap();
@@ -25,11 +25,11 @@ fn at_terminal(world: &World, script: &str) -> (Running, File) {
 }
 
 #[test]
-fn a_command_in_the_background_leaves_what_is_typed_to_the_shell() {
+fn a_command_in_the_background_does_not_read_the_input_of_the_shell() {
     let world = World::alone();
     let tenure = env!("CARGO_BIN_EXE_tenure");
     let run = format!("{tenure} run jobs -- sh -c 'echo up >> log; exec cat >> stolen'");
-    // Job control, as in a shell that people type at.
+    // Job control, as in an interactive shell.
     let script = format!("set -m; {run} & wait $!; read line; echo shell $line >> log");
     let (_shell, mut keyboard) = at_terminal(&world, &script);
     world.log_of(1);
@@ -40,7 +40,7 @@ fn a_command_in_the_background_leaves_what_is_typed_to_the_shell() {
 }
 
 #[test]
-fn a_command_in_the_foreground_reads_what_is_typed() {
+fn a_command_in_the_foreground_reads_the_input_of_the_terminal() {
     let world = World::alone();
     let tenure = env!("CARGO_BIN_EXE_tenure");
     let script = format!("exec {tenure} run jobs -- sh -c 'echo up >> log; read line; echo command $line >> log'");

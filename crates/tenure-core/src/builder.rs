@@ -1,20 +1,40 @@
-//! A candidacy being configured.
+//! The builder that configures and starts a candidate.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use tenure_protocol::{EndReason, Incarnation, Leader, Rules, Takeover, Timing, Token};
+use tenure_protocol::{EndReason, Incarnation, Rules, Takeover, Timing, Token};
 use tokio_util::sync::CancellationToken;
 use tracing::{Level, info, warn};
 
 use crate::driver::{Check, Start};
 use crate::election::Shared;
 use crate::elections::Engine;
-use crate::handlers::Handlers;
+use crate::handlers::{HandlerLine, Handlers};
+use crate::run::WorkOutcome;
 use crate::{
-    Election, ElectionOptions, Error, Event, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term, log, span,
+    Election, ElectionOptions, Error, Event, Leader, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term,
+    log, span,
 };
 
-/// A candidacy being configured. Nothing happens before [`start`](Self::start).
+/// Configures a candidate of one election, and starts it.
+///
+/// [`Elections::election`](crate::Elections::election) returns one. Nothing happens before [`start`](Self::start). All
+/// options have defaults, and durations scale with the lease: see [`ElectionOptions`].
+///
+/// ```
+/// use std::time::Duration;
+/// # use tenure_core::{Elections, memory::MemoryStore};
+/// # let elections = Elections::new(MemoryStore::new());
+///
+/// let election = elections
+///     .election("outbox")
+///     .candidate("web-1")
+///     .lease(Duration::from_secs(10))
+///     .metadata("zone", "east")
+///     .on_new_leader(|leader| println!("the leader is now {leader:?}"))
+///     .start()?;
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
 #[must_use = "nothing happens before `start()`"]
 pub struct Builder {
     engine: Arc<Engine>,
@@ -29,9 +49,9 @@ pub struct Builder {
 impl Builder {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
         Self {
+            options: engine.settings.election(name),
             engine,
             name: name.to_owned(),
-            options: ElectionOptions::default(),
             handlers: Handlers::default(),
             stop_on: None,
             check: None,
@@ -39,22 +59,36 @@ impl Builder {
         }
     }
 
-    /// Takes over all options that these have; those set before stay where these have none.
+    /// Sets all options that `options` sets. Options that it does not set keep their values.
+    ///
+    /// ```
+    /// # use tenure_core::{ElectionOptions, Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let mut options = ElectionOptions::default();
+    /// options.priority = Some(10);
+    /// let election = elections.election("outbox").options(options).start()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn options(mut self, options: ElectionOptions) -> Self {
         self.options = self.options.overlaid(options);
         self
     }
 
-    /// Adds to [`ElectionOptions::metadata`].
+    /// Adds a pair of text that others see beside this candidate, and beside the leader if it leads. At most 64 KiB in
+    /// all; see [`ElectionOptions::metadata`].
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// Asks this every so often how well the candidate is; the candidate does not stand before the
-    /// first answer. The check runs on a thread of its own for all checks of this `Elections`, within
-    /// a tokio runtime, so it may await what it likes; it should not block, or other checks wait. One
-    /// that takes too long, panics or makes no sense counts as a score of 0.
+    /// Runs a health check of this candidate at regular intervals (`health_every`).
+    ///
+    /// The candidate does not stand, and is not listed, before the first result. The check returns a `bool`, a score
+    /// from 0 to 1, a `Result` of either, or one of these with metadata: see [`Report`]. A check that takes longer
+    /// than `health_timeout`, panics or returns a score out of range counts as a score of 0.
+    ///
+    /// All checks of an `Elections` share one thread with a tokio runtime. A check can await anything; it should not
+    /// block, because other checks would wait for it.
     ///
     /// ```
     /// # use tenure_core::{Elections, memory::MemoryStore};
@@ -70,51 +104,145 @@ impl Builder {
         self
     }
 
-    /// Calls this for everything that happens. Handlers run in order on one thread of their own
-    /// per `Elections`, so a slow one holds up the others, but never the election. They are dropped there when the
-    /// election has ended. A handler that owns an `Elections` or `Election` keeps it running until then, although
-    /// all other handles are gone: give it a [weak handle](crate::WeakElections) instead.
+    /// Calls a handler for every [`Event`].
+    ///
+    /// The handlers of an election run one event at a time and in order, on a thread other than the engine's. A slow
+    /// handler delays the other handlers of its election, but no renewal and no other election. Each `on_…` method can
+    /// be called several times; all handlers are kept. If `start()` is called within a tokio runtime, handlers run
+    /// within it, so `tokio::spawn` works in them. A handler that panics is reported as an
+    /// [`Error`](crate::EventKind::Error) event and in [`Election::health`]; the election goes on.
+    ///
+    /// Handlers are dropped when the election has ended. A handler that owns an `Elections` or `Election` keeps all
+    /// elections running until then: give it a [weak handle](crate::WeakElections) instead.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let election = elections
+    ///     .election("outbox")
+    ///     .on_event(|event| println!("{}: {:?}", event.election, event.kind))
+    ///     .start()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn on_event(mut self, handler: impl FnMut(Event) + Send + 'static) -> Self {
         self.handlers.on_event.push(Box::new(handler));
         self
     }
 
-    /// Calls this when this candidate leads.
-    pub fn on_started_leading(mut self, handler: impl FnMut(Term) + Send + 'static) -> Self {
-        self.handlers.on_started_leading.push(Box::new(handler));
+    /// Runs an asynchronous handler in every term of this candidate, on a separate thread.
+    ///
+    /// The handler holds its term, as the work of [`Election::run_while_leader`] does: [`Term::ending`] resolves when
+    /// the handler should wrap up, the seat is not released before the handler has returned, and the handler is
+    /// dropped at the end of the term, at the point where it awaits. If `start()` is called within a tokio runtime,
+    /// the handler runs within it; otherwise within a runtime for this handler alone. A handler can block its thread,
+    /// but then it cannot be dropped: it must check [`Term::is_ending`].
+    ///
+    /// When the handler returns, this candidate keeps the seat. If it panics or returns an error, an
+    /// [`Error`](crate::EventKind::Error) event reports that, and [`Election::health`] is unhealthy until the term
+    /// ends; the seat is kept as well.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # async fn reconcile() {}
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let election = elections
+    ///     .election("controller")
+    ///     .on_started_leading(async |term| {
+    ///         while !term.is_ending() {
+    ///             reconcile().await;
+    /// #           tokio::task::yield_now().await;
+    ///         }
+    ///     })
+    ///     .start()?;
+    /// # election.elected_blocking()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn on_started_leading<R: WorkOutcome>(mut self, handler: impl AsyncFnMut(Term) -> R + Send + 'static) -> Self {
+        self.handlers.on_started_leading.push(Arc::new(Mutex::new(handler)));
         self
     }
 
-    /// Calls this when this candidate's term is about to end. The seat is not given up before it
-    /// has returned, so it is the place to stop whatever `on_started_leading` has started.
+    /// Calls a handler when a term of this candidate begins to end, with its token and the reason.
+    ///
+    /// The seat is not released before the handler has returned. A handler that takes longer than `drain` (or
+    /// `stop_grace`, if the leader stops or hands over) overruns its term, as work does. Use it to stop what
+    /// `on_started_leading` has started elsewhere.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let election = elections
+    ///     .election("outbox")
+    ///     .on_stopped_leading(|token, why| println!("term {token} ends: {}", why.as_str()))
+    ///     .start()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn on_stopped_leading(mut self, handler: impl FnMut(Token, EndReason) + Send + 'static) -> Self {
         self.handlers.on_stopped_leading.push(Box::new(handler));
         self
     }
 
-    /// Calls this when another leads, or nobody.
+    /// Calls a handler with `true` when this candidate begins to lead, and with `false` when its term begins to end.
+    ///
+    /// For a gauge or a label. Do not guard work with such a flag: after a pause of the process it is out of date,
+    /// while [`Election::is_leader`] reads the clock.
+    pub fn on_leadership_changed(mut self, handler: impl FnMut(bool) + Send + 'static) -> Self {
+        self.handlers.on_leadership_changed.push(Box::new(handler));
+        self
+    }
+
+    /// Calls a handler when the leader changes, with the new leader; `None` if there is no leader. The event
+    /// [`LeaderChanged`](crate::EventKind::LeaderChanged) also has the previous leader.
     pub fn on_new_leader(mut self, handler: impl FnMut(Option<Leader>) + Send + 'static) -> Self {
         self.handlers.on_new_leader.push(Box::new(handler));
         self
     }
 
-    /// Stops the election when this token is cancelled.
+    /// Calls a handler when the store begins to fail or fails in a different way, and when another handler panics or
+    /// returns an error.
+    ///
+    /// Called once per change, not for every failed call. The election goes on: a leader leads until its lease runs
+    /// out, and candidates stand again when the store works. See [`Election::health`].
+    pub fn on_error(mut self, handler: impl FnMut(Arc<Error>) + Send + 'static) -> Self {
+        self.handlers.on_error.push(Box::new(handler));
+        self
+    }
+
+    /// Stops the election when the token is cancelled, as [`Election::stop`] does. For programs that end by a
+    /// cancellation token.
+    ///
+    /// ```
+    /// # use tenure_core::{CancellationToken, Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let shutdown = CancellationToken::new();
+    /// let election = elections.election("outbox").stop_on(shutdown.clone()).start()?;
+    /// shutdown.cancel();
+    /// election.stopped().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop_on(mut self, token: CancellationToken) -> Self {
         self.stop_on = Some(token);
         self
     }
 
-    /// Does not stand by itself, but only when asked to ([`Election::try_acquire`]).
+    /// Makes the candidate bid only when [`Election::try_acquire`] is called, and never otherwise. It is not listed
+    /// among the candidates.
     pub fn manual(mut self) -> Self {
         self.manual = true;
         self
     }
 
-    /// Starts: checks everything, hands the election to the engine, and returns without waiting.
+    /// Starts the candidate, and returns its handle without waiting for the store.
+    ///
+    /// Errors of the store show in [`Election::health`], in events and in the log, and the candidate retries.
     ///
     /// # Errors
-    /// If a name, a duration or an option makes no sense, if the store cannot keep such a lease,
-    /// if an election of this name runs here already, or if the engine cannot start.
+    /// If a name, a duration or an option is not valid ([`Error::BadName`], [`Error::Timing`], [`Error::Option`], …),
+    /// if the store cannot keep such a lease ([`Error::Unsupported`]), if an election of this name already runs here
+    /// ([`Error::AlreadyRunning`]), or if the engine cannot start ([`Error::Engine`], [`Error::Forked`]).
     pub fn start(self) -> Result<Election, Error> {
         self.launch(true)
     }
@@ -128,7 +256,7 @@ impl Builder {
         let name = SeatName::new(&self.name)?;
         let mut candidate = self.engine.candidate(self.options.candidate.as_deref())?;
         if !named {
-            // An observer must never take a seat for its own that a candidate of this process holds.
+            // With the incarnation of this process, an observer would take the seat of a candidate here for its own.
             candidate.incarnation = Incarnation::from_bits(rand::random());
         }
         let timing = self.options.durations()?.check()?;
@@ -137,22 +265,24 @@ impl Builder {
         let health_every = self.options.health_every.unwrap_or(lease / 3);
         let health_timeout = self.options.health_timeout.unwrap_or(lease * 2 / 15);
         if health_every.is_zero() || health_timeout.is_zero() {
-            return Err(Error::Option(
-                "a health check needs time: health_every and health_timeout must not be 0".to_owned(),
-            ));
+            return Err(Error::Option("health_every and health_timeout must not be 0".to_owned()));
         }
         if self.check.is_none() && self.options.health_command().is_some() {
             return Err(Error::Option(
-                "health_cmd is for `tenure run`: have this program say how well it is with `health(…)`, or leave it out"
+                "health_cmd only works with `tenure run`; remove it, or give the builder a check with `health(…)`"
                     .to_owned(),
             ));
         }
         let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
         log_timing(&name, timing);
-        let handlers = self.engine.handler_line(&name, self.handlers)?;
-        let shared = Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules);
+        let shared = Arc::new(Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules));
+        let handlers = if self.handlers.is_empty() {
+            None
+        } else {
+            Some(HandlerLine::new(shared.clone(), self.handlers, self.engine.handler_threads()?))
+        };
         let start = Start {
-            shared: Arc::new(shared),
+            shared,
             rules,
             seed: rand::random(),
             handlers,
@@ -165,7 +295,7 @@ impl Builder {
     }
 }
 
-/// Says what a user may not have meant.
+/// Logs timing that the user possibly did not intend.
 fn log_timing(election: &SeatName, timing: Timing) {
     if let Some(asked) = timing.shortened_retry() {
         let (election, lease, retry_every) = (election.clone(), timing.lease(), timing.retry_every());
@@ -176,22 +306,22 @@ fn log_timing(election: &SeatName, timing: Timing) {
     if let Some(give_up_after) = timing.give_up_after() {
         let election = election.clone();
         log::emit(Level::WARN, move || {
-            warn!(%election, ?give_up_after, "a store that fails for give_up_after ends this candidate for good");
+            warn!(%election, ?give_up_after, "this candidate gives up for good if the store fails for give_up_after");
         });
     }
 }
 
-/// What the options and the store's promises come to.
+/// Combines the options and the store's promises into the rules of the machine.
 fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands: bool) -> Result<Rules, Error> {
     let lease = timing.lease();
     let unsupported = |problem| Error::Unsupported { store: promises.store, problem };
     if lease < promises.min_lease {
         let (lease, least) = (span::show(lease), span::show(promises.min_lease));
-        return Err(unsupported(format!("cannot keep a lease of {lease}: ask for {least} or more")));
+        return Err(unsupported(format!("cannot keep a lease of {lease}; use {least} or more")));
     }
     if !lease.as_nanos().is_multiple_of(promises.lease_step.as_nanos().max(1)) {
         let (lease, step) = (span::show(lease), span::show(promises.lease_step));
-        return Err(unsupported(format!("counts in steps of {step}: a lease of {lease} would be cut short")));
+        return Err(unsupported(format!("cannot keep a lease of {lease} exactly; use a multiple of {step}")));
     }
     let takeover =
         if promises.over_is_proof { Takeover::Instant } else { options.takeover.unwrap_or(promises.takeover) };

@@ -1,4 +1,4 @@
-//! The clock that terms are counted by.
+//! The clock of the engine, and a clock for tests.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
@@ -9,8 +9,8 @@ use tracing::{Level, error};
 
 use crate::{log, os};
 
-/// The clock that terms are counted by: the machine's own, which goes on counting while the
-/// machine is suspended, or one that a test moves by hand. Cheap to clone.
+/// The clock of the engine: the machine's own, which also counts while the machine is suspended, or a [`ManualClock`]
+/// that a test moves by hand. It is cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Kind);
 
@@ -22,12 +22,12 @@ enum Kind {
 }
 
 impl Clock {
-    /// The machine's own clock.
+    /// Returns the machine's clock: `CLOCK_BOOTTIME` on Linux.
     pub const fn system() -> Self {
         Self(Kind::System)
     }
 
-    /// What time it is.
+    /// Returns the current time, as a moment that only this machine's clock can compare.
     #[inline]
     pub fn now(&self) -> Moment {
         match &self.0 {
@@ -36,8 +36,9 @@ impl Clock {
         }
     }
 
-    /// Resolves at this moment, or soon after. To be awaited on the engine's thread, so by stores
-    /// alone; it is safe to drop at any time.
+    /// Resolves at this moment, or soon after. Cancel safe.
+    ///
+    /// It must be awaited on the engine's thread, so only stores can use it.
     pub async fn sleep_until(&self, moment: Moment) {
         match &self.0 {
             Kind::System => loop {
@@ -45,14 +46,14 @@ impl Clock {
                 if left.is_zero() {
                     return;
                 }
-                // tokio's timers stop during suspend, so they are not believed for long.
+                // tokio's timers stop while the machine is suspended, so each sleep is short.
                 tokio::time::sleep(left.min(Duration::from_secs(1))).await;
             },
             Kind::Manual(clock) => clock.sleep_until(moment).await,
         }
     }
 
-    /// Something is to be done elsewhere: a clock moved by hand waits until this is dropped.
+    /// Registers activity on another thread. A manual clock waits until the guard is dropped.
     pub(crate) fn busy(&self) -> Option<Busy> {
         match &self.0 {
             Kind::System => None,
@@ -63,8 +64,8 @@ impl Clock {
         }
     }
 
-    /// To be called after giving an engine something to do, so that a clock moved by hand waits
-    /// for it before it goes on.
+    /// Notifies a manual clock that an engine has something to do, so that the clock waits for it. Call it after every
+    /// command to an engine.
     pub(crate) fn nudge(&self) {
         if let Kind::Manual(clock) = &self.0 {
             clock.nudge();
@@ -78,12 +79,20 @@ impl From<ManualClock> for Clock {
     }
 }
 
-/// A clock moved by hand, for tests. Clones are the same clock.
+/// A clock that a test moves by hand. Clones are the same clock.
 ///
-/// Engines on this clock do all that is to be done at one moment before [`advance`] goes on to the
-/// next, and so do their handlers; a test over a memory store is exact and takes no time at all. Work
-/// that runs on a runtime of the test's own is not waited for, nor is the cancelling of a `stop_on`
-/// token heard at once: wait for what they bring about, such as `stopped()`.
+/// At each moment, all engines on this clock and their handlers finish what is due before [`advance`] moves on to the
+/// next. So a test over a memory store is exact and takes no real time. The clock does not wait for work on the test's
+/// own runtime, nor for the engine to notice a cancelled `stop_on` token: wait for their effects, such as `stopped()`.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tenure_core::ManualClock;
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(3600)); // returns at once
+/// assert_eq!(clock.now().since(before), Duration::from_secs(3600));
+/// ```
 ///
 /// [`advance`]: ManualClock::advance
 #[derive(Clone, Debug, Default)]
@@ -98,10 +107,10 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     now: Moment,
-    /// Raised by everything that may give an engine something to do.
+    /// Increased by every event that can give an engine something to do.
     generation: u64,
     sleepers: Vec<Sleeper>,
-    /// How many things are being done elsewhere, such as by handlers.
+    /// The number of activities on other threads, such as handlers.
     busy: usize,
     next_id: u64,
 }
@@ -110,32 +119,33 @@ struct State {
 struct Sleeper {
     id: u64,
     until: Option<Moment>,
-    /// The generation in which an engine found nothing left to do. `None`: not an engine.
+    /// The generation in which an engine found nothing left to do; `None` if this sleeper is not an engine.
     idle_in: Option<u64>,
     waker: Option<Waker>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        // Not zero: a moment of zero means "never" in some places.
+        // Not zero, because a moment of zero means "never" in some places.
         Self { now: Moment::from_nanos(1_000_000_000), generation: 0, sleepers: Vec::new(), busy: 0, next_id: 0 }
     }
 }
 
 impl ManualClock {
-    /// A clock that stands still until it is moved.
+    /// Creates a clock that stands still until a test moves it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What time it is.
+    /// Returns the time to which the clock was last moved.
     pub fn now(&self) -> Moment {
         self.lock().now
     }
 
-    /// Moves the clock, stopping at every moment that an engine has asked to be woken at, and
-    /// returns when all engines have done what there was to do. Blocks the calling thread
-    /// meanwhile; must not be called from a handler.
+    /// Moves the clock forward in steps, to every moment at which an engine has something to do, and returns when all
+    /// engines have done it.
+    ///
+    /// Blocks the calling thread. Handlers must not call it, because it waits for them.
     pub fn advance(&self, span: Duration) {
         let target = self.now() + span;
         loop {
@@ -153,7 +163,7 @@ impl ManualClock {
         }
     }
 
-    /// Moves the clock in one jump, as if every process had been paused for so long.
+    /// Moves the clock forward in one jump, as if all processes had been paused for that time.
     pub fn jump(&self, span: Duration) {
         let mut state = self.settled();
         state.now = state.now + span;
@@ -162,7 +172,7 @@ impl ManualClock {
         drop(self.settled());
     }
 
-    /// Waits until all engines have done what there is to do now.
+    /// Waits until all engines and their handlers have done what is due now. Blocks the calling thread.
     pub fn settle(&self) {
         drop(self.settled());
     }
@@ -220,7 +230,7 @@ impl ManualClock {
     }
 }
 
-/// Something that a clock moved by hand waits for.
+/// An activity that a manual clock waits for.
 #[derive(Debug)]
 pub(crate) struct Busy(ManualClock);
 
@@ -231,7 +241,7 @@ impl Drop for Busy {
     }
 }
 
-/// A place among a clock's sleepers.
+/// An entry in the list of a clock's sleepers, which is removed when this is dropped.
 struct Registration {
     clock: ManualClock,
     id: u64,
@@ -251,7 +261,7 @@ impl Drop for Registration {
     }
 }
 
-/// An engine's alarm: the one thing that it waits for when there is nothing else to do.
+/// The alarm of an engine, which wakes it at the next due moment.
 pub(crate) struct Alarm(AlarmKind);
 
 enum AlarmKind {
@@ -260,7 +270,7 @@ enum AlarmKind {
 }
 
 impl Alarm {
-    /// Must be called on a runtime.
+    /// Creates an alarm. Must be called within a tokio runtime.
     pub(crate) fn new(clock: &Clock) -> std::io::Result<Self> {
         Ok(Self(match &clock.0 {
             Kind::System => AlarmKind::System(os::Timer::new()?),
@@ -268,7 +278,7 @@ impl Alarm {
         }))
     }
 
-    /// To be asked before looking for something to do, and handed to [`Alarm::wait`].
+    /// Returns the current generation. Read it before looking for something to do, and pass it to [`Alarm::wait`].
     pub(crate) fn generation(&self) -> u64 {
         match &self.0 {
             AlarmKind::System(_) => 0,
@@ -276,7 +286,7 @@ impl Alarm {
         }
     }
 
-    /// Resolves at this moment. Awaited only when there is nothing else to do.
+    /// Resolves at this moment, or if the generation changes. Await it only when there is nothing else to do.
     pub(crate) async fn wait(&mut self, until: Option<Moment>, generation: u64) {
         match &mut self.0 {
             AlarmKind::System(timer) => {
@@ -284,7 +294,7 @@ impl Alarm {
                 if let Err(error) = timer.wait(until).await {
                     log::emit(
                         Level::ERROR,
-                        move || error!(%error, "the timer failed; asking the clock again in a moment"),
+                        move || error!(%error, "the timer failed; the engine reads the clock again in 10 ms"),
                     );
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }

@@ -6,14 +6,15 @@
 //!  the alarm ───────────┘                        └▶ publish.rs: terms, events, handlers
 //! ```
 //!
-//! - `commands.rs`: what can be asked of it
-//! - `calls.rs`: calls to the store, as `Admission` lets them leave; `answers.rs`: what comes of them; `notes.rs`: the same for
-//!   notes; `requests.rs`: requests to the leader, and who stands
+//! - `commands.rs`: the commands that users send to the engine
+//! - `calls.rs`: calls to the store, in the order of `Admission`; `answers.rs`: their answers; `notes.rs`: the same for
+//!   notes; `requests.rs`: requests to the leader, and the list of candidates
 //! - `watch.rs`: the one watch of the store
-//! - `roster.rs`: what this process announces; `checks.rs`: how well its candidates are
+//! - `roster.rs`: what this process announces; `checks.rs`: the health checks of its candidates
+//! - `telemetry.rs`: spans and metrics
 //!
-//! It decides nothing: every branch on an answer is in the machine. All elections of an `Elections`
-//! share one thread, one alarm and one set of pending calls.
+//! The driver decides nothing: every branch on an answer is in the machine. All elections of an `Elections` share one
+//! thread, one alarm and one set of pending calls.
 
 mod answers;
 mod calls;
@@ -24,6 +25,7 @@ mod notes;
 mod publish;
 mod requests;
 mod roster;
+mod telemetry;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -44,57 +46,60 @@ pub(crate) use self::commands::{Command, EngineHandle, Start, start};
 use self::misbehaviour::Misbehaviours;
 use self::notes::NoteCalls;
 use self::roster::Roster;
+use self::telemetry::Telemetry;
 use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::HandlerLine;
+use crate::layers::GIVEN_UP;
 use crate::options::OnOverrun;
 use crate::term::TermState;
 use crate::{Clock, DynStore, Ended, Error, Interest, Metadata, SeatName, StoreError, Term, log};
 
-/// Tells one election of an engine from the others.
+/// Identifies an election within an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ElectionId(pub(crate) u64);
 
-/// For calls on behalf of the process, and of no election.
+/// The id for calls on behalf of the process and not of an election.
 const NOBODY: ElectionId = ElectionId(u64::MAX);
 
-/// One election, on the engine's side.
+/// The engine's state of one election.
 struct Entry {
     machine: Machine,
     shared: Arc<Shared>,
     handlers: Option<Box<HandlerLine>>,
     on_overrun: OnOverrun,
     call: Option<Asked>,
-    /// The outcome of the last write is unknown, and the seat was not read since.
+    /// The outcome of the last write is unknown, and the seat was not read since then.
     unsettled: bool,
-    /// What is not always there is kept apart: there may be very many elections.
+    /// Boxed, like all fields that are often empty, because there can be very many elections.
     board: Option<Box<Underway>>,
     roster: Option<Box<Underway>>,
     heirs: Vec<Underway>,
     checking: Option<Box<Checking>>,
     announces: bool,
-    /// Only to be dropped with the election.
+    /// Kept to be dropped with the election.
     _stop_on: Option<Box<Underway>>,
     wake: Option<Timer>,
     bids: Vec<oneshot::Sender<Result<Option<Term>, Error>>>,
-    /// The last thing that the store complained of, for whoever is told that it fails.
-    complaint: Option<Arc<StoreError>>,
+    /// The last error of the store, for the event that reports its failure.
+    last_error: Option<Arc<StoreError>>,
     /// When the last bid was sent, by the wall clock.
     since_ms: Option<u64>,
+    telemetry: Telemetry,
 }
 
-/// The moment that something is due, and a number that tells it from others due then.
+/// The moment at which an action is due, and a number that makes the key unique.
 type Timer = (Moment, u64);
 
 enum Due {
     Wake(ElectionId),
-    /// Of a call, by its number.
+    /// The time-out of a call, by the number of the ask.
     TimeOut((ElectionId, u64)),
     Check(ElectionId),
     CheckLate(ElectionId),
-    SayPresent,
+    AnnounceProcess,
     WatchAgain,
-    /// By now, the store should listen to the watch of this number.
+    /// The store should listen to the watch with this number by now.
     ShouldListen(u64),
     Sleeper(oneshot::Sender<()>),
 }
@@ -104,32 +109,32 @@ struct Driver {
     misbehaviours: Misbehaviours,
     clock: Clock,
     handle: EngineHandle,
-    /// Boxed: the map would keep room for many more of them than there are.
+    /// Boxed, because the map reserves room for many more entries than it has.
     entries: BTreeMap<ElectionId, Box<Entry>>,
     due: BTreeMap<Timer, Due>,
     pending: FuturesUnordered<Pending>,
-    /// Reads and writes that elections have asked for, until the store is called.
+    /// Reads and writes of elections that wait for their call.
     admission: Admission<Ask>,
-    /// The calls to the store that are under way.
+    /// The calls to the store that are in flight.
     calling: BTreeMap<u64, Calling>,
-    /// The answers that the store has given, seat by seat.
+    /// The answers of the store, seat by seat.
     inbox: mpsc::UnboundedReceiver<Answered>,
     answered: mpsc::UnboundedSender<Answered>,
-    /// The seats that the store watches for us, and the elections that its news go to.
+    /// The seats that the store watches for this engine, and the elections that its notifications concern.
     interest: Interest,
     subscriptions: Subscriptions<SeatName, ElectionId>,
     watching: Option<Underway>,
     watch_pause: Duration,
-    /// Since when the present watch listens.
+    /// The moment at which the current watch began to listen.
     listens_since: Option<Moment>,
-    /// Asks whose time is up.
+    /// Asks that have timed out.
     late: Vec<(ElectionId, u64)>,
     checks: Option<CheckThread>,
     roster: Roster,
     notes: NoteCalls,
-    /// Elections that have ended for their users, and still have a seat to give up.
+    /// Elections that have ended for their users, and still have a seat to release.
     leaving: BTreeMap<SeatName, ElectionId>,
-    /// The store's, as it was last told.
+    /// The identity of the store in the last reading.
     identity: Option<Identity>,
     numbers: u64,
     shutting_down: bool,
@@ -178,19 +183,19 @@ impl Driver {
         while !(self.shutting_down && self.entries.is_empty() && self.roster.is_settled()) {
             log::forward(&mut forwarding);
             let generation = alarm.generation();
-            // Time first: nothing that comes in may hold up a deadline.
+            // Timers go first, so that no input delays a deadline.
             self.on_time();
             self.on_news();
             self.on_late().await;
             self.call_waiting();
             self.call_about_notes();
-            self.roster.tell_if_settled();
+            self.roster.reply_if_settled();
             let next = self.due.first_key_value().map(|((moment, _), _)| *moment);
             tokio::select! {
                 biased;
                 Some(command) = commands.recv() => {
                     self.guarded(|driver| driver.on_command(command));
-                    // In turns, so that no flood of commands keeps answers out.
+                    // Answers take turns with commands, so that a flood of commands cannot starve them.
                     self.on_answers(1);
                 }
                 Some(answer) = self.pending.next() => {
@@ -198,7 +203,7 @@ impl Driver {
                     self.guarded(|driver| driver.on_answer(answer));
                     self.on_answers(64);
                 }
-                // Both come from pending futures, so they are looked at after those.
+                // The next two come from pending futures, so they are polled after those.
                 Some(answered) = self.inbox.recv() => {
                     self.guarded(|driver| driver.on_answer_for(answered));
                     self.on_answers(64);
@@ -209,7 +214,8 @@ impl Driver {
         }
     }
 
-    /// A bug in here must not leave anybody believing or waiting for ever.
+    /// Runs a step, and ends all elections if it panics: a bug must not leave a candidate leading or a caller waiting
+    /// forever.
     fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) {
             log_panic(&*panic);
@@ -220,7 +226,8 @@ impl Driver {
     fn abandon(&mut self) {
         self.shutting_down = true;
         if !self.entries.is_empty() {
-            // A store that lets go of its lock says that all work is done. Nobody knows that now.
+            // Dropping the store could free its locks, which means that all work has ended. After a panic that is
+            // unknown.
             std::mem::forget(self.store.clone());
         }
         for entry in std::mem::take(&mut self.entries).into_values() {
@@ -242,7 +249,7 @@ impl Driver {
                 Due::TimeOut(call) => self.late.push(call),
                 Due::Check(election) => self.guarded(|driver| driver.check(election)),
                 Due::CheckLate(election) => self.guarded(|driver| driver.on_check_late(election)),
-                Due::SayPresent => self.guarded(Self::say_present),
+                Due::AnnounceProcess => self.guarded(Self::announce_process),
                 Due::WatchAgain => self.guarded(Self::watch_again),
                 Due::ShouldListen(watch) => self.on_should_listen(watch),
                 Due::Sleeper(reply) => drop(reply.send(())),
@@ -262,7 +269,7 @@ impl Driver {
                 }
             }
             Command::Dropped { election, token } => {
-                // Another may have been handed the term since the last one let go of it.
+                // Another caller can have received the term after the last handle was dropped.
                 let let_go = |term: &Arc<TermState>| term.token() == token && !term.is_held();
                 let runs = |entry: &Entry| entry.shared.state().term.as_ref().is_some_and(let_go);
                 if self.entries.get(&election).is_some_and(|entry| runs(entry)) {
@@ -270,6 +277,7 @@ impl Driver {
                 }
             }
             Command::Release { election } => self.step(election, Input::Release),
+            Command::Yield { election } => self.step(election, Input::Yield),
             Command::StepDown { election } => self.step(election, Input::StepDown),
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Transfer { election, to, reply } => self.transfer(election, to, reply),
@@ -308,7 +316,8 @@ impl Driver {
     fn on_start(&mut self, start: Start) {
         let Start { shared, rules, seed, handlers, stop_on, on_overrun, check, announces } = start;
         let election = shared.id;
-        // From now on the new one sees to what the old one has left in the seat. An observer does not: it writes nothing.
+        // The new election takes over the seat of an old one that is still being released. An observer does not,
+        // because it writes nothing.
         let candidacy = shared.candidate.incarnation == self.roster.process;
         if let Some(former) = self.leaving.get(&shared.name).copied().filter(|_| candidacy) {
             self.remove(former);
@@ -335,9 +344,11 @@ impl Driver {
             _stop_on: stop_on.map(Box::new),
             wake: None,
             bids: Vec::new(),
-            complaint: None,
+            last_error: None,
             since_ms: None,
+            telemetry: Telemetry::new(candidacy),
         };
+        entry.measure_start();
         self.entries.insert(election, Box::new(entry));
         self.subscribe(election);
         match check {
@@ -349,10 +360,10 @@ impl Driver {
         }
     }
 
-    /// Steps the machine and does what it says, until there is nothing left to do at once.
+    /// Steps the machine and performs its actions, until no input is left.
     fn step(&mut self, election: ElectionId, input: Input) {
         if input == Input::Stop {
-            // Others need not wait for whoever leaves.
+            // Other candidates must not wait for a candidate that leaves.
             self.withdraw_election(election);
         }
         let mut inputs = VecDeque::from([input]);
@@ -365,17 +376,18 @@ impl Driver {
             }
         }
         let Some(entry) = self.entries.get(&election) else { return };
-        // Once all is to end, the session ends with the store, and the seat with that.
+        // When the engine shuts down, dropping the store ends its session, which frees the seat.
         let leaves = self.leaving.get(&entry.shared.name) == Some(&election);
         if entry.machine.is_over() || (self.shutting_down && leaves) {
             self.remove(election);
         }
     }
 
-    /// Forgets an election that has ended.
+    /// Removes an election that has ended.
     fn remove(&mut self, election: ElectionId) {
-        let Some(entry) = self.entries.remove(&election) else { return };
-        // An observer has an incarnation of its own, and led nothing.
+        let Some(mut entry) = self.entries.remove(&election) else { return };
+        entry.trace_written(GIVEN_UP);
+        // An observer has another incarnation, and has never led.
         if entry.shared.candidate.incarnation == self.roster.process {
             self.leaving.remove(&entry.shared.name);
         }
@@ -384,7 +396,7 @@ impl Driver {
             self.due.remove(&timer);
         }
         if let Some(asked) = &entry.call {
-            self.let_go_of(asked);
+            self.cancel_ask(asked);
         }
     }
 
@@ -416,15 +428,15 @@ impl Driver {
                     self.end_checks(election, &checking);
                 }
             }
-            told => {
-                if let Action::Fit(fit) = told
+            action => {
+                if let Action::Fit(fit) = action
                     && self.entries[&election].announces
                 {
                     let seat = self.entries[&election].shared.name.clone();
                     self.change_notice(&seat, |standing| standing.fit = fit);
                 }
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
-                entry.publish(told, &self.handle, inputs);
+                entry.publish(action, &self.handle, inputs);
             }
         }
     }
@@ -439,7 +451,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Only after a panic is there anything left to abandon.
+        // Elections are left only after a panic.
         self.abandon();
     }
 }

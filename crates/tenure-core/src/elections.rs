@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
 
 use tenure_protocol::{Candidate, Incarnation};
 use tokio::sync::oneshot;
@@ -10,39 +11,74 @@ use tokio::sync::oneshot;
 use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, EngineHandle, Start};
 use crate::election::Shared;
-use crate::handlers::{HandlerLine, HandlerThread, Handlers};
+use crate::handlers::HandlerThreads;
 use crate::{
-    CandidateStatus, Clock, DynStore, Election, Ended, Error, Observer, Promises, SeatName, SeatStatus, Store, log, os,
+    CandidateStatus, Clock, DynStore, Election, Ended, Error, Health, Observer, Promises, SeatName, SeatStatus,
+    Settings, Store, log, os,
 };
 
-/// All elections of a process over one store: one thread, one connection, one incarnation.
+/// All elections of a process over one store. They share one engine thread, the store's connections and one
+/// incarnation.
 ///
-/// Start elections after a fork, not before it: a forked process has no thread. There, [`Builder::start`] and every
-/// other call that returns an [`Error`] fail with [`Error::Forked`]; calls that wait for something to happen, such as
-/// [`Election::elected`] and [`stopped`](Self::stopped), wait for ever.
+/// A program usually has one `Elections` for each store. It is cheap to clone. When it and all its [`Election`]s are
+/// dropped, the engine stops all elections in the background and releases their seats. Wait for
+/// [`stopped`](Self::stopped) before the process ends, so that no other candidate has to wait for a lease to expire.
 ///
-/// Cheap to clone. When this and every [`Election`] of it are gone, everything that runs is stopped
-/// in good order in the background; wait for [`stopped`](Self::stopped) to be sure of it before the
-/// process ends.
+/// ```
+/// use std::time::Duration;
+/// use tenure_core::{Elections, memory::MemoryStore};
 ///
-/// Log lines and metrics go to the process's `tracing` subscriber and `metrics` recorder from a thread of their own:
-/// see [`log`](crate::log).
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// let elections = Elections::new(MemoryStore::new());
+/// let jobs = elections.election("nightly-jobs").start()?;
+/// let reports = elections.election("reports").start()?;
+/// // …
+/// elections.shutdown(Duration::from_secs(10)).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Start elections after a fork, not before: a fork does not copy threads, so the child has no engine. In the child,
+/// [`Builder::start`] and all other calls that return an [`Error`] fail with [`Error::Forked`]; calls that wait, such
+/// as [`Election::elected`] and [`stopped`](Self::stopped), wait forever.
+///
+/// Log lines and metrics reach the process's `tracing` subscriber and `metrics` recorder from a separate thread: see
+/// [`log`](crate::log).
 #[derive(Clone, Debug)]
 pub struct Elections {
     engine: Arc<Engine>,
 }
 
 impl Elections {
-    /// Elections over this store. Nothing is connected and no thread is started before the first
-    /// election is.
+    /// Creates elections over a store. The first election that is started connects to the store and starts the engine.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// let elections = Elections::new(MemoryStore::new());
+    /// # let _ = elections;
+    /// ```
     pub fn new(store: impl Store) -> Self {
         Self::with_clock(store, Clock::system())
     }
 
-    /// Elections on a clock of your own, for tests.
+    /// Creates elections on a clock that a test moves by hand. `tenure::testing::Stage` does this for you.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure_core::{Elections, LifeKind, ManualClock, memory::Memory};
+    /// let clock = ManualClock::new();
+    /// let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    /// let elections = Elections::with_clock(memory.store(), clock.clone());
+    /// let election = elections.election("jobs").start()?;
+    /// clock.advance(Duration::from_secs(60));
+    /// assert!(election.is_leader());
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn with_clock(store: impl Store, clock: impl Into<Clock>) -> Self {
         let store: Arc<dyn DynStore> = Arc::new(store);
         let engine = Engine {
+            settings: Settings::default(),
             promises: store.promises(),
             store,
             clock: clock.into(),
@@ -59,72 +95,182 @@ impl Elections {
         Self { engine: Arc::new(engine) }
     }
 
-    /// Makes a handle that does not keep these elections running, for handlers and health checks.
+    /// Uses these settings as the options of all elections, by name: those of a `tenure.toml` and of variables such as
+    /// `TENURE_LEASE`. Options that are set in code override them.
+    ///
+    /// The URL in [`Settings::store`] is ignored, because these elections already have a store. Use
+    /// `tenure::from_settings` to connect to it.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, Settings, memory::MemoryStore};
+    /// let settings = Settings::from_toml("lease = \"30s\"")?; // or Settings::load()
+    /// let elections = Elections::new(MemoryStore::new()).with_settings(settings);
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If this `Elections` was cloned, or if one of its elections was started.
+    #[must_use]
+    pub fn with_settings(mut self, settings: Settings) -> Self {
+        let engine = Arc::get_mut(&mut self.engine);
+        engine.expect("settings are given before anything is started or cloned").settings = settings;
+        self
+    }
+
+    /// Returns a handle that does not keep these elections running, for handlers and health checks.
     pub fn downgrade(&self) -> WeakElections {
         WeakElections { engine: Arc::downgrade(&self.engine) }
     }
 
-    /// A candidacy in the election with this name, to be configured and started.
+    /// Returns a builder for a candidate in the election with this name. Nothing happens before [`Builder::start`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let election = elections
+    ///     .election("nightly-jobs")
+    ///     .candidate("web-1")
+    ///     .lease(Duration::from_secs(30))
+    ///     .start()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Builder {
         Builder::new(self.engine.clone(), name.as_ref())
     }
 
-    /// Looks at the election with this name without taking part in it.
+    /// Observes the election with this name without standing for it.
+    ///
+    /// For dashboards, and for processes that follow the leader and never lead. Costs the store as much as a follower.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let observer = elections.observe("nightly-jobs")?;
+    /// let leader = observer.leader(); // None before the first read
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the name cannot be used, or the engine cannot start.
+    /// If the name is not valid, or the engine cannot start.
     pub fn observe(&self, name: impl AsRef<str>) -> Result<Observer, Error> {
         self.election(name).observe()
     }
 
-    /// Looks at the seat of an election once: who leads, and for how long yet by the store's word.
+    /// Reads the seat of an election once: its leader, and how long the leader's lease still lasts by the store's
+    /// clock.
+    ///
+    /// For scripts and status pages. To follow an election, [`observe`](Self::observe) it.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// let status = elections.look("nightly-jobs").await?;
+    /// assert!(status.leader.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// If the name cannot be used, or the store fails or does not answer in time.
+    /// If the name is not valid, or the store fails or does not answer within 10 seconds.
     pub async fn look(&self, name: impl AsRef<str>) -> Result<SeatStatus, Error> {
         let seat = SeatName::new(name)?;
         let (reply, answer) = oneshot::channel();
         self.engine.start_thread()?.send(Command::Look { seat, reply });
-        answer.await?.map(|reading| SeatStatus::of(reading, &self.engine.promises))
+        answered(answer).await.map(|reading| SeatStatus::of(reading, &self.engine.promises))
     }
 
-    /// Who stands for the election with this name, the leader first. See [`Election::candidates`].
+    /// Lists the candidates of the election with this name, the leader first. See [`Election::candidates`].
     ///
     /// # Errors
-    /// If the name cannot be used, or the store keeps no notes, fails or does not answer in time.
+    /// If the name is not valid, or the store keeps no notes, fails or does not answer within 10 seconds.
     pub async fn candidates(&self, name: impl AsRef<str>) -> Result<Vec<CandidateStatus>, Error> {
         let seat = SeatName::new(name)?;
         let (reply, answer) = oneshot::channel();
         self.engine.start_thread()?.send(Command::Candidates { seat, reply });
-        answer.await?
+        answered(answer).await
     }
 
-    /// Removes the seat of an election and its notes, but keeps the number that its tokens must stay
-    /// above. For elections that are not needed any more; whoever leads loses its seat.
+    /// Removes the seat of an election and its notes. The store keeps the token floor, so that tokens never restart.
+    ///
+    /// For elections that are not used any more. A leader loses its seat.
     ///
     /// # Errors
-    /// If the name cannot be used, or the store fails or cannot do this.
+    /// If the name is not valid, or the store fails or cannot remove seats.
     pub async fn forget(&self, name: impl AsRef<str>) -> Result<(), Error> {
         let seat = SeatName::new(name)?;
         let (reply, answer) = oneshot::channel();
         self.engine.start_thread()?.send(Command::Forget { seat, reply });
-        answer.await?
+        answered(answer).await
     }
 
-    /// What the store promises.
+    /// Returns the election with this name that was started here and still runs.
+    ///
+    /// Goes through all running elections; keep the handle where many run.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// elections.election("nightly-jobs").start()?;
+    /// let leads = elections.find("nightly-jobs").is_some_and(|election| election.is_leader());
+    /// # assert!(elections.find("reports").is_none());
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn find(&self, name: &str) -> Option<Election> {
+        self.running().into_iter().find(|election| election.name() == name)
+    }
+
+    /// Returns all elections that were started here and still run, sorted by name. Observers are not included.
+    pub fn running(&self) -> Vec<Election> {
+        let running = self.engine.running();
+        let runs = running.values().filter(|shared| shared.state().ended.is_none());
+        runs.map(|shared| Election::new(shared.clone(), self.engine.clone())).collect()
+    }
+
+    /// Returns the worst health of all elections that run here, with the name of that election in the reason.
+    ///
+    /// For the health endpoint of your program. See [`Health`] for the three levels.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// # let election = elections.election("nightly-jobs").start()?;
+    /// # election.elected_blocking()?;
+    /// let health = elections.health();
+    /// let status = if health.is_healthy() { 200 } else { 503 }; // of GET /healthz
+    /// # assert_eq!(status, 200, "{health}");
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn health(&self) -> Health {
+        let running = self.running();
+        let all = running.iter().map(|election| election.health().of(election.name()));
+        match all.max_by_key(Health::severity) {
+            Some(worst) if !worst.is_healthy() => worst,
+            _ => {
+                let led = running.iter().filter(|election| election.is_leader()).count();
+                Health::Healthy { reason: format!("{} elections run here, {led} of them led", running.len()) }
+            }
+        }
+    }
+
+    /// Returns what the store promises, and what breaks its promise of one leader at a time.
     pub fn promises(&self) -> &Promises {
         &self.engine.promises
     }
 
-    /// Stops all elections that run here, see [`Election::stop`]. More can be started afterwards.
+    /// Stops all elections that run here, without waiting: see [`Election::stop`]. New ones can be started afterwards.
     pub fn stop(&self) {
         for shared in self.engine.running().values() {
             self.engine.handle().send(Command::Stop { election: shared.id });
         }
     }
 
-    /// Waits until no election runs here any more, and the candidates of this process are off the rosters:
-    /// what others would wait for in vain, should the process end before.
+    /// Waits until no election runs here any more, all seats are released, and the candidates of this process are
+    /// removed from the lists of candidates.
+    ///
+    /// If the process ends before that, other candidates wait until the leases expire.
     pub async fn stopped(&self) {
         loop {
             let next = self.engine.running().values().next().cloned();
@@ -144,9 +290,49 @@ impl Elections {
         }
     }
 
-    /// Waits until the process is asked to end (SIGTERM or SIGINT; Ctrl-C on Windows), then stops
-    /// all elections in good order. From the first call on, these signals no longer end the
-    /// process by themselves.
+    /// Stops all elections that run here and waits until they have ended, for at most `within`.
+    ///
+    /// The last call of a program that ends. See [`Election::shutdown`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// # elections.election("jobs").start()?;
+    /// elections.shutdown(Duration::from_secs(10)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::StillRunning`] with the first election that has not ended in time. The elections go on stopping.
+    pub async fn shutdown(&self, within: Duration) -> Result<(), Error> {
+        self.stop();
+        if self.engine.handle.get().is_none() {
+            return Ok(());
+        }
+        let stopped = std::pin::pin!(self.stopped());
+        if self.engine.within(within, stopped).await.is_some() {
+            return Ok(());
+        }
+        let election = self.running().first().map_or_else(String::new, |election| election.name().to_owned());
+        Err(Error::StillRunning { election, within })
+    }
+
+    /// Waits for SIGTERM or SIGINT (Ctrl-C on Windows), then stops all elections and waits until they have ended.
+    ///
+    /// From the first call on, these signals no longer end the process: your program ends when this returns.
+    ///
+    /// ```no_run
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # async fn main_loop() -> Result<(), tenure_core::Error> {
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// elections.run_until_signal().await?; // the last line of main()
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If the engine cannot start.
@@ -162,8 +348,8 @@ impl Elections {
 
 /// A handle of [`Elections`] that does not keep them running.
 ///
-/// A handler that owns an `Elections` or an [`Election`] keeps all of them running for as long as its own election
-/// runs, although every other handle is gone. One that owns a weak handle does not.
+/// A handler that owns an `Elections` or an [`Election`] keeps all elections running for as long as its own election
+/// runs, even when all other handles were dropped. Give handlers a weak handle instead.
 ///
 /// ```
 /// # use tenure_core::{Elections, memory::MemoryStore};
@@ -185,40 +371,41 @@ pub struct WeakElections {
 }
 
 impl WeakElections {
-    /// The elections, unless every other handle is gone.
+    /// Returns the elections; `None` if all other handles were dropped.
     pub fn upgrade(&self) -> Option<Elections> {
         self.engine.upgrade().map(|engine| Elections { engine })
     }
 }
 
-/// What all elections of a process share.
+/// The state that all elections of an `Elections` share.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn DynStore>,
+    pub(crate) settings: Settings,
     pub(crate) promises: Promises,
     pub(crate) clock: Clock,
     incarnation: Incarnation,
     default_id: Arc<str>,
-    /// Set once the thread runs.
+    /// Set when the engine's thread has started.
     handle: OnceLock<EngineHandle>,
-    /// The process that the thread runs in: a fork does not copy it.
+    /// The process that the engine's thread runs in: a fork does not copy the thread.
     process: AtomicU32,
     /// Started with the first election that has handlers.
-    handlers: Mutex<Option<HandlerThread>>,
+    handlers: Mutex<Option<HandlerThreads>>,
     starting: Mutex<()>,
-    /// All that run, and some that have ended.
+    /// All elections that run, and some that have ended.
     running: Mutex<BTreeMap<SeatName, Arc<Shared>>>,
-    /// How many of them there are when those that have ended are looked for.
+    /// The size of that map at which ended elections are removed from it.
     prune_at: AtomicUsize,
     next_id: AtomicU64,
 }
 
 impl Engine {
-    /// The way to the engine. Only once an election was started.
+    /// Returns the handle of the engine. Panics before the first election is started.
     pub(crate) fn handle(&self) -> &EngineHandle {
         self.handle.get().expect("there is no election before the engine has started")
     }
 
-    /// The same, in the process that the engine runs in: in a fork of it there is no engine to answer.
+    /// Returns the handle of the engine if it runs in this process: a fork of that process has no engine to answer.
     pub(crate) fn handle_here(&self) -> Result<&EngineHandle, Error> {
         let is_here = self.process.load(Ordering::Relaxed) == std::process::id();
         if is_here { Ok(self.handle()) } else { Err(Error::Forked) }
@@ -249,26 +436,32 @@ impl Engine {
         Err(Error::BadCandidate { id: id.chars().take(40).collect(), problem })
     }
 
-    /// The line to the handlers of an election, if it has any.
-    pub(crate) fn handler_line(&self, election: &SeatName, handlers: Handlers) -> Result<Option<HandlerLine>, Error> {
-        if handlers.is_empty() {
-            return Ok(None);
-        }
-        let mut thread = self.handlers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let started = match thread.take() {
+    /// Returns the threads that handlers run on. The first election with handlers starts them.
+    pub(crate) fn handler_threads(&self) -> Result<HandlerThreads, Error> {
+        let mut threads = self.handlers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let started = match threads.take() {
             Some(started) => started,
-            None => HandlerThread::start()?,
+            None => HandlerThreads::start()?,
         };
-        let line = started.line(election.clone(), handlers, self.clock.clone());
-        *thread = Some(started);
-        Ok(Some(line))
+        *threads = Some(started.clone());
+        Ok(started)
+    }
+
+    /// Waits for a future for at most `span`, by the engine's clock.
+    pub(crate) async fn within<T>(&self, span: Duration, wait: impl Future<Output = T> + Unpin) -> Option<T> {
+        let (reply, slept) = oneshot::channel();
+        self.handle().send(Command::Sleep { until: self.clock.now() + span, reply });
+        match futures_util::future::select(wait, slept).await {
+            futures_util::future::Either::Left((done, _)) => Some(done),
+            futures_util::future::Either::Right(_) => None,
+        }
     }
 
     pub(crate) fn next_id(&self) -> ElectionId {
         ElectionId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands an election to the engine's thread. `named`: only one of its name may run.
+    /// Hands an election to the engine's thread. If `named`, no other election of its name must be running.
     pub(crate) fn start(self: &Arc<Self>, start: Start, named: bool) -> Result<Election, Error> {
         let handle = self.start_thread()?;
         let shared = start.shared.clone();
@@ -317,11 +510,9 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Why there is nothing more to come from an engine that is gone.
-impl From<oneshot::error::RecvError> for Error {
-    fn from(_: oneshot::error::RecvError) -> Self {
-        Self::Ended(Ended::EngineGone)
-    }
+/// Waits for an answer of the engine, which can have ended.
+async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+    answer.await.unwrap_or(Err(Error::Ended(Ended::EngineGone)))
 }
 
 #[cfg(test)]
@@ -336,13 +527,13 @@ mod tests {
 
     fn settled(clock: &ManualClock) {
         clock.settle();
-        // Lines about an election keep it until they are emitted.
+        // Queued log lines hold the election until they are emitted.
         assert!(log::flush(Duration::from_secs(60)));
     }
 
-    /// As after a fork, which is unsafe to make here: the thread runs in a process with another id.
+    /// Simulates a fork, which would be unsafe here, by another process id of the engine's thread.
     #[test]
-    fn a_forked_process_is_told_to_make_elections_of_its_own() {
+    fn a_forked_process_is_told_to_create_its_own_elections() {
         let clock = ManualClock::new();
         let elections = Elections::with_clock(Memory::of_kind(LifeKind::Clock, clock.clone()).store(), clock.clone());
         let before = elections.election("before").start().unwrap();
@@ -351,7 +542,7 @@ mod tests {
         assert!(matches!(refused, Error::Forked), "{refused}");
         assert!(refused.to_string().contains("after the fork"), "{refused}");
         assert!(matches!(before.report_health(1.0, ()), Err(Error::Forked)));
-        // At once: nobody polls these again.
+        // The first poll must return the error.
         fn refuses<T>(call: impl Future<Output = Result<T, Error>>) -> bool {
             matches!(call.now_or_never(), Some(Err(Error::Forked)))
         }
@@ -363,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_that_has_given_up_its_seat_leaves_nothing_behind() {
+    fn an_election_that_has_released_its_seat_leaves_nothing_behind() {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
         let elections = Elections::with_clock(memory.store(), clock.clone());
@@ -377,7 +568,8 @@ mod tests {
             name
         };
         let names: Vec<SeatName> = (0..100).map(|number| run(&format!("job-{number}"))).collect();
-        // One here, and one in the memory itself, which keeps seats for ever; the last few may not be forgotten yet.
+        // One clone is in `names`, and one in the memory store, which never removes seats. The map of running
+        // elections can still hold the last few.
         let left = names.iter().filter(|name| name.clones() > 2).count();
         assert!(left <= 20, "{left} of 100 elections that have ended are still known");
     }

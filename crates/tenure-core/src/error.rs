@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! The errors of elections and stores. Their texts say what to do.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,74 +7,106 @@ use std::time::Duration;
 
 use tenure_protocol::{EndReason, Fault, Stopped, TimingError, Token};
 
-/// Why an election could not be started or asked.
+/// The error of a call about an election: it could not start, or a request failed.
+///
+/// The text is one line that says what failed and what to do. It never shows a password.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name of the election cannot be used.
+    /// The name of the election is empty, too long, or has control characters.
     #[error("the election name {name:?} {problem}")]
     BadName {
-        /// The name, or the beginning of it.
+        /// The name, cut to its first 40 characters.
         name: String,
-        /// What is wrong with it, and what to do.
+        /// The problem with the name, and its remedy.
         problem: &'static str,
     },
-    /// The candidate's id cannot be used.
+    /// The id of the candidate is empty, too long, or has control characters.
     #[error("the candidate id {id:?} {problem}")]
     BadCandidate {
-        /// The id, or the beginning of it.
+        /// The refused id, cut to its first 40 characters.
         id: String,
-        /// What is wrong with it, and what to do.
+        /// The problem with the id, and its remedy.
         problem: &'static str,
     },
-    /// The durations do not fit together.
+    /// The durations contradict each other: renewals and retries do not fit into the lease.
     #[error(transparent)]
     Timing(#[from] TimingError),
-    /// The store cannot do what was asked of it.
+    /// The store cannot do what the caller or an option asks for.
     #[error("the {store} store {problem}")]
     Unsupported {
-        /// The store's name.
+        /// The name of the kind of store, such as `redis`.
         store: &'static str,
-        /// What it cannot do, and what to do instead.
+        /// The limit of the store that the request exceeds, and its remedy.
         problem: String,
     },
-    /// An option is unknown or has a value that makes no sense.
+    /// An option is unknown or has an invalid value. The text names the option.
     #[error("{0}")]
     Option(String),
-    /// A report of health makes no sense.
-    #[error("{0}")]
-    BadHealth(String),
-    /// The candidate cannot be handed over to.
+    /// The URL or the options of a store are not valid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A health score is not a number from 0 to 1. The report is ignored.
+    #[error("a health score must be a number from 0 to 1, got {score}")]
+    BadScore {
+        /// The score that was reported and rejected.
+        score: f64,
+    },
+    /// The metadata of a candidate is longer than 64 KiB.
+    #[error("the metadata is too long ({bytes} bytes): use at most {} bytes", crate::Metadata::LONGEST)]
+    MetadataTooLong {
+        /// The length of all names and values together.
+        bytes: usize,
+    },
+    /// The seat cannot be handed over to this candidate: it does not stand, is unhealthy, or already leads.
     #[error("the candidate {candidate:?} {problem}")]
     NoSuchHeir {
-        /// Whom it was meant to go to.
+        /// The id or incarnation that the caller asked for.
         candidate: String,
-        /// Why it cannot, and who could.
+        /// Why the candidate cannot take over, and which candidates exist.
         problem: String,
     },
-    /// There is nobody to hand over.
-    #[error("nobody leads {election:?} who could hand over: {reason}")]
+    /// No leader can hand over: the seat is vacant, or the term is already ending.
+    #[error("no leader of {election:?} can hand over: {reason}")]
     NoLeader {
-        /// The election's name.
+        /// The name of the election without such a leader.
         election: String,
-        /// What is known of it.
+        /// Which of these two cases it is, as a phrase.
         reason: &'static str,
     },
-    /// This election already runs here.
-    #[error("the election {name:?} already runs in this `Elections`: clone its handle, or stop it first")]
+    /// An election of this name already runs in this `Elections`.
+    #[error("the election {name:?} already runs in this `Elections`; clone its handle, or stop it first")]
     AlreadyRunning {
-        /// Its name.
+        /// The name of the election that already runs.
         name: String,
     },
-    /// The store failed.
+    /// The store failed or denied a call. [`StoreError::fault`] says whether the call took effect.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
-    /// The election has ended here.
-    #[error("the election has ended here: {0}")]
+    /// A handler panicked or returned an error.
+    #[error("the handler {handler} {problem}")]
+    Handler {
+        /// The method of the builder that registered the handler.
+        handler: &'static str,
+        /// Whether it panicked or failed, and the message of the panic or the error.
+        problem: String,
+    },
+    /// An election did not end within the time of a `shutdown` call.
+    #[error(
+        "the election {election:?} still runs after {within:?}: its work has not returned, or the store does not answer"
+    )]
+    StillRunning {
+        /// The name of the election that still runs.
+        election: String,
+        /// The time that the caller gave to `shutdown`.
+        within: Duration,
+    },
+    /// The election has ended in this process, so the call cannot be answered.
+    #[error("the election has ended in this process: {0}")]
     Ended(#[from] Ended),
     /// The process was forked after its engine had started.
     #[error(
-        "the engine runs in the parent process, as a fork does not copy threads: make a new `Elections` after the fork"
+        "the engine runs in the parent process, as a fork does not copy threads; make a new `Elections` after the fork"
     )]
     Forked,
     /// The operating system did not let the engine start.
@@ -82,29 +114,71 @@ pub enum Error {
     Engine(String),
 }
 
-/// Why there will be no term, or none any more.
+impl Error {
+    /// Returns the error of the store, if this error came from the store.
+    pub fn store_error(&self) -> Option<&Arc<StoreError>> {
+        match self {
+            Self::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// An invalid URL, option or file of a store.
+///
+/// The text is one line that says what is wrong and what to do. It never shows a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ConfigError {
+    message: String,
+}
+
+impl ConfigError {
+    /// Creates an error from its message. The message must name the option, and must not show a value that can be
+    /// secret.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+impl From<String> for ConfigError {
+    fn from(message: String) -> Self {
+        Self { message }
+    }
+}
+
+impl From<&str> for ConfigError {
+    fn from(message: &str) -> Self {
+        Self::new(message)
+    }
+}
+
+/// Why work ended without a result, or why an election ended in this process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The election was stopped here.
+    /// The election was stopped in this process, by `stop()`, a token or the drop of all handles.
     #[error("it was stopped")]
     Stopped,
-    /// The store failed for longer than `give_up_after`.
-    #[error("gave up after the store had failed for {after:.1?}")]
+    /// The store failed for longer than `give_up_after`, and the candidate left the election.
+    #[error("this candidate gave up after the store had failed for {after:.1?}")]
     GaveUp {
-        /// How long it failed.
+        /// How long the store had failed when the candidate gave up.
         after: Duration,
     },
-    /// The term ended before the work was done.
+    /// The term ended before the work returned, and the work was dropped.
     #[error("term {token} ended: {}", why.as_str())]
     TermEnded {
-        /// The term's number.
+        /// The token of the term in which the work ran.
         token: Token,
-        /// Why it ended.
+        /// Why the term ended, such as a stop or a renewal that failed.
         why: EndReason,
     },
-    /// The engine is gone: its thread has panicked, which is a bug.
-    #[error("the engine is gone; please report this as a bug")]
+    /// This candidate does not lead at the moment of the call, so the work did not start.
+    #[error("this candidate does not lead now")]
+    NotLeading,
+    /// The engine's thread has panicked, which is a bug in Tenure. No election of this `Elections` runs any more.
+    #[error("the engine has ended unexpectedly; please report this as a bug")]
     EngineGone,
 }
 
@@ -117,10 +191,15 @@ impl From<Stopped> for Ended {
     }
 }
 
-/// How a call to a store failed. The [`Fault`] answers the one question that matters: did it
-/// happen?
+/// The error of a call to a store. Its [`Fault`] says whether the call took effect.
 ///
-/// Cheap to clone: callers that share a call share its error, with the cause.
+/// It is cheap to clone: all callers that share a call share its error.
+///
+/// ```
+/// # use tenure_core::{Fault, StoreError};
+/// let error = StoreError::unknown("the connection to db-1 was lost before it answered");
+/// assert_eq!(error.fault(), Fault::Unknown); // the engine reads the seat before it bids again
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreError {
     fault: Fault,
@@ -130,22 +209,24 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// It did not happen; it may the next time.
+    /// Creates an error of a call that had no effect and can succeed later, such as a refused connection.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(Fault::Refused, message.into())
     }
 
-    /// It may have happened: a time-out, a connection lost in between.
+    /// Creates an error of a call that possibly took effect: a time-out, or a connection that was lost before the
+    /// answer.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::new(Fault::Unknown, message.into())
     }
 
-    /// It did not happen and never will as things are: no permission, a bad configuration.
+    /// Creates an error of a call that had no effect and cannot succeed before somebody intervenes: a missing
+    /// permission, a wrong configuration.
     pub fn denied(message: impl Into<String>) -> Self {
         Self::new(Fault::Denied, message.into())
     }
 
-    /// With the error that caused it. The message should not repeat its words.
+    /// Sets the error that caused this one. The message must not repeat the text of the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
@@ -156,23 +237,33 @@ impl StoreError {
         Self { fault, message: message.into(), source: None, caused_by_one: false }
     }
 
-    /// Says of a call about several seats that nothing has happened, and that one of the seats may be to blame, such as
-    /// by a text that the database cannot hold. The engine makes the call again in smaller ones, until only the call
-    /// about that seat fails. An error that leaves open what has happened is never taken that way.
+    /// Marks the error of a call about several seats as possibly caused by one of them, such as a text that the
+    /// database cannot store. The seats that were not answered are unchanged.
+    ///
+    /// The engine then splits the call into smaller calls, until only the call about that seat fails. The mark has no
+    /// effect on an error of which the outcome is unknown.
     #[must_use]
     pub fn caused_by_one(mut self) -> Self {
         self.caused_by_one = true;
         self
     }
 
-    /// Whether one seat or note of a call may be to blame, and nothing has happened to those that are not answered for.
+    /// Returns whether one seat or note of a call possibly caused the error, and the call had no effect on those
+    /// without an answer.
     pub fn is_caused_by_one(&self) -> bool {
         self.caused_by_one && self.fault != Fault::Unknown
     }
 
-    /// Did it happen?
+    /// Returns whether the call took effect: no, possibly, or never until somebody intervenes.
     pub fn fault(&self) -> Fault {
         self.fault
+    }
+}
+
+impl From<ConfigError> for StoreError {
+    /// Turns wrong options, which a store finds at its first call, into a denied call.
+    fn from(error: ConfigError) -> Self {
+        Self::denied(error.message)
     }
 }
 

@@ -1,19 +1,36 @@
-//! Handlers: user code that is called when something happens.
+//! Handlers: user code that is called when an event happens.
 //!
-//! They run in order on one thread of their own per `Elections`, never on the engine's: a slow one
-//! holds up other handlers, and the end of a term that waits for its `on_stopped_leading`, but no
-//! renewal; a panicking one is caught and logged.
+//! ```text
+//!  engine ─▶ queue of one election ─▶ its handlers, one event after the other ────┐
+//!                                     on_started_leading, on a separate thread ───┴▶ threads.rs
+//! ```
+//!
+//! Handlers never run on the engine's thread, and handlers of different elections never wait for each other. Within an
+//! election they run one event at a time and in order: a slow handler delays the others, and the end of a term that
+//! waits for its `on_stopped_leading`, but no renewal. `on_started_leading` is work: it runs beside the other
+//! handlers, holds its term like the work of `run_while_leader`, and is dropped when the term is over. The panic of a
+//! handler is caught and reported.
 
+mod threads;
+
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 
-use tenure_protocol::{EndReason, Leader, Token};
+use tenure_protocol::{EndReason, Token};
+use tokio::runtime;
 use tracing::{Level, error};
 
+pub(crate) use self::threads::HandlerThreads;
 use crate::clock::Busy;
+use crate::election::Shared;
 use crate::events::{Entry, Queue};
-use crate::{Clock, Error, Event, SeatName, Term, log};
+use crate::log::spans::emit_in;
+use crate::run::{WorkOutcome, supervise};
+use crate::term::WorkGuard;
+use crate::{Error, Event, EventKind, Leader, Term, telemetry};
 
 type Handler<A> = Box<dyn FnMut(A) + Send>;
 
@@ -21,9 +38,11 @@ type Handler<A> = Box<dyn FnMut(A) + Send>;
 #[derive(Default)]
 pub(crate) struct Handlers {
     pub(crate) on_event: Vec<Handler<Event>>,
-    pub(crate) on_started_leading: Vec<Handler<Term>>,
+    pub(crate) on_started_leading: Vec<Arc<Mutex<dyn Lead>>>,
     pub(crate) on_stopped_leading: Vec<Box<dyn FnMut(Token, EndReason) + Send>>,
+    pub(crate) on_leadership_changed: Vec<Handler<bool>>,
     pub(crate) on_new_leader: Vec<Handler<Option<Leader>>>,
+    pub(crate) on_error: Vec<Handler<Arc<Error>>>,
 }
 
 impl Handlers {
@@ -31,42 +50,25 @@ impl Handlers {
         self.on_event.is_empty()
             && self.on_started_leading.is_empty()
             && self.on_stopped_leading.is_empty()
+            && self.on_leadership_changed.is_empty()
             && self.on_new_leader.is_empty()
-    }
-
-    fn handle(&mut self, election: &SeatName, event: Event) {
-        for handler in &mut self.on_event {
-            guarded(election, || handler(event.clone()));
-        }
-        match event {
-            Event::BecameLeader { term } => {
-                for handler in &mut self.on_started_leading {
-                    guarded(election, || handler(term.clone()));
-                }
-            }
-            Event::Ending { token, why } => {
-                for handler in &mut self.on_stopped_leading {
-                    guarded(election, || handler(token, why));
-                }
-            }
-            Event::LeaderChanged { leader } => {
-                for handler in &mut self.on_new_leader {
-                    guarded(election, || handler(leader.clone()));
-                }
-            }
-            _ => {}
-        }
+            && self.on_error.is_empty()
     }
 }
 
-fn guarded(election: &SeatName, call: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        let (election, message) = (election.clone(), panic_message(&*panic).to_owned());
-        log::emit(Level::ERROR, move || error!(%election, message, "a handler panicked; the election goes on"));
+/// A handler of `on_started_leading`: an asynchronous closure whose future is polled on a separate thread.
+pub(crate) trait Lead: Send {
+    /// Runs the handler, and returns the text of its error, if any.
+    fn lead(&mut self, term: Term) -> Pin<Box<dyn Future<Output = Option<String>> + '_>>;
+}
+
+impl<R: WorkOutcome, F: AsyncFnMut(Term) -> R + Send> Lead for F {
+    fn lead(&mut self, term: Term) -> Pin<Box<dyn Future<Output = Option<String>> + '_>> {
+        Box::pin(async move { self(term).await.failure() })
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -75,89 +77,214 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// The line from an election to its handlers.
+/// The engine's end of the queue to the handlers of an election.
 pub(crate) struct HandlerLine {
     /// Taken only by `drop`.
     queue: Option<Arc<HandlerQueue>>,
-    thread: mpsc::Sender<Listed>,
-    clock: Clock,
-    /// Whether the end of a term waits for a handler.
+    /// Whether `on_started_leading` holds each term.
+    pub(crate) has_on_started: bool,
+    /// Whether the end of each term waits for `on_stopped_leading`.
     pub(crate) has_on_stopped: bool,
 }
 
-/// A queue with something in it. A clock moved by hand waits until that is done.
-type Listed = (Arc<HandlerQueue>, Option<Busy>);
-
-/// What waits for the handlers of one election.
+/// The events that wait for the handlers of one election.
 struct HandlerQueue {
-    election: SeatName,
+    shared: Arc<Shared>,
     events: Queue,
-    /// On the thread's list already.
+    /// Whether a thread takes events from the queue, or is about to.
     listed: AtomicBool,
     handlers: Mutex<Handlers>,
+    threads: HandlerThreads,
+    /// The runtime in which the election was started, so that handlers can spawn tasks on it.
+    runtime: Option<runtime::Handle>,
 }
 
 impl HandlerLine {
+    pub(crate) fn new(shared: Arc<Shared>, handlers: Handlers, threads: HandlerThreads) -> Self {
+        let has_on_started = !handlers.on_started_leading.is_empty();
+        let has_on_stopped = !handlers.on_stopped_leading.is_empty();
+        let queue = HandlerQueue {
+            shared,
+            events: Queue::default(),
+            listed: AtomicBool::new(false),
+            handlers: Mutex::new(handlers),
+            threads,
+            runtime: runtime::Handle::try_current().ok(),
+        };
+        Self { queue: Some(Arc::new(queue)), has_on_started, has_on_stopped }
+    }
+
     /// Adds an event. Never blocks.
     pub(crate) fn push(&self, entry: Entry) {
-        let Some(queue) = &self.queue else { return };
-        // The thread does not wait on the queue, but on its list.
-        let _ = queue.events.push(entry);
-        if !queue.listed.swap(true, Ordering::AcqRel) {
-            // Fails only if the thread is gone, and nobody listens.
-            let _ = self.thread.send((queue.clone(), self.clock.busy()));
+        if let Some(queue) = &self.queue {
+            queue.push(entry);
         }
     }
 }
 
 impl Drop for HandlerLine {
-    /// Leaves the handlers to their thread, after their last event: dropping them runs user code, too.
+    /// Drops the handlers on their threads, because dropping them runs user code.
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            let _ = self.thread.send((queue, self.clock.busy()));
+            let (threads, busy) = (queue.threads.clone(), queue.shared.clock.busy());
+            threads.run(Box::new(move || {
+                // The panic hook has printed a panic in the drop of a handler.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(queue)));
+                drop(busy);
+            }));
         }
     }
 }
 
-/// The thread that handlers run on. It ends when the engine and all lines to it are gone.
-#[derive(Clone)]
-pub(crate) struct HandlerThread(mpsc::Sender<Listed>);
+impl HandlerQueue {
+    fn push(self: &Arc<Self>, entry: Entry) {
+        // The queue has no waker: a thread of the pool reads it.
+        let _ = self.events.push(entry);
+        if !self.listed.swap(true, Ordering::AcqRel) {
+            let (queue, busy) = (self.clone(), self.shared.clock.busy());
+            self.threads.run(Box::new(move || queue.dispatch(busy)));
+        }
+    }
 
-impl HandlerThread {
-    /// Starts the thread.
-    pub(crate) fn start() -> Result<Self, Error> {
-        let (thread, queues) = mpsc::channel::<Listed>();
-        std::thread::Builder::new()
-            .name("tenure-handlers".to_owned())
-            .spawn(move || {
-                for (queue, busy) in queues {
-                    // Cleared first: what comes in from here on lists the queue again.
-                    queue.listed.store(false, Ordering::Release);
-                    while let Some(Entry { event, guard }) = queue.events.pop() {
-                        queue
-                            .handlers
-                            .lock()
-                            .unwrap_or_else(|poisoned| poisoned.into_inner())
-                            .handle(&queue.election, event);
-                        drop(guard);
-                    }
-                    let election = queue.election.clone();
-                    guarded(&election, || drop(queue));
-                    drop(busy);
+    /// Calls the handlers for all events in the queue. Only one thread at a time does so.
+    fn dispatch(self: Arc<Self>, busy: Option<Busy>) {
+        let entered = self.runtime.as_ref().map(runtime::Handle::enter);
+        loop {
+            while let Some(entry) = self.events.pop() {
+                self.handle(entry);
+            }
+            self.listed.store(false, Ordering::Release);
+            // An event that was added just before this store has not started a thread.
+            if self.events.is_empty() || self.listed.swap(true, Ordering::AcqRel) {
+                break;
+            }
+        }
+        drop(entered);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self)));
+        // A manual clock waits until this guard is dropped.
+        drop(busy);
+    }
+
+    fn handle(self: &Arc<Self>, Entry { event, guard }: Entry) {
+        let mut handlers = self.handlers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Handlers {
+            on_event,
+            on_started_leading,
+            on_stopped_leading,
+            on_leadership_changed,
+            on_new_leader,
+            on_error,
+        } = &mut *handlers;
+        for handler in on_event {
+            self.guarded("on_event", || handler(event.clone()));
+        }
+        match event.kind {
+            EventKind::BecameLeader { term } => {
+                for handler in on_leadership_changed {
+                    self.guarded("on_leadership_changed", || handler(true));
                 }
-            })
-            .map_err(|error| Error::Engine(error.to_string()))?;
-        Ok(Self(thread))
+                for handler in on_started_leading {
+                    self.lead(handler.clone(), term.clone());
+                }
+            }
+            EventKind::Ending { token, why } => {
+                for handler in on_leadership_changed {
+                    self.guarded("on_leadership_changed", || handler(false));
+                }
+                for handler in on_stopped_leading {
+                    self.guarded("on_stopped_leading", || handler(token, why));
+                }
+            }
+            EventKind::LeaderChanged { leader, .. } => {
+                for handler in on_new_leader {
+                    self.guarded("on_new_leader", || handler(leader.clone()));
+                }
+            }
+            EventKind::Error { error } => {
+                for handler in on_error {
+                    self.guarded("on_error", || handler(error.clone()));
+                }
+            }
+            _ => {}
+        }
+        drop(guard);
     }
 
-    pub(crate) fn line(&self, election: SeatName, handlers: Handlers, clock: Clock) -> HandlerLine {
-        let has_on_stopped = !handlers.on_stopped_leading.is_empty();
-        let queue = HandlerQueue {
-            election,
-            events: Queue::default(),
-            listed: AtomicBool::new(false),
-            handlers: Mutex::new(handlers),
-        };
-        HandlerLine { queue: Some(Arc::new(queue)), thread: self.0.clone(), clock, has_on_stopped }
+    /// Runs a handler of `on_started_leading` on a separate thread.
+    fn lead(self: &Arc<Self>, handler: Arc<Mutex<dyn Lead>>, term: Term) {
+        // The guard is taken here, so that the seat is not released before the handler has started.
+        let (queue, guard, busy) = (self.clone(), term.hold_open(), self.shared.clock.busy());
+        self.threads.run(Box::new(move || {
+            // The next term begins only after the work of this one has returned, so the lock is free.
+            let mut handler = handler.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            // A manual clock waits until the handler waits for something, or until all of this is done.
+            let mut busy = busy;
+            queue.guarded_outcome("on_started_leading", || {
+                let work = until_pending(handler.lead(term.clone()), &mut busy);
+                run_to_end(queue.runtime.as_ref(), &term, guard, work)
+            });
+            drop(handler);
+            drop(busy);
+        }));
     }
+
+    fn guarded(self: &Arc<Self>, handler: &'static str, call: impl FnOnce()) {
+        self.guarded_outcome(handler, || {
+            call();
+            None
+        });
+    }
+
+    /// Calls a handler, and reports a panic or an error that it returned.
+    fn guarded_outcome(self: &Arc<Self>, handler: &'static str, call: impl FnOnce() -> Option<String>) {
+        let problem = match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(None) => return self.shared.handler_returned(handler),
+            Ok(Some(error)) => format!("failed: {error}"),
+            Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+        };
+        let (shared, logged) = (self.shared.clone(), problem.clone());
+        emit_in(self.shared.term_span.get(), Level::ERROR, move || {
+            error!(election = %shared.name, handler, problem = logged, "a handler failed; the election goes on");
+        });
+        let error = Arc::new(Error::Handler { handler, problem });
+        let event = self.shared.event(EventKind::Error { error: error.clone() });
+        telemetry::count(&self.shared, &event.kind);
+        self.shared.publish(&event, |state| state.failed_handler = Some(error));
+        // A handler that fails at every error must not be called in an endless loop.
+        if !matches!(handler, "on_event" | "on_error") {
+            self.push(Entry { event, guard: None });
+        }
+    }
+}
+
+/// Drops the guard when the work is pending for the first time.
+async fn until_pending<T>(work: impl Future<Output = T>, busy: &mut Option<Busy>) -> T {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| {
+        let polled = work.as_mut().poll(context);
+        if polled.is_pending() {
+            *busy = None;
+        }
+        polled
+    })
+    .await
+}
+
+/// Runs the work on this thread until it returns or its term is over.
+fn run_to_end(
+    runtime: Option<&runtime::Handle>,
+    term: &Term,
+    guard: WorkGuard,
+    work: impl Future<Output = Option<String>>,
+) -> Option<String> {
+    let work = supervise(term, guard, work);
+    let ended = match runtime {
+        Some(runtime) => runtime.block_on(work),
+        None => match runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(work),
+            Err(error) => return Some(format!("no runtime could be started for it: {error}")),
+        },
+    };
+    // Work that was dropped at the end of its term has not failed.
+    ended.ok().flatten()
 }

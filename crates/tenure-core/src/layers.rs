@@ -1,15 +1,14 @@
-//! Layers around a store: they see every call and change none.
+//! Layers around a store, which observe all calls and change none.
 //!
 //! ```
 //! # use tenure_core::{Elections, memory::MemoryStore, layers::Traced};
 //! let elections = Elections::new(Traced::new(MemoryStore::new()));
 //! ```
 //!
-//! There is no layer that retries: retrying inside a store would hide when a write was sent. The
-//! engine retries.
+//! There is no layer that retries, because a retry inside a store would hide when a write was sent. The engine retries.
 
 #[cfg(feature = "metrics")]
-pub(crate) mod metrics;
+mod metrics;
 mod trace;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,20 +22,20 @@ use crate::{
     Store, StoreError, Swap, Version, Write,
 };
 
-/// A store with somebody who is told of every call to it.
+/// A store in a layer that observes all calls to it. See [`Traced`] and, with the feature `metrics`, `Measured`.
 #[derive(Clone, Debug)]
 pub struct Layer<S, T> {
     store: S,
-    teller: T,
+    observer: T,
 }
 
-/// Is told of calls.
-trait Tell: Clone + Send + Sync + 'static {
-    fn tell(&self, told: Notification<'_>);
+/// Observes the results of calls.
+trait ObserveCalls: Clone + Send + Sync + 'static {
+    fn observe(&self, result: CallResult<'_>);
 }
 
-/// How a call about a seat ended.
-struct Notification<'a> {
+/// The result of a call about one seat.
+struct CallResult<'a> {
     call: &'static str,
     seat: &'a SeatName,
     outcome: &'static str,
@@ -44,23 +43,23 @@ struct Notification<'a> {
     error: Option<&'a StoreError>,
 }
 
-/// A call that is under way, and who of it has been answered. Those that have not when it is given up are told of, too.
-struct Tally<T: Tell> {
-    teller: T,
+/// A call in flight and its seats without an answer. If the call is cancelled, those seats are reported as well.
+struct Tally<T: ObserveCalls> {
+    observer: T,
     began: Instant,
-    /// `None` once it was answered.
+    /// The seats of the call; `None` if a seat was answered.
     seats: Vec<Option<(&'static str, SeatName)>>,
 }
 
-impl<T: Tell> Tally<T> {
-    fn new(teller: &T, seats: impl Iterator<Item = (&'static str, SeatName)>) -> Arc<Mutex<Self>> {
-        let tally = Self { teller: teller.clone(), began: Instant::now(), seats: seats.map(Some).collect() };
+impl<T: ObserveCalls> Tally<T> {
+    fn new(observer: &T, seats: impl Iterator<Item = (&'static str, SeatName)>) -> Arc<Mutex<Self>> {
+        let tally = Self { observer: observer.clone(), began: Instant::now(), seats: seats.map(Some).collect() };
         Arc::new(Mutex::new(tally))
     }
 
     fn answered(&mut self, place: usize, outcome: &'static str, error: Option<&StoreError>) {
         if let Some((call, seat)) = self.seats.get_mut(place).and_then(Option::take) {
-            self.teller.tell(Notification { call, seat: &seat, outcome, took: self.began.elapsed(), error });
+            self.observer.observe(CallResult { call, seat: &seat, outcome, took: self.began.elapsed(), error });
         }
     }
 
@@ -69,14 +68,14 @@ impl<T: Tell> Tally<T> {
     }
 }
 
-impl<T: Tell> Drop for Tally<T> {
+impl<T: ObserveCalls> Drop for Tally<T> {
     fn drop(&mut self) {
-        self.rest("given up", None);
+        self.rest(GIVEN_UP, None);
     }
 }
 
-/// Tells of each answer before it is handed on.
-fn telling<A: Outcome + Send + 'static, T: Tell>(tally: &Arc<Mutex<Tally<T>>>, to: &Answers<A>) -> Answers<A> {
+/// Reports each answer before it is passed on.
+fn observed<A: Outcome + Send + 'static, T: ObserveCalls>(tally: &Arc<Mutex<Tally<T>>>, to: &Answers<A>) -> Answers<A> {
     let (tally, to) = (Arc::downgrade(tally), to.clone());
     Answers::new(move |place, answer: Result<A, StoreError>| {
         if let Some(tally) = tally.upgrade() {
@@ -86,21 +85,21 @@ fn telling<A: Outcome + Send + 'static, T: Tell>(tally: &Arc<Mutex<Tally<T>>>, t
     })
 }
 
-/// Tells of what a call has left without an answer.
-fn ended<T: Tell>(tally: &Mutex<Tally<T>>, ended: Result<(), StoreError>) -> Result<(), StoreError> {
+/// Reports the seats that a failed call has left without an answer.
+fn ended<T: ObserveCalls>(tally: &Mutex<Tally<T>>, ended: Result<(), StoreError>) -> Result<(), StoreError> {
     if let Err(error) = &ended {
         lock(tally).rest(outcome(error), Some(error));
     }
     ended
 }
 
-fn lock<T: Tell>(tally: &Mutex<Tally<T>>) -> MutexGuard<'_, Tally<T>> {
+fn lock<T: ObserveCalls>(tally: &Mutex<Tally<T>>) -> MutexGuard<'_, Tally<T>> {
     tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[deny(clippy::missing_trait_methods)]
 #[allow(private_bounds, reason = "there are two kinds of layers, and no more")]
-impl<S: Store, T: Tell> Store for Layer<S, T> {
+impl<S: Store, T: ObserveCalls> Store for Layer<S, T> {
     fn promises(&self) -> Promises {
         self.store.promises()
     }
@@ -114,14 +113,14 @@ impl<S: Store, T: Tell> Store for Layer<S, T> {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let tally = Tally::new(&self.teller, seats.iter().map(|seat| ("read", seat.clone())));
-        ended(&tally, self.store.read(call, seats, &telling(&tally, to)).await)
+        let tally = Tally::new(&self.observer, seats.iter().map(|seat| ("read", seat.clone())));
+        ended(&tally, self.store.read(call, seats, &observed(&tally, to)).await)
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let name = |write: &Write| if matches!(write.expect, Expect::Held(_)) { "renew" } else { "swap" };
-        let tally = Tally::new(&self.teller, writes.iter().map(|write| (name(write), write.seat.clone())));
-        ended(&tally, self.store.write(call, writes, &telling(&tally, to)).await)
+        let tally = Tally::new(&self.observer, writes.iter().map(|write| (name(write), write.seat.clone())));
+        ended(&tally, self.store.write(call, writes, &observed(&tally, to)).await)
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
@@ -145,7 +144,7 @@ impl<S: Store, T: Tell> Store for Layer<S, T> {
     }
 }
 
-/// One word for how a call ended.
+/// Returns the outcome of a call as one word.
 trait Outcome {
     fn outcome(&self) -> &'static str;
 }
@@ -176,7 +175,15 @@ impl<T: Outcome> Outcome for Result<T, StoreError> {
 }
 
 fn outcome(error: &StoreError) -> &'static str {
-    match error.fault() {
+    fault_label(error.fault())
+}
+
+/// The outcome of a call that was cancelled before its answer.
+pub(crate) const GIVEN_UP: &str = "given_up";
+
+/// Returns a fault as one word.
+pub(crate) const fn fault_label(fault: Fault) -> &'static str {
+    match fault {
         Fault::Refused => "refused",
         Fault::Unknown => "unknown",
         Fault::Denied => "denied",

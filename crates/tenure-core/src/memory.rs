@@ -1,26 +1,34 @@
-//! A store in the memory of this process: for trying things out, and for tests.
+//! A store in the memory of this process, for tests and first steps.
 //!
-//! It comes in each of the kinds that stores come in, so that what holds on real servers can be
-//! shown here first. Records are kept in the same JSON form as everywhere.
+//! It simulates each kind of store ([`LifeKind`]), so that a test can show here what holds for real servers. Records
+//! have the same JSON form as in all stores.
 
 mod store;
 mod world;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 pub use self::store::MemoryStore;
 use self::world::{Failure, World};
 use crate::{Candidate, Clock, Fault, Identity, Incarnation, LifeKind, Record, SeatName, Token};
 
-/// A memory that several candidates share, each over a connection of its own, and the means to
-/// make things go wrong in it. Clones are the same memory.
+/// A memory that simulates a server: several stores connect to it, and tests make it fail.
+///
+/// Each [`store()`](Self::store) is a separate connection, as if from another process. Clones of a `Memory` are the
+/// same memory. `tenure::testing::Stage` combines a `Memory` with a clock that is moved by hand.
 ///
 /// ```
-/// # use tenure_core::memory::Memory;
-/// # use tenure_core::Elections;
+/// use tenure_core::{Elections, memory::Memory};
+///
 /// let memory = Memory::new();
 /// let one = Elections::new(memory.store());
-/// let another = Elections::new(memory.store());   // as if from another process
+/// let other = Elections::new(memory.store()); // as if from another process
+/// let a = one.election("jobs").start()?;
+/// a.elected_blocking()?;
+/// let b = other.election("jobs").start()?;
+/// assert!(a.is_leader() && !b.is_leader());
+/// # Ok::<(), tenure_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<World>);
@@ -32,26 +40,57 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// A memory that tells by its clock when a seat has lapsed.
+    /// Creates a memory on the system clock that expires seats by its clock, as Redis does.
     pub fn new() -> Self {
         Self::of_kind(LifeKind::Clock, Clock::system())
     }
 
-    /// A memory that tells in this way that a holder is gone, on this clock.
+    /// Creates a memory of the given kind on the given clock. The kind says how the store detects that a holder is
+    /// gone.
+    ///
+    /// ```
+    /// # use tenure_core::{LifeKind, ManualClock, memory::Memory};
+    /// let clock = ManualClock::new();
+    /// let memory = Memory::of_kind(LifeKind::Session, clock.clone());
+    /// # let _ = memory;
+    /// ```
     pub fn of_kind(kind: LifeKind, clock: impl Into<Clock>) -> Self {
         Self(Arc::new(World::new(kind, clock.into())))
     }
 
-    /// Another connection, as if from another process: a session of its own, where there are any.
+    /// Returns the memory of this process with this name and kind. All calls with the same arguments return the same
+    /// memory, which lives as long as the process. `tenure::connect("memory:NAME")` uses it.
+    pub fn named(name: &str, kind: LifeKind) -> Self {
+        static NAMED: Mutex<BTreeMap<(String, LifeKind), Memory>> = Mutex::new(BTreeMap::new());
+        let mut named = NAMED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        named.entry((name.to_owned(), kind)).or_insert_with(|| Self::of_kind(kind, Clock::system())).clone()
+    }
+
+    /// Connects a store to this memory, as if from another process, with a separate session where the kind has
+    /// sessions.
     pub fn store(&self) -> MemoryStore {
         MemoryStore::connect(self.0.clone())
     }
 
-    /// Has another candidate take the seat, with the next token, and returns that. Whoever held it
-    /// finds out as it would from a real store.
+    /// Gives the seat to another candidate, with the next token, and returns that token. The former holder finds out
+    /// as it would with a real store.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure_core::{Elections, LifeKind, ManualClock, memory::Memory};
+    /// # let clock = ManualClock::new();
+    /// # let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    /// # let elections = Elections::with_clock(memory.store(), clock.clone());
+    /// # let election = elections.election("jobs").start()?;
+    /// # clock.settle();
+    /// memory.usurp("jobs");
+    /// clock.settle();
+    /// assert!(!election.is_leader());
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If the name cannot be used.
+    /// If the name is not a valid name of an election.
     pub fn usurp(&self, name: &str) -> Token {
         let usurper = Candidate { id: "usurper".into(), incarnation: Incarnation::from_bits(rand::random()) };
         self.0.rewrite(&seat(name), |record| Record {
@@ -61,74 +100,81 @@ impl Memory {
         })
     }
 
-    /// Makes the lease on the seat lapse at once: the holder loses it, and anybody may take it.
+    /// Vacates the seat at once, as if its lease had expired: the holder loses it, and any candidate can take it.
     ///
     /// # Panics
-    /// If the name cannot be used.
+    /// If the name is not a valid name of an election.
     pub fn expire(&self, name: &str) {
         self.0.rewrite(&seat(name), |record| Record { holder: None, ..record });
     }
 
-    /// Has the next call of any connection fail in this way, without effect.
+    /// Makes the next call of any connection fail with this fault, without effect.
+    ///
+    /// ```
+    /// # use tenure_core::{Fault, memory::Memory};
+    /// # let memory = Memory::new();
+    /// memory.fail_next(Fault::Refused);
+    /// memory.fail_next(Fault::Refused); // and the call after it
+    /// ```
     pub fn fail_next(&self, fault: Fault) {
         self.0.fail_next(Failure::Fault(fault));
     }
 
-    /// Has the next call of any connection take effect, but its answer get lost.
+    /// Makes the next call of any connection take effect but fail with [`Fault::Unknown`], as if its answer were lost.
     pub fn lose_next_answer(&self) {
         self.0.fail_next(Failure::AnswerLost);
     }
 
-    /// Has the next call of any connection hang until it is given up, without effect.
+    /// Makes the next call of any connection hang until its caller gives up, without effect.
     pub fn hang_next(&self) {
         self.0.fail_next(Failure::Hang);
     }
 
-    /// Ends all sessions (`LifeKind::Session`), as a server does that was told to.
+    /// Ends all sessions ([`LifeKind::Session`]), as an administrator can do on a server.
     pub fn end_sessions(&self) {
         self.0.end_sessions();
     }
 
-    /// Ends the session that this seat is held on, and with it everything else held on it.
+    /// Ends the session that holds this seat, and so frees all seats that the session holds.
     ///
     /// # Panics
-    /// If the name cannot be used.
+    /// If the name is not a valid name of an election.
     pub fn end_session(&self, name: &str) {
         self.0.end_session(&seat(name));
     }
 
-    /// Removes a seat, as an operator might by mistake.
+    /// Removes the record of a seat, as an operator can do by mistake. The token floor stays.
     ///
     /// # Panics
-    /// If the name cannot be used.
+    /// If the name is not a valid name of an election.
     pub fn delete(&self, name: &str) {
         self.0.delete(&seat(name));
     }
 
-    /// Moves the store's clock (`LifeKind::Clock`) against everybody else's.
+    /// Moves the store's clock ([`LifeKind::Clock`]) by this many nanoseconds against the clock of the candidates.
     pub fn step_clock(&self, nanos: i64) {
         self.0.step_clock(nanos);
     }
 
-    /// Gives the store another identity, as a restarted server has, and the data that it had.
+    /// Changes the identity of the store, as a restarted server does, and keeps its data.
     pub fn change_identity(&self, identity: &str) {
         self.0.change_identity(Identity::new(identity));
     }
 
-    /// How many reads and writes have been made.
+    /// Returns the number of reads and writes that all connections have made.
     pub fn calls(&self) -> Calls {
         self.0.calls()
     }
 }
 
-/// How many calls were made to a memory.
+/// The number of calls that were made to a [`Memory`], by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Reads of a seat.
+    /// Reads of a seat, by candidates and observers alike.
     pub reads: u64,
     /// Conditional writes of a seat, other than renewals.
     pub swaps: u64,
-    /// Renewals.
+    /// Renewals of a seat by its leader, whether they succeeded or not.
     pub renewals: u64,
 }
 

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use crate::Error;
 
-/// The name of an election, and so of its seat in the store.
+/// The name of an election, and of its seat in the store.
 ///
-/// Any text will do, with spaces, slashes and every script there is, as long as it is not empty,
-/// not longer than [`SeatName::LONGEST`] bytes and free of control characters. Cheap to clone.
+/// Any text is valid, with spaces, slashes and all scripts, if it is not empty, not longer than [`SeatName::LONGEST`]
+/// bytes and has no control characters. It is cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeatName(Arc<str>);
 
 impl SeatName {
-    /// The most bytes that a name may have.
+    /// The longest valid name, in bytes of UTF-8.
     pub const LONGEST: usize = 512;
 
-    /// Checks a name.
+    /// Creates a name from text that it checks.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] if the text is empty, too long or has control characters.
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
         let problem = if name.is_empty() {
@@ -35,13 +38,19 @@ impl SeatName {
         Err(Error::BadName { name: shown, problem })
     }
 
-    /// How many clones there are.
+    /// Returns the number of clones.
     #[cfg(test)]
     pub(crate) fn clones(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// The name as text.
+    /// Returns the name as text that shares its memory.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
+    /// Returns the name as text, exactly as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_names_are_fine_and_impossible_ones_are_refused_with_what_to_do() {
+    fn unusual_names_are_valid_and_invalid_names_are_refused_with_advice() {
         for good in ["a", "jobs/nightly run", "выборы-选举", &"x".repeat(512)] {
             assert_eq!(SeatName::new(good).unwrap().as_str(), good);
         }

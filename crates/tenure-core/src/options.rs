@@ -1,6 +1,6 @@
-//! The options of an election, and where they come from.
+//! The options of an election, and their sources.
 //!
-//! Layers, each over the one before: defaults < `tenure.toml` < `TENURE_*` < code and flags.
+//! Each layer overrides the one before: defaults < `tenure.toml` < `TENURE_*` < code and flags.
 //!
 //! To add an option, add a row to the table below and use it where elections start (`builder.rs`). The field, the
 //! builder's method, the key of a file, the variable, the flag of `tenure run` and the page `docs/options.md` come from
@@ -25,7 +25,10 @@ use self::table::{Read, Value, Written, election_options};
 use crate::{Builder, Error};
 
 election_options! {
-    /// The options of an election. An option that is `None` is left to the layer below, and in the end to its default.
+    /// The options of an election, as a value that files, variables and code can fill.
+    ///
+    /// An option that is `None` has the value of the layer below, and in the end its default. [`Builder`] has a method
+    /// for each option; [`Builder::options`] applies all of them.
     ///
     /// ```
     /// # use tenure_core::ElectionOptions;
@@ -52,15 +55,15 @@ election_options! {
             renew_every: Duration = "lease / 3";
             /// How long work is given to wrap up before its term ends.
             drain: Duration = "lease * 2 / 15";
-            /// How long work is given to wrap up when the leader stops or hands over. It may be longer than the lease, as the
-            /// seat is renewed meanwhile.
+            /// How long work is given to wrap up when the leader stops or hands over. It may be longer than the lease,
+            /// as the seat is renewed meanwhile.
             stop_grace: Duration = "drain";
             /// Stop standing, for good, after the store has failed for this long. At least one lease.
             give_up_after: Duration = "never";
         }
         "Health" {
-            /// A command for sh that tells `tenure run` how healthy its candidate is, by its exit code or by a number that it
-            /// prints. Empty: none. A program uses `Builder::health` instead.
+            /// A command for sh that tells `tenure run` how healthy its candidate is, by its exit code or by a number
+            /// that it prints. Empty: none. A program uses `Builder::health` instead.
             health_cmd: String = "none";
             /// How often the health check runs.
             health_every: Duration = "lease / 3";
@@ -72,24 +75,26 @@ election_options! {
             step_down_when_unhealthy: bool = "true";
         }
         "Fine tuning" {
-            /// How often a follower reads the seat although the store has notified it of nothing.
+            /// How often a follower reads the seat while the store notifies it of nothing.
             poll_every: Duration = "lease / 3, or the lease where the store detects lost notifications";
             /// How long one call to the store may take.
             call_timeout: Duration = "lease / 15";
-            /// The longest pause before a failed call is retried. A pause that does not fit into the lease is shortened.
+            /// The longest pause before a failed call is retried. A pause that does not fit into the lease is
+            /// shortened.
             retry_every: Duration = "lease / 15";
-            /// The longest that a follower's pauses, which double while the store fails, grow to.
+            /// The longest pause of a follower while the store fails. Pauses double up to this length.
             retry_max: Duration = "lease / 3";
-            /// How far any two clocks may run apart, as a fraction.
+            /// The largest difference in speed between any two clocks, as a fraction.
             drift: f64 = "0.01";
-            /// When to believe the store's clock: vouched (where this candidate's own clock confirms it), never or always.
+            /// When to believe the store's clock: vouched (where this candidate's own clock confirms it), never or
+            /// always.
             clock_trust: ClockTrust = "the store's own";
-            /// How soon to take over a seat whose session has ended: instant, or safe (a lease later).
+            /// When to take over a seat whose session has ended: instant, or safe (a lease later).
             takeover: Takeover = "the store's own";
             /// Release the seat when the election stops. If false, the seat is left to expire.
             release_on_stop: bool = "true";
-            /// What to do when work is still running after its term has ended: report (an event and a line in the log) or abort
-            /// (end the process).
+            /// What to do when work is still running after its term has ended: report (an event and a line in the log)
+            /// or abort (end the process).
             on_overrun: OnOverrun = "report";
         }
     }
@@ -99,10 +104,10 @@ election_options! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnOverrun {
-    /// Emit [`Event::Overran`](crate::Event::Overran), and do not stand again until the work has returned.
+    /// Publish [`EventKind::Overran`](crate::EventKind::Overran), and do not stand again until the work has returned.
     #[default]
     Report,
-    /// End the process on the spot.
+    /// Abort the process immediately, after one line on standard error. No destructors run.
     Abort,
 }
 
@@ -120,28 +125,28 @@ impl Word for OnOverrun {
 }
 
 impl ElectionOptions {
-    /// The lease, unless another is asked for.
+    /// The lease of elections that set no other: 15 seconds.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(15);
 
-    /// Returns the health command, if there is one.
+    /// Returns the health command; `None` if it is not set or empty.
     pub fn health_command(&self) -> Option<&str> {
         self.health_cmd.as_deref().filter(|command| !command.trim().is_empty())
     }
 
-    /// Returns the score below which a candidate does not stand.
+    /// Returns `min_health` or its default: the score below which a candidate does not stand.
     ///
     /// # Errors
-    /// If `min_health` is not from 0 to 1.
+    /// [`Error::Option`] if `min_health` is not a number from 0 to 1.
     pub fn least_health(&self) -> Result<Score, Error> {
         let Some(least) = self.min_health else { return Ok(Rules::MIN_HEALTH) };
         Score::new(least)
             .ok_or_else(|| Error::Option(format!("min_health: must be a number from 0 (off) to 1, got {least}")))
     }
 
-    /// Returns the durations that are asked for, not yet checked against each other.
+    /// Returns the durations of these options, not yet checked against each other (`Durations::check` does that).
     ///
     /// # Errors
-    /// If `drift` is not a fraction.
+    /// [`Error::Option`] if `drift` is not at least 0 and less than 1.
     pub fn durations(&self) -> Result<Durations, Error> {
         let drift = self.drift.unwrap_or(f64::from(Durations::DEFAULT_DRIFT_PPM) / 1e6);
         if !(0.0..1.0).contains(&drift) {
@@ -162,7 +167,7 @@ impl ElectionOptions {
     }
 }
 
-/// Reads `key=value,key=value`.
+/// Parses `key=value,key=value`.
 fn pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
     let pair = |pair: &str| {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form key=value"))?;

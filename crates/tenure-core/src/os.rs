@@ -1,14 +1,14 @@
-//! What depends on the operating system: a clock that counts suspend, an alarm on it, and the name
-//! of this host.
+//! Code that depends on the operating system: a clock that also counts while the machine is suspended, an alarm on that
+//! clock, and the name of this host.
 
 use tenure_protocol::Moment;
 
-/// An open file or socket that keeps a seat held for as long as any process has it open, see
+/// An open file or socket that keeps a seat held for as long as any process has it open. See
 /// [`Store::lifeline`](crate::Store::lifeline).
 #[cfg(not(windows))]
 pub type Lifeline = std::os::fd::OwnedFd;
 
-/// An open file that keeps a seat held for as long as any process has it open, see
+/// An open file that keeps a seat held for as long as any process has it open. See
 /// [`Store::lifeline`](crate::Store::lifeline).
 #[cfg(windows)]
 pub type Lifeline = std::os::windows::io::OwnedHandle;
@@ -26,13 +26,13 @@ mod imp {
 
     use super::Moment;
 
-    /// `CLOCK_BOOTTIME`: like the monotonic clock, but it goes on while the machine is suspended.
+    /// Reads `CLOCK_BOOTTIME`, a monotonic clock that also counts while the machine is suspended.
     pub(crate) fn now() -> Moment {
         let time = clock_gettime(ClockId::Boottime);
         Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// A timer on the same clock. tokio's timers stop during suspend.
+    /// A timer on the same clock. tokio's timers stop while the machine is suspended.
     pub(crate) struct Timer {
         fd: AsyncFd<OwnedFd>,
         set: Option<Moment>,
@@ -52,7 +52,7 @@ mod imp {
         /// Resolves at this moment, or soon after.
         pub(crate) async fn wait(&mut self, until: Moment) -> io::Result<()> {
             if self.set != Some(until) {
-                // An expiry of zero would disarm it.
+                // An expiry of zero would disarm the timer.
                 let nanos = until.as_nanos().max(1);
                 let value = Timespec {
                     tv_sec: (nanos / 1_000_000_000).try_into().unwrap_or(i64::MAX),
@@ -80,14 +80,14 @@ mod imp {
 
     use super::Moment;
 
-    /// On Apple's systems `CLOCK_MONOTONIC` counts suspend.
+    /// Reads `CLOCK_MONOTONIC`, which on Apple's systems also counts while the machine is suspended.
     #[cfg(unix)]
     pub(crate) fn now() -> Moment {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// On Windows the performance counter behind `Instant` counts suspend.
+    /// Reads the performance counter behind `Instant`, which on Windows also counts while the machine is suspended.
     #[cfg(not(unix))]
     pub(crate) fn now() -> Moment {
         use std::sync::OnceLock;
@@ -97,7 +97,8 @@ mod imp {
         Moment::from_nanos(1 + u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX - 1))
     }
 
-    /// tokio's timers may stop during suspend: asks the clock again every second at the latest.
+    /// A timer that reads the clock at least once a second, because tokio's timers can stop while the machine is
+    /// suspended.
     pub(crate) struct Timer;
 
     impl Timer {
@@ -119,7 +120,7 @@ mod imp {
 
 pub(crate) use imp::{Timer, now};
 
-/// The name of this host, for people to read.
+/// Returns the name of this host, for people to read.
 pub(crate) fn host_name() -> String {
     #[cfg(unix)]
     {

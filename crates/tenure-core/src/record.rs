@@ -1,11 +1,11 @@
-//! The one JSON form of a record, the same in every store.
+//! The JSON form of a record, which is the same in all stores.
 //!
 //! ```json
 //! {"v":1,"holder":{"id":"web-1-4711","incarnation":"5f0c…"},"token":7,"lease_ms":15000,
 //!  "since_ms":1794650000000,"metadata":{"zone":"a"},"nonce":"9e3779b97f4a7c15"}
 //! ```
 //!
-//! A vacant record has no holder. Fields that this version does not know are kept.
+//! A vacant record has no holder. Fields that this version does not know are kept when the record is written again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tenure_protocol::{Candidate, Incarnation, Record, Timing, Token};
 
 use crate::StoreError;
 
-/// The version of the form. A record with a higher one is left alone.
+/// The version of the form. A record with a higher version is not changed.
 const FORM: u32 = 1;
 
-/// Writes a record as JSON.
+/// Formats a record as JSON, including the fields that this version does not know.
 pub fn to_json(record: &Record) -> String {
     let unknown = record.unknown.iter().filter_map(|(name, value)| {
         let value = serde_json::from_str(value).ok()?;
@@ -30,7 +30,7 @@ pub fn to_json(record: &Record) -> String {
         v: FORM,
         holder: record.holder.as_ref().map(HolderForm::of),
         token: record.token.get(),
-        // Rounded up: a follower that waits a little longer does no harm.
+        // Rounded up: it does no harm if a follower waits a little longer.
         lease_ms: record.lease.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX),
         since_ms: record.since_ms,
         heir: record.heir.as_ref().map(HolderForm::of),
@@ -43,8 +43,11 @@ pub fn to_json(record: &Record) -> String {
     serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
 }
 
-/// Reads a record from JSON. What is not a record of ours is denied: the seat belongs to somebody
-/// else, and must not be touched.
+/// Parses a record from JSON.
+///
+/// # Errors
+/// A [denied](crate::Fault::Denied) call if the text is not a record, or if a newer version of Tenure wrote it: the
+/// store must not overwrite data that it does not understand.
 pub fn from_json(text: &str) -> Result<Record, StoreError> {
     let foreign = |why: &str| {
         StoreError::denied(format!(
@@ -57,7 +60,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         ))
     };
     let form: Form = serde_json::from_str(text).map_err(|error| match number_of_form(text) {
-        // It may have other fields than ours.
+        // A newer form can have other fields.
         Some(form) if form > u64::from(FORM) => newer(form),
         _ => foreign("not a record").because(error),
     })?;
@@ -91,7 +94,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
     })
 }
 
-/// What every record says of itself, whatever else it may come to say.
+/// Returns the version of the form, which records of all versions contain.
 fn number_of_form(text: &str) -> Option<u64> {
     serde_json::from_str::<Value>(text).ok()?.get("v")?.as_u64()
 }
@@ -129,13 +132,13 @@ impl HolderForm {
         Self { id: candidate.id.to_string(), incarnation: candidate.incarnation.to_string() }
     }
 
-    /// `None` if it is not one of ours.
+    /// Returns the candidate; `None` if the incarnation is not valid.
     pub(crate) fn candidate(self) -> Option<Candidate> {
         Some(Candidate { id: self.id.into(), incarnation: incarnation(&self.incarnation)? })
     }
 }
 
-/// The incarnation that a text names.
+/// Parses an incarnation.
 pub(crate) fn incarnation(text: &str) -> Option<Incarnation> {
     u128::from_str_radix(text, 16).ok().map(Incarnation::from_bits)
 }
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_formatted_record_is_parsed_to_the_same_record() {
         let held = record();
         assert_eq!(from_json(&to_json(&held)).unwrap(), held);
         let ranked = Record { priority: -7, ranked: true, ..record() };
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_newer_version_survive() {
+    fn unknown_fields_are_kept() {
         let text = to_json(&record()).replace("{\"v\":1,", "{\"v\":1,\"colour\":{\"r\":[1,2]},");
         let read = from_json(&text).unwrap();
         assert_eq!(read.unknown["colour"], "{\"r\":[1,2]}");
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_denied_and_never_a_panic() {
+    fn texts_that_are_not_records_are_denied_without_a_panic() {
         let good = to_json(&record());
         let cases = [
             "",

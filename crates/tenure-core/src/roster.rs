@@ -1,44 +1,52 @@
-//! The candidates of an election, as the store has them.
+//! The list of candidates of an election, as the store keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use tenure_protocol::{Candidate, Score, Standing};
 
+use crate::leader::time;
 use crate::{Error, Note, record};
 
-/// A candidate as it stands on the roster of an election. See
+/// A candidate in the list of candidates of an election. See
 /// [`Election::candidates`](crate::Election::candidates).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CandidateStatus {
-    /// Who it is.
+    /// The id and the incarnation of the candidate.
     pub candidate: Candidate,
-    /// How well it is, from 0 to 1.
+    /// The health that the candidate last reported, from 0 to 1.
     pub score: f64,
-    /// Whether it is well enough to lead: it has been for a while, if it was not before.
+    /// Whether the candidate is healthy enough to lead. After a bad report it takes a lease of good reports.
     pub healthy: bool,
-    /// The higher, the sooner its turn when the seat is free.
+    /// The priority: when the seat is free, the candidate with the highest one goes first.
     pub priority: i32,
-    /// What it says about itself: its options first, then what it last reported.
+    /// The metadata of the candidate's options, overlaid with the metadata of its last health report.
     pub metadata: BTreeMap<String, String>,
-    /// When it began to stand, by its own wall clock, in milliseconds since 1970.
-    pub since_ms: Option<u64>,
-    /// When it last told of itself, by its own wall clock, in milliseconds since 1970. It tells when
-    /// something has changed; that it is listed says that it is there.
-    pub updated_ms: Option<u64>,
-    /// Whether it leads.
+    /// When the candidate began to stand, by its own wall clock.
+    pub since: Option<SystemTime>,
+    /// When the candidate last changed its announcement, by its own wall clock. This is not a heartbeat: a listed
+    /// candidate is alive, no matter how old its announcement is.
+    pub updated: Option<SystemTime>,
+    /// Whether this candidate held the seat when the list was read.
     pub is_leader: bool,
 }
 
-/// What candidates tell about themselves: names and values.
+/// Pairs of text that a candidate publishes about itself: names and values.
 ///
-/// `()` is nothing; pairs, a map and an array of pairs can be turned into it.
+/// `()` converts to an empty map; a `BTreeMap` and an array of pairs convert to these pairs.
+///
+/// ```
+/// # use tenure_core::Metadata;
+/// let metadata: Metadata = [("queue", "17"), ("zone", "east")].into();
+/// assert_eq!(metadata.0["zone"], "east");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(pub BTreeMap<String, String>);
 
 impl Metadata {
-    /// No more than this many bytes of names and values.
+    /// The longest metadata: the bytes of all names and values together.
     pub const LONGEST: usize = 64 * 1024;
 
     pub(crate) fn check(map: &BTreeMap<String, String>) -> Result<(), Error> {
@@ -46,7 +54,7 @@ impl Metadata {
         if bytes <= Self::LONGEST {
             return Ok(());
         }
-        Err(Error::BadHealth(format!("the metadata is too long ({bytes} bytes): use at most {}", Self::LONGEST)))
+        Err(Error::MetadataTooLong { bytes })
     }
 }
 
@@ -68,7 +76,7 @@ impl<K: Into<String>, V: Into<String>, const N: usize> From<[(K, V); N]> for Met
     }
 }
 
-/// A candidate as it is written on the board of its seat.
+/// The JSON form of a candidate on the board of its seat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Announcement {
     pub(crate) id: String,
@@ -83,7 +91,7 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    /// `None` if it is not one of ours.
+    /// Parses an announcement; `None` if the note has another form.
     pub(crate) fn read(note: &Note) -> Option<CandidateStatus> {
         let form: Self = serde_json::from_str(&note.value).ok()?;
         Some(CandidateStatus {
@@ -92,8 +100,8 @@ impl Announcement {
             healthy: form.healthy,
             priority: form.priority,
             metadata: form.metadata,
-            since_ms: form.since_ms,
-            updated_ms: form.updated_ms,
+            since: time(form.since_ms),
+            updated: time(form.updated_ms),
             is_leader: false,
         })
     }
@@ -105,20 +113,20 @@ impl CandidateStatus {
     }
 }
 
-/// Candidates whose process is there.
+/// Returns the candidates whose process is listed as running.
 pub(crate) fn present(candidates: &[Note], processes: &[Note]) -> Vec<CandidateStatus> {
     let processes: BTreeSet<_> = processes.iter().map(|process| &process.key).collect();
     candidates.iter().filter(|note| processes.contains(&note.key)).filter_map(Announcement::read).collect()
 }
 
-/// In the order in which they are of interest: the leader, then by priority, then by name.
+/// Sorts candidates: the leader first, then by priority, then by id.
 pub(crate) fn sort(roster: &mut [CandidateStatus]) {
     roster.sort_by(|a, b| {
         (b.is_leader, b.priority).cmp(&(a.is_leader, a.priority)).then_with(|| a.candidate.cmp(&b.candidate))
     });
 }
 
-/// The candidate that is meant, among those that stand.
+/// Finds the candidate with this id or incarnation, if it can take over.
 pub(crate) fn heir(roster: &[CandidateStatus], named: &str, election: &str) -> Result<Candidate, Error> {
     let is_meant =
         |status: &&CandidateStatus| &*status.candidate.id == named || status.candidate.incarnation.to_string() == named;
@@ -126,15 +134,18 @@ pub(crate) fn heir(roster: &[CandidateStatus], named: &str, election: &str) -> R
     let refused = |problem: String| Error::NoSuchHeir { candidate: named.to_owned(), problem };
     if meant.is_empty() {
         let others: Vec<_> = roster.iter().take(10).map(|status| &*status.candidate.id).collect();
-        let others =
-            if others.is_empty() { "nobody does".to_owned() } else { format!("these do: {}", others.join(", ")) };
+        let others = if others.is_empty() {
+            "there are no candidates".to_owned()
+        } else {
+            format!("the candidates are: {}", others.join(", "))
+        };
         return Err(refused(format!("does not stand for {election:?}; {others}")));
     }
     if meant.iter().any(|status| status.is_leader) {
-        return Err(refused("leads already".to_owned()));
+        return Err(refused("already leads the election".to_owned()));
     }
     match meant.iter().find(|status| status.healthy) {
         Some(status) => Ok(status.candidate.clone()),
-        None => Err(refused(format!("is not well enough to lead (score {})", meant[0].score))),
+        None => Err(refused(format!("is not healthy enough to lead (score {})", meant[0].score))),
     }
 }

@@ -4,9 +4,10 @@
 //!              BecameLeader        Ending          Ended
 //!  term             |────────────────|───────────────|
 //!  work             |▶ polled ──────▶|── wraps up ──▶| dropped, if it has not returned
-//!  seat        won  |    renewed     |               |──▶ given up only after that
+//!  seat        won  |    renewed     |               |──▶ released only after that
 //! ```
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
@@ -17,39 +18,76 @@ use tenure_protocol::Dice;
 use crate::term::WorkGuard;
 use crate::{Election, Ended, Term};
 
+/// # Running work
+///
+/// The table in the documentation of [`Election`] compares these methods.
 impl Election {
-    /// Waits to be elected, runs the work, and returns what it returned; or, if the term ends
-    /// first, drops it and tells why.
+    /// Waits until this candidate leads, runs the work once, and returns its result; drops the work if the term ends
+    /// first.
     ///
-    /// The work is told to wrap up by [`Term::ending`] and has `drain` for it (`stop_grace` if the
-    /// end is voluntary). It is dropped at the end of the term, wherever it awaits; the clock is
-    /// asked before each time that it is polled, so it never runs on after a pause. What it has
-    /// spawned, and what never awaits, cannot be cut: such work must ask its `Term`.
+    /// For one-off work: a migration, a single report. When the work has returned, this candidate **still leads**. No
+    /// other candidate leads until this one calls [`step_down`](Self::step_down), [`release`](Self::release) or
+    /// [`stop`](Self::stop).
     ///
-    /// Dropping the future drops the work, and the engine counts it as returned; so does a panic, or the
-    /// end of the runtime that the work ran on. **In each of these cases, and when the work returns,
-    /// this candidate still leads**, and keeps the seat from others: call [`step_down`](Self::step_down)
-    /// or [`stop`](Self::stop) if another shall have its turn, or run something that lasts.
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = Elections::new(MemoryStore::new()).election("jobs").start()?;
+    /// let token = election.run_while_leader(async |term| term.token()).await?;
+    /// // Fallible work: one `?` for the term, one for the work.
+    /// let lines = election.run_while_leader(async |_| "17".parse::<u32>()).await??;
+    /// # assert_eq!(lines, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`Ended::TermEnded`] if the term ended first; another [`Ended`] if the election ended here
-    /// before there was a term.
+    /// [`Ended::TermEnded`] if the term ended before the work returned. Another [`Ended`] if the election ended in this
+    /// process before this candidate led; then the work did not start.
     pub async fn run_while_leader<T>(&self, work: impl AsyncFnOnce(Term) -> T) -> Result<T, Ended> {
         let (term, guard) = self.enter().await?;
         supervise(&term, guard, work(term.clone())).await
     }
 
-    /// Runs the work in every term of this candidate, for as long as the election runs here, and
-    /// returns why that ended.
+    /// Runs the work once in every term of this candidate, until the election ends in this process, and returns why it
+    /// ended.
     ///
-    /// Once the work has returned `Ok`, it runs again in the next term. If it fails it runs again
-    /// in this one, after a pause that doubles each time, up to the lease, with full jitter.
-    /// Otherwise as [`run_while_leader`](Self::run_while_leader). To spawn it on a runtime of several
-    /// threads, write the work as `async move |term| …` over what it owns.
-    pub async fn run_whenever_leader<E: std::fmt::Display>(
-        &self,
-        mut work: impl AsyncFnMut(Term) -> Result<(), E>,
-    ) -> Ended {
+    /// For work that lasts as long as its term: a consumer, a controller, an outbox publisher. **When the work returns,
+    /// this candidate keeps the seat and does nothing** until its term ends: a job that finishes runs once, and then no
+    /// candidate runs it. Use [`run_then_release`](Self::run_then_release) for such jobs.
+    ///
+    /// Work that returns an error is logged and runs again in the same term, after a pause with full jitter that
+    /// doubles each time, up to the lease. The closure is cloned for each run: it can borrow values that outlive this
+    /// call, or own values that are `Clone`.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # use std::{sync::Arc, time::Duration};
+    /// # async fn publish_next(outbox: &str) -> Result<(), std::io::Error> { Ok(()) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = Elections::new(MemoryStore::new()).election("outbox").start()?;
+    /// # let publisher = election.clone();
+    /// # let outbox = Arc::new(String::new());
+    /// tokio::spawn(async move {
+    ///     publisher
+    ///         .run_once_per_term(async |term| {
+    ///             while !term.is_ending() {
+    ///                 publish_next(&outbox).await?;
+    /// #               tokio::task::yield_now().await;
+    ///             }
+    ///             Ok::<_, std::io::Error>(())
+    ///         })
+    ///         .await
+    /// });
+    /// # election.elected().await?;
+    /// # election.stop();
+    /// # election.stopped().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_once_per_term<R: WorkOutcome>(&self, work: impl AsyncFnOnce(Term) -> R + Clone) -> Ended {
         let mut dice = Dice::new(rand::random());
         loop {
             let (term, mut guard) = match self.enter().await {
@@ -57,10 +95,10 @@ impl Election {
                 Err(ended) => return ended,
             };
             let mut failures = 0;
-            while let Ok(Err(error)) = supervise(&term, guard, work(term.clone())).await {
+            while let Some(error) = failure(supervise(&term, guard, work.clone()(term.clone())).await) {
                 let pause = dice.jitter(pause_after(failures, self.lease()));
                 failures += 1;
-                tracing::warn!(election = %self.name(), token = %term.token(), %error, ?pause, "the work failed; trying again");
+                tracing::warn!(election = %self.name(), token = %term.token(), error, ?pause, "the work failed; running it again");
                 self.sleep(pause, &term).await;
                 match term.enter() {
                     Some(again) => guard = again,
@@ -71,57 +109,209 @@ impl Election {
         }
     }
 
-    /// Runs the work if this candidate leads now; `None` if it does not.
-    /// Otherwise as [`run_while_leader`](Self::run_while_leader).
-    pub async fn run_if_leader<T>(&self, work: impl AsyncFnOnce(Term) -> T) -> Option<Result<T, Ended>> {
-        let term = self.term()?;
-        let guard = term.enter()?;
-        Some(supervise(&term, guard, work(term.clone())).await)
+    /// Runs the work in every term of this candidate and releases the seat each time that the work has returned, until
+    /// the election ends in this process; returns why it ended.
+    ///
+    /// For jobs that finish and run again, on the candidate that leads next. After the release this candidate lets
+    /// others go first: it stands again when another candidate has led, or two fifths of a lease later. So a single
+    /// candidate runs the work again after that pause. Work that returns an error is logged, and releases the seat as
+    /// well. The closure is cloned for each run, as by [`run_once_per_term`](Self::run_once_per_term).
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = Elections::new(MemoryStore::new()).election("reports").start()?;
+    /// let handle = election.clone();
+    /// election
+    ///     .run_then_release(async |term| {
+    ///         println!("writing the report, fenced by {}", term.token());
+    ///         handle.stop(); // leaves the election; without this line, the job runs again
+    ///     })
+    ///     .await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_then_release<R: WorkOutcome>(&self, work: impl AsyncFnOnce(Term) -> R + Clone) -> Ended {
+        loop {
+            let (term, guard) = match self.enter().await {
+                Ok(entered) => entered,
+                Err(ended) => return ended,
+            };
+            if let Some(error) = failure(supervise(&term, guard, work.clone()(term.clone())).await) {
+                tracing::warn!(election = %self.name(), token = %term.token(), error, "the work failed; giving up the seat");
+            }
+            self.yield_seat();
+            term.ended().await;
+        }
     }
 
-    /// Runs the work on this thread if this candidate leads now; `None` if it does not.
+    /// Runs the work if this candidate leads now, and returns its result.
     ///
-    /// It cannot be cut: ask the `Term` every so often whether it is still current. While it runs
-    /// the seat is not given up, and if it runs on past the end of the term, an
-    /// [`Overran`](crate::Event::Overran) event tells, and this candidate does not stand again
-    /// before it has returned.
+    /// For work that another event triggers, such as a timer or a request, and that followers skip.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, Ended, memory::MemoryStore};
+    /// # async fn clean_up() -> u32 { 3 }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let election = Elections::new(MemoryStore::new()).election("jobs").start()?;
+    /// # election.elected().await?;
+    /// match election.run_if_leader(async |_term| clean_up().await).await {
+    ///     Ok(removed) => println!("removed {removed} files"),
+    ///     Err(Ended::NotLeading) => {} // the leader does it
+    ///     Err(ended) => println!("{ended}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`Ended::TermEnded`] if the term was over by the time the work returned: whatever it did
-    /// last, it may have done beside its successor.
-    pub fn run_if_leader_blocking<T>(&self, work: impl FnOnce(Term) -> T) -> Option<Result<T, Ended>> {
-        let term = self.term()?;
-        let _guard = term.enter()?;
-        let result = work(term.clone());
-        Some(if term.is_current() { Ok(result) } else { Err(term.loss()) })
+    /// [`Ended::NotLeading`] if this candidate does not lead; then the work did not start. [`Ended::TermEnded`] if the
+    /// term ended before the work returned; then the work was dropped.
+    pub async fn run_if_leader<T>(&self, work: impl AsyncFnOnce(Term) -> T) -> Result<T, Ended> {
+        let (term, guard) = self.enter_now()?;
+        supervise(&term, guard, work(term.clone())).await
     }
 
-    /// Waits for a term that work may begin in.
+    /// Runs the work on this thread if this candidate leads now, and returns its result.
+    ///
+    /// The engine cannot interrupt the work: the work must check [`Term::is_ending`] at short intervals. The seat is
+    /// not released while the work runs. If it runs past the end of its term, an
+    /// [`Overran`](crate::EventKind::Overran) event is published, and this candidate does not stand again before the
+    /// work has returned.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let election = Elections::new(MemoryStore::new()).election("jobs").start()?;
+    /// # election.elected_blocking()?;
+    /// # let files = ["a", "b"];
+    /// let done = election.run_if_leader_blocking(|term| {
+    ///     files.iter().take_while(|_| !term.is_ending()).count()
+    /// })?;
+    /// # assert_eq!(done, 2);
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Ended::NotLeading`] if this candidate does not lead; then the work did not start. [`Ended::TermEnded`] if the
+    /// term was over when the work returned; then its last steps can have run beside those of the next leader.
+    pub fn run_if_leader_blocking<T>(&self, work: impl FnOnce(Term) -> T) -> Result<T, Ended> {
+        let (term, _guard) = self.enter_now()?;
+        let result = work(term.clone());
+        if term.is_current() { Ok(result) } else { Err(term.loss()) }
+    }
+
+    /// Waits for a term in which work can start, and holds it.
     async fn enter(&self) -> Result<(Term, WorkGuard), Ended> {
         loop {
             let term = self.elected().await?;
             if let Some(guard) = term.enter() {
                 return Ok((term, guard));
             }
-            // It began to end in between.
+            // The term began to end between the two calls.
             term.ended().await;
         }
     }
+
+    fn enter_now(&self) -> Result<(Term, WorkGuard), Ended> {
+        let entered = self.term().and_then(|term| term.enter().map(|guard| (term, guard)));
+        entered.ok_or(Ended::NotLeading)
+    }
 }
 
-/// Runs work beside the end of its term. Loss wins ties.
-async fn supervise<T>(term: &Term, guard: WorkGuard, work: impl Future<Output = T>) -> Result<T, Ended> {
+impl Term {
+    /// Runs work in this term, and returns its result; or drops the work if the term ends first.
+    ///
+    /// For a term that [`Election::try_acquire`] or [`Election::elected`] has returned. Unlike with
+    /// [`Election::run_if_leader`], the work never runs in a later term.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = Elections::new(MemoryStore::new()).election("report").manual().start()?;
+    /// if let Some(term) = election.try_acquire().await? {
+    ///     term.run(async |term| println!("writing the report, fenced by {}", term.token())).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Ended::TermEnded`] if the term was ending already, so that the work was not begun, or ended before the work
+    /// had returned.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(Term) -> T) -> Result<T, Ended> {
+        let Some(guard) = self.enter() else { return Err(self.loss()) };
+        supervise(self, guard, work(self.clone())).await
+    }
+}
+
+/// The types that work can return: `()`, `Result<(), E>` with an error that is logged, and `!` for work that never
+/// returns.
+///
+/// The trait is sealed: no other type can implement it.
+pub trait WorkOutcome: sealed::Sealed {
+    /// Returns the text of the error, if the work failed.
+    #[doc(hidden)]
+    fn failure(self) -> Option<String>;
+}
+
+impl WorkOutcome for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: Display> WorkOutcome for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| error.to_string())
+    }
+}
+
+impl WorkOutcome for sealed::Never {
+    fn failure(self) -> Option<String> {
+        match self {}
+    }
+}
+
+mod sealed {
+    /// The type `!` of work that never returns. Stable Rust has no name for it yet.
+    pub(super) type Never = <fn() -> ! as ReturnType>::Type;
+
+    pub trait ReturnType {
+        type Type;
+    }
+
+    impl<T> ReturnType for fn() -> T {
+        type Type = T;
+    }
+
+    pub trait Sealed {}
+
+    impl Sealed for () {}
+    impl<E> Sealed for Result<(), E> {}
+    impl Sealed for Never {}
+}
+
+/// The error of work that returned one.
+fn failure<R: WorkOutcome>(outcome: Result<R, Ended>) -> Option<String> {
+    outcome.ok().and_then(WorkOutcome::failure)
+}
+
+/// Polls the work until it returns or its term ends. If both happen at once, the end of the term wins.
+pub(crate) async fn supervise<T>(term: &Term, guard: WorkGuard, work: impl Future<Output = T>) -> Result<T, Ended> {
     let mut work = Box::pin(work);
     let mut ended = pin!(term.ended());
     let outcome = std::future::poll_fn(|context| {
-        // The clock is asked, too: after a pause this may run before the engine could tell.
+        // The clock is read as well: after a pause of the process, this can run before the engine's thread does.
         if ended.as_mut().poll(context).is_ready() || !term.is_current() {
             return Poll::Ready(None);
         }
         work.as_mut().poll(context).map(|done| term.is_current().then_some(done))
     })
     .await;
-    // First the work, then the word that it is done.
+    // The work is dropped before the guard, because the drop of the guard reports that the work has ended.
     drop(work);
     drop(guard);
     outcome.ok_or_else(|| term.loss())

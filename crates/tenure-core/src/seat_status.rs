@@ -1,23 +1,24 @@
-//! One look at a seat, for people and scripts that ask who leads and then go away.
+//! The result of a single read of a seat, for scripts and status pages.
 
 use std::time::Duration;
 
-use tenure_protocol::{Leader, Life, Reading, Takeover, Token};
+use tenure_protocol::{Life, Reading, Takeover, Token};
 
-use crate::Promises;
+use crate::leader::time;
+use crate::{Leader, Promises};
 
-/// What one look at a seat has shown. See [`Elections::look`](crate::Elections::look).
+/// The state of a seat at one moment. See [`Elections::look`](crate::Elections::look).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeatStatus {
-    /// Who leads; `None` if the seat is vacant, or free to be taken by the store's own word.
+    /// The leader; `None` if the seat is vacant, or its lease or session has ended by the store's clock.
     pub leader: Option<Leader>,
-    /// How much of the leader's lease is left by the store's clock, where it has one to tell by.
+    /// How long the leader's lease still lasts by the store's clock; `None` for stores without such a clock.
     pub expires_in: Option<Duration>,
-    /// Whether the store can tell that the leader is alive. Where it cannot, one look shows only who
-    /// has won last, and whether that one still lives takes a lease to find out.
+    /// Whether the store knows that the leader is alive. Where it is false, a single read shows only the candidate that
+    /// won last, and it takes a whole lease to find out whether that candidate still renews.
     pub vouched: bool,
-    /// The highest token seen in the seat; zero if nobody ever led.
+    /// The highest token in the seat; zero if no candidate has led yet.
     pub token: Token,
 }
 
@@ -27,7 +28,7 @@ impl SeatStatus {
         let Some(seat) = reading.seat else { return vacant(Token::ZERO) };
         let token = seat.record.token;
         let Some(candidate) = seat.record.holder else { return vacant(token) };
-        let leader = Leader { candidate, token, since_ms: seat.record.since_ms, metadata: seat.record.metadata };
+        let leader = Leader { candidate, token, since: time(seat.record.since_ms), metadata: seat.record.metadata };
         let (expires_in, vouched) = match seat.life {
             Life::Observe | Life::Received { .. } => (None, false),
             Life::Held => (None, true),

@@ -2,14 +2,26 @@
 
 use std::time::Duration;
 
+use crate::ConfigError;
+
 const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
-/// Reads a duration: numbers with units (`h`, `m`, `s`, `ms`, `us`, `ns`), largest first.
-pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration: write it like \"15s\", \"500ms\" or \"1m30s\"");
+/// Parses a duration: numbers with units (`h`, `m`, `s`, `ms`, `us`, `ns`), the largest unit first.
+///
+/// ```
+/// # use std::time::Duration;
+/// assert_eq!(tenure_core::span::parse("1m30s")?, Duration::from_secs(90));
+/// # Ok::<(), tenure_core::ConfigError>(())
+/// ```
+///
+/// # Errors
+/// If the text is not a duration, is negative, or is longer than the longest possible duration.
+pub fn parse(text: &str) -> Result<Duration, ConfigError> {
+    let wrong =
+        || ConfigError::new(format!("{text:?} is not a duration: write it like \"15s\", \"500ms\" or \"1m30s\""));
     let mut rest = text.trim();
     if rest.starts_with('-') {
-        return Err(format!("{text:?} is negative: durations count forward"));
+        return Err(format!("{text:?} is negative: durations count forward").into());
     }
     if rest.is_empty() {
         return Err(wrong());
@@ -29,10 +41,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         seconds += number * scale;
         rest = rest[letters..].trim_start();
     }
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text:?} is longer than can be counted"))
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| format!("{text:?} is longer than the longest possible duration").into())
 }
 
-/// Writes a duration so that [`parse`] reads it back.
+/// Formats a duration so that [`parse`] returns the same duration.
 pub fn show(span: Duration) -> String {
     format!("{span:?}").replace('µ', "u")
 }
@@ -56,16 +69,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_duration_is_refused_with_an_example() {
+    fn texts_that_are_not_durations_are_refused_with_an_example() {
         for text in ["", "15", "s", "15 parsecs", "1s1s", "1s1m", "1..5s", "1e5s"] {
-            assert!(parse(text).unwrap_err().contains("\"15s\""), "{text}");
+            assert!(parse(text).unwrap_err().to_string().contains("\"15s\""), "{text}");
         }
-        assert!(parse("-5s").unwrap_err().contains("negative"));
-        assert!(parse("99999999999999999999999h").unwrap_err().contains("longer"));
+        assert!(parse("-5s").unwrap_err().to_string().contains("negative"));
+        assert!(parse("99999999999999999999999h").unwrap_err().to_string().contains("longer"));
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_formatted_duration_is_parsed_to_the_same_duration() {
         for span in [Duration::from_millis(1500), Duration::from_micros(7), Duration::from_secs(15)] {
             assert_eq!(parse(&show(span)), Ok(span));
         }

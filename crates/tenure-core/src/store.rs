@@ -1,11 +1,11 @@
-//! What a store author writes.
+//! The traits that a store author implements.
 //!
-//! A store keeps one small record per seat and changes it only on condition. Everything else, when
-//! to look, when to bid, how long to count on a lease, which seats go into one call, is the engine's business.
+//! A store keeps one small record per seat, and changes it only on a condition. The engine decides everything else:
+//! when to read and to bid, how long to rely on a lease, which seats share a call.
 //!
-//! Most stores are written as a [`SeatStore`], one seat at a time: see `docs/writing-a-store.md` for one from
-//! scratch, and the crate `tenure-testkit` for the laws that it must pass. A store that can read or write many
-//! seats at once is a [`Store`].
+//! Most stores implement [`SeatStore`], which handles one seat at a time: `docs/writing-a-store.md` builds one, and
+//! the crate `tenure-testkit` has the laws that it must pass. A store that can read or write many seats in one call
+//! implements [`Store`].
 
 pub(crate) mod answers;
 mod notes;
@@ -28,35 +28,36 @@ pub use self::single_seat::SingleSeat;
 pub use self::watch::{Interest, InterestChange, News, Scope, SeatInterest};
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
-/// A future behind a pointer.
+/// A future in a box, as the traits without generics return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A place where seats are kept.
+/// A store that handles many seats in one call.
 ///
-/// Every call runs on the engine's thread and is dropped when nobody waits for it any more, so a call must never
-/// block the thread, and a dropped one must leave nothing locked. There must be no retries inside: they would hide
-/// when a write was sent, and the engine retries by itself.
+/// Every call runs on the engine's thread, and is dropped when no candidate waits for it any more. So a call must
+/// never block the thread, and a dropped call must leave nothing locked. A store must not retry: a retry would hide
+/// when a write was sent, and the engine retries.
 ///
-/// The engine decides which seats go into one call, by what the store says it can take
-/// ([`Promises::reads`], [`Promises::writes`]), and answers each by itself: see [`Answers`].
+/// The engine decides which seats share a call, within the limits of the store ([`Promises::reads`],
+/// [`Promises::writes`]). The store answers for each seat separately: see [`Answers`].
 pub trait Store: Send + Sync + 'static {
-    /// What this store promises, as data: it is checked at `start()`, and printed for users.
+    /// Returns what this store promises. The engine checks it when an election starts, and `tenure stores` prints it.
     fn promises(&self) -> Promises;
 
-    /// Hands over the clock of the engine, and where to tell what it should know, once, before anything else. A
-    /// store whose seats live on a shared session tells the age of its heartbeat by the clock ([`Swap::Done`]'s
-    /// `since`), and the session's end by the news.
+    /// Receives the clock of the engine and the channel for notifications, once, before all other calls.
+    ///
+    /// A store whose seats are held by a shared session reports the age of the session's heartbeat by this clock
+    /// (`since` of [`Swap::Done`]), and the end of the session by `news`.
     fn attach(&self, clock: &Clock, news: &News) {
         let _ = (clock, news);
     }
 
-    /// The part of the store that a seat is in, where a call can only be about seats of one part.
+    /// Returns the shard of a seat, for stores in which all seats of a call must be in the same shard.
     fn shard(&self, seat: &SeatName) -> u64 {
         let _ = seat;
         0
     }
 
-    /// Reads seats.
+    /// Reads seats, and answers for each of them with its state at one moment during the call.
     fn read(
         &self,
         call: &Call,
@@ -64,9 +65,11 @@ pub trait Store: Send + Sync + 'static {
         to: &Answers<Reading>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Writes seats, each on its own condition and no seat twice. If the condition does not hold, or if a living
-    /// session other than the caller's own holds the seat, it stays as it is and the answer is [`Swap::Lost`],
-    /// which is not an error. `Done` means as durable as the store's promises say.
+    /// Writes seats, each on a separate condition. A call never contains the same seat twice.
+    ///
+    /// If the condition does not hold, or if a living session of another process holds the seat, the store leaves the
+    /// seat unchanged and answers [`Swap::Lost`], which is not an error. [`Swap::Done`] means that the write is as
+    /// durable as the store promises.
     fn write(
         &self,
         call: &Call,
@@ -74,113 +77,116 @@ pub trait Store: Send + Sync + 'static {
         to: &Answers<Swap>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The session that a seat of this version is held on, if sessions of this store are told of when they end. No two
-    /// sessions may ever have the same name.
+    /// Returns the session that holds a seat of this version, for stores that report the end of sessions
+    /// ([`News::session_over`]). Two sessions must never have the same name.
     fn session_of(&self, version: &Version) -> Option<SessionId> {
         let _ = version;
         None
     }
 
-    /// Watches all seats that the engine is interested in, and tells it of changes, for as long as it can: one watch
-    /// serves all elections of a process. It says when it [listens](News::listening); what changes before that need not
-    /// be told. When this returns, the engine looks by itself, and calls it again after a while. The default tells
-    /// nothing.
+    /// Watches all seats that the engine is interested in, and reports their changes, for as long as possible.
+    ///
+    /// One watch serves all elections of a process. The store reports when it [listens](News::listening); it need not
+    /// report changes before that. When the watch returns with an error, candidates read their seats at regular
+    /// intervals, and the engine starts the watch again after a pause. The default never reports anything.
     fn watch(&self, interest: &Interest, news: &News) -> impl Future<Output = StoreError> + Send {
         let _ = (interest, news);
         std::future::pending()
     }
 
-    /// See [`SeatStore::notes`].
+    /// Returns the notes of this store; `None` if it keeps none. See [`SeatStore::notes`].
     fn notes(&self) -> Option<&dyn DynNotes> {
         None
     }
 
-    /// See [`SeatStore::forget`].
+    /// Removes a seat and its notes, and keeps the token floor. See [`SeatStore::forget`].
     fn forget(&self, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
         let _ = seat;
         std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
     }
 
-    /// See [`SeatStore::lifeline`].
+    /// Returns a descriptor that keeps this seat held while any process has it open. See [`SeatStore::lifeline`].
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         let _ = seat;
         Ok(None)
     }
 }
 
-/// What all seats of a call have in common.
+/// The properties that all seats of a call have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The lease of their candidates.
+    /// The lease of the candidates that ask. All candidates of a call have the same lease.
     pub lease: Duration,
-    /// How long an answer is waited for.
+    /// How long the engine waits for answers before it drops the call.
     pub within: Duration,
 }
 
-/// One seat to be written.
+/// A conditional write of one seat, as part of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which.
+    /// The name of the seat that the store writes.
     pub seat: SeatName,
-    /// On what condition.
+    /// The condition under which the store writes the record.
     pub expect: Expect,
-    /// What to write.
+    /// The record that replaces the record of the seat.
     pub record: Record,
 }
 
-/// The condition of a write.
+/// The condition of a write. The store checks it and writes in one atomic step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// There is no seat yet, and the data is still the one that was read without it: readings have this identity. Where
-    /// the identity has changed, the answer is [`Swap::Lost`]: somebody may have led by data that is lost.
+    /// The seat does not exist, and the data still has the identity that it had when the candidate read it without the
+    /// seat. If the identity has changed, the answer is [`Swap::Lost`]: another candidate can have led with data that
+    /// is lost now.
     Absent(Option<Identity>),
-    /// The seat has this version.
+    /// The seat exists and has exactly this version.
     Version(Version),
-    /// We hold the seat, last seen with this version, and keep it: its record need not be written anew. A store with
-    /// sessions may answer from one heartbeat that all seats share, and a store that can match on the record's
-    /// incarnation and token may do so instead of on the version. The answer is [`Swap::Done`] only if the seat still
-    /// names this holder and term.
+    /// This candidate holds the seat, last seen with this version, and renews it. The record need not be written
+    /// again: a store with sessions can answer from one heartbeat that all seats share, and a store that can match the
+    /// record's incarnation and token can do so instead of matching the version. The answer is [`Swap::Done`] only if
+    /// the seat still names this holder and term.
     Held(Version),
 }
 
 impl Expect {
-    /// Whether this expects a seat to be absent from data that had another identity than this.
+    /// Returns whether this expects a seat to be absent from data with an identity other than `identity`. Then the
+    /// answer is [`Swap::Lost`].
     pub fn is_absent_elsewhere(&self, identity: &str) -> bool {
         matches!(self, Self::Absent(Some(read)) if read.as_str() != identity)
     }
 }
 
-/// [`Store`] behind a pointer. Every store is one.
+/// The form of [`Store`] without generics, for `dyn`. Every [`Store`] implements it.
 pub trait DynStore: Send + Sync + 'static {
-    /// See [`Store::promises`].
+    /// Calls [`Store::promises`] through a pointer.
     fn promises(&self) -> Promises;
-    /// See [`Store::attach`].
+    /// Calls [`Store::attach`] through a pointer.
     fn attach(&self, clock: &Clock, news: &News);
-    /// See [`Store::shard`].
+    /// Calls [`Store::shard`] through a pointer.
     fn shard(&self, seat: &SeatName) -> u64;
-    /// See [`Store::read`].
+    /// Calls [`Store::read`] with its future in a box.
     fn read<'a>(
         &'a self,
         call: &'a Call,
         seats: &'a [SeatName],
         to: &'a Answers<Reading>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// See [`Store::write`].
+    /// Calls [`Store::write`] with its future in a box.
     fn write<'a>(
         &'a self,
         call: &'a Call,
         writes: &'a [Write],
         to: &'a Answers<Swap>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// See [`Store::session_of`].
+    /// Calls [`Store::session_of`] through a pointer.
     fn session_of(&self, version: &Version) -> Option<SessionId>;
-    /// See [`Store::watch`].
+    /// Calls [`Store::watch`] with its future in a box.
     fn watch<'a>(&'a self, interest: &'a Interest, news: &'a News) -> BoxFuture<'a, StoreError>;
-    /// See [`Store::notes`].
+    /// Calls [`Store::notes`] through a pointer.
     fn notes(&self) -> Option<&dyn DynNotes>;
-    /// See [`Store::forget`].
+    /// Calls [`Store::forget`] with its future in a box.
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// See [`Store::lifeline`].
+    /// Calls [`Store::lifeline`] through a pointer.
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>>;
 }
 
@@ -236,7 +242,7 @@ impl<S: Store> DynStore for S {
     }
 }
 
-/// A store behind a pointer is a store: what `connect` returns can be handed on like any other.
+/// A boxed store is a store, so the result of `tenure::connect` can be used like any other store.
 #[deny(clippy::missing_trait_methods)]
 impl Store for Box<dyn DynStore> {
     fn promises(&self) -> Promises {

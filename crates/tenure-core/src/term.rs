@@ -1,57 +1,103 @@
-//! A term: the right to act as the leader, for as long as it lasts.
+//! A term: the right to act as the leader, for a limited time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use tenure_protocol::{EndReason, Moment, Token};
+use tenure_protocol::{Candidate, EndReason, Moment, Token};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::Ended;
 use crate::driver::{ElectionId, EngineHandle};
-use crate::{Clock, Ended};
+use crate::election::Shared;
 
-/// One stretch of leadership. Only the engine makes one.
+/// One period of leadership. Only the engine creates terms.
 ///
-/// A cheap view: cloning it costs little, and dropping it releases nothing, except for the last
-/// one that `try_acquire()` has returned on a `.manual()` election. The engine waits for the work
-/// of the `run_…` calls before it gives up the seat, but not for whoever holds a bare `Term`.
+/// A `Term` is a cheap handle: cloning it costs little, and dropping it releases nothing, with one exception: in a
+/// [`manual()`](crate::Builder::manual) election, dropping the last clone of the term that
+/// [`try_acquire()`](crate::Election::try_acquire) returned releases the seat. The engine waits for the work of the
+/// `run_…` methods before it releases the seat, but not for the owner of a bare `Term`: use
+/// [`begin_work`](Self::begin_work) for that.
+///
+/// ```
+/// # use tenure_core::{Elections, memory::MemoryStore};
+/// # async fn publish(fence: u64) {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let election = Elections::new(MemoryStore::new()).election("outbox").start()?;
+/// # let handle = election.clone();
+/// election
+///     .run_while_leader(async |term| {
+///         while !term.is_ending() {
+///             publish(term.token().get()).await; // the receiver rejects lower tokens
+/// #           handle.stop();
+/// #           tokio::task::yield_now().await;
+///         }
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Term {
     state: Arc<TermState>,
-    /// Gives up the seat with the last clone.
+    /// Releases the seat when the last clone is dropped.
     _release: Option<Arc<ReleaseOnDrop>>,
 }
 
 impl Term {
-    /// The number of this term, which only ever rises: hand it to whatever you write to, and have
-    /// it refuse lower ones.
+    /// Returns the token of this term: a number that rises with every term of the election and never restarts.
+    ///
+    /// Pass it to the systems that the work writes to, and have them reject tokens lower than the highest one that they
+    /// have seen. This is the only protection against a write that was delayed beyond the end of its term.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let election = Elections::new(MemoryStore::new()).election("outbox").start()?;
+    /// let term = election.elected_blocking()?;
+    /// let statement = format!("UPDATE outbox SET fence = {0} WHERE fence <= {0}", term.token());
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn token(&self) -> Token {
         self.state.token
     }
 
-    /// Whether this term may be counted on now. Reads the clock at the call, so it is false after
-    /// the hold even if the process was paused. True while work wraps up, though the election's
-    /// `is_leader()` is false by then.
+    /// Returns the name of the election that this is a term of.
+    pub fn election(&self) -> &str {
+        self.state.shared.name.as_str()
+    }
+
+    /// Returns the candidate that leads in this term.
+    pub fn candidate(&self) -> &Candidate {
+        &self.state.shared.candidate
+    }
+
+    /// Returns whether this term is still valid. Work that cannot await checks it before each step.
+    ///
+    /// Reads the clock at every call, so it returns false after the hold even if the process was paused. It stays true
+    /// while work wraps up, when [`Election::is_leader`](crate::Election::is_leader) is already false.
     pub fn is_current(&self) -> bool {
         self.state.is_current()
     }
 
-    /// How long this term can be counted on, unless it is extended, which it usually is.
+    /// Returns how long this term is valid if it is not renewed. Renewals usually extend it. Zero once it is over.
     pub fn remaining(&self) -> Duration {
-        self.state.until().since(self.state.clock.now())
+        self.state.until().since(self.state.shared.clock.now())
     }
 
-    /// The moment that this term can be counted on until, unless it is extended: on the clock of the
-    /// engine, which on Linux is the `CLOCK_BOOTTIME` that all processes of the machine share.
+    /// Returns the moment at which this term ends if it is not renewed.
+    ///
+    /// It is a time of the engine's clock. On Linux that is `CLOCK_BOOTTIME`, which all processes of the machine share.
     pub fn deadline(&self) -> Moment {
         self.state.until()
     }
 
-    /// Resolves with the [deadline](Self::deadline) once it is another than the one known: after each
-    /// renewal, when work shall wrap up, and when the term is over. For work that lives elsewhere, say
-    /// in another process, and has to be told. Safe to drop.
+    /// Resolves with the new [deadline](Self::deadline) as soon as it differs from `known`: after each renewal, when
+    /// work should wrap up, and when the term is over.
+    ///
+    /// For work in another process, which needs to know its deadline. Cancel safe.
     pub async fn deadline_moved(&self, known: Moment) -> Moment {
         loop {
             let moved = self.state.moved.notified();
@@ -63,28 +109,69 @@ impl Term {
         }
     }
 
-    /// Counts as work of this term until what this returns is dropped: the seat is not given up
-    /// before that, even if the term is over, and this candidate does not stand again. `None` if the
-    /// term is ending. For work that the engine cannot cut; prefer the `run_…` calls for all other.
+    /// Registers work of this term, which ends when the returned guard is dropped. `None` if the term is ending.
+    ///
+    /// Until then the seat is not released, even if the term is over, and this candidate does not stand again. For work
+    /// that the engine cannot interrupt; prefer the `run_…` methods for everything else.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # let election = Elections::new(MemoryStore::new()).election("outbox").start()?;
+    /// let term = election.elected_blocking()?;
+    /// if let Some(work) = term.begin_work() {
+    ///     std::thread::spawn(move || {
+    ///         // … check term.is_ending() at short intervals …
+    ///         drop(work); // the work is done
+    ///     });
+    /// }
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
     pub fn begin_work(&self) -> Option<Work> {
         self.enter().map(Work)
     }
 
-    /// Resolves when work shall wrap up. Safe to drop.
-    pub async fn ending(&self) {
-        self.state.has_come_to(Stage::Ending).await;
-    }
-
-    /// Resolves when the term is over. Safe to drop.
+    /// Returns whether work should wrap up, or the term is over. For work that cannot await [`ending`](Self::ending).
     ///
-    /// Work that runs in a `run_…` call must not wait for this, but for [`Term::ending`]: the term
-    /// is not over before the work has returned, or its time is up.
-    pub async fn ended(&self) {
-        self.state.has_come_to(Stage::Over).await;
+    /// Takes a lock for a moment and reads the clock; cheap enough for every iteration of a loop.
+    pub fn is_ending(&self) -> bool {
+        self.state.is_ending() || !self.is_current()
     }
 
-    /// A token that is cancelled when work shall wrap up ([`Term::ending`]), for code that takes
-    /// one. Cancelling it ends nothing.
+    /// Resolves when work should wrap up: `drain` before the end of the term, or `stop_grace` before it if the leader
+    /// stops or hands over. Cancel safe.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let election = Elections::new(MemoryStore::new()).election("outbox").start()?;
+    /// # let handle = election.clone();
+    /// election
+    ///     .run_while_leader(async |term| {
+    /// #       handle.stop();
+    ///         tokio::select! {
+    ///             () = term.ending() => println!("wrapping up"),
+    ///             () = std::future::pending() => {} // the work itself
+    ///         }
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ending(&self) {
+        self.state.reached(Stage::Ending).await;
+    }
+
+    /// Resolves when the term is over: its work has returned, or its time is up. Cancel safe.
+    ///
+    /// Work in a `run_…` method must wait for [`Term::ending`] instead: the term ends only after that work has
+    /// returned, or when its time is up.
+    pub async fn ended(&self) {
+        self.state.reached(Stage::Over).await;
+    }
+
+    /// Returns a token that is cancelled when work should wrap up ([`Term::ending`]), for code that takes a
+    /// cancellation token. Cancelling it yourself does not end the term.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.state.cancellation_token()
     }
@@ -93,11 +180,11 @@ impl Term {
         Self { state, _release: None }
     }
 
-    /// The same term, given up with the last clone of what this returns.
+    /// Returns a handle of this term whose last clone releases the seat.
     pub(crate) fn releasing(state: Arc<TermState>) -> Self {
         let mut known = state.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let release = known.upgrade().unwrap_or_else(|| {
-            let (handle, election, token) = (state.handle.clone(), state.election, state.token);
+            let (handle, election, token) = (state.handle.clone(), state.shared.id, state.token);
             Arc::new(ReleaseOnDrop { handle, election, token })
         });
         *known = Arc::downgrade(&release);
@@ -105,12 +192,17 @@ impl Term {
         Self { state, _release: Some(release) }
     }
 
-    /// Counts as work of this term until the guard is dropped; `None` if it is ending.
+    /// Registers work of this term until the guard is dropped; `None` if the term is ending.
     pub(crate) fn enter(&self) -> Option<WorkGuard> {
         self.state.enter()
     }
 
-    /// What to tell work that was cut short.
+    /// Registers work until the guard is dropped, even if the term is ending.
+    pub(crate) fn hold_open(&self) -> WorkGuard {
+        self.state.hold_open()
+    }
+
+    /// Returns the error for work that was dropped at the end of this term.
     pub(crate) fn loss(&self) -> Ended {
         let why = self.state.why.get().copied().unwrap_or(EndReason::NotRenewed);
         Ended::TermEnded { token: self.token(), why }
@@ -123,28 +215,27 @@ impl fmt::Debug for Term {
     }
 }
 
-/// What all views of a term share.
+/// The state that all handles of a term share.
 pub(crate) struct TermState {
     token: Token,
-    clock: Clock,
-    /// Until when it may be counted on, in nanoseconds of the clock.
+    shared: Arc<Shared>,
+    /// The moment at which the term ends if it is not renewed, in nanoseconds of the clock.
     until: AtomicU64,
-    /// Told whenever that changes.
+    /// Notified when `until` changes.
     moved: Notify,
-    /// Told when work shall wrap up, and when the term is over.
-    turned: Notify,
+    /// Notified when work should wrap up, and when the term is over.
+    stage_changed: Notify,
     why: OnceLock<EndReason>,
     work: Mutex<Tally>,
     release: Mutex<Weak<ReleaseOnDrop>>,
     handle: EngineHandle,
-    election: ElectionId,
 }
 
 #[derive(Default)]
 struct Tally {
     running: usize,
     stage: Stage,
-    /// Cancelled when work shall wrap up; made for the first who asks for one.
+    /// Cancelled when work should wrap up. Created when the first cancellation token is asked for.
     cancel: Option<CancellationToken>,
 }
 
@@ -152,7 +243,7 @@ struct Tally {
 enum Stage {
     #[default]
     Running,
-    /// Work shall wrap up, and no more may begin.
+    /// Work should wrap up, and no new work can start.
     Ending,
     Over,
 }
@@ -164,18 +255,17 @@ impl fmt::Debug for TermState {
 }
 
 impl TermState {
-    pub(crate) fn new(token: Token, until: Moment, clock: Clock, handle: EngineHandle, election: ElectionId) -> Self {
+    pub(crate) fn new(token: Token, until: Moment, shared: Arc<Shared>, handle: EngineHandle) -> Self {
         Self {
             token,
-            clock,
+            shared,
             until: AtomicU64::new(until.as_nanos()),
             moved: Notify::new(),
-            turned: Notify::new(),
+            stage_changed: Notify::new(),
             why: OnceLock::new(),
             work: Mutex::default(),
             release: Mutex::default(),
             handle,
-            election,
         }
     }
 
@@ -184,7 +274,7 @@ impl TermState {
     }
 
     pub(crate) fn is_current(&self) -> bool {
-        self.clock.now() < self.until()
+        self.shared.clock.now() < self.until()
     }
 
     pub(crate) fn extend(&self, until: Moment) {
@@ -192,35 +282,35 @@ impl TermState {
         self.moved.notify_waiters();
     }
 
-    /// Tells work to wrap up; no more may begin. Returns whether none is running.
+    /// Notifies work to wrap up, and lets no new work start. Returns whether no work is running.
     pub(crate) fn end(&self, why: EndReason, by: Moment) -> bool {
         self.extend(by);
         let _ = self.why.set(why);
-        self.turn(Stage::Ending) == 0
+        self.move_to(Stage::Ending) == 0
     }
 
-    /// Tells that the term is over.
+    /// Ends the term, and notifies all waiters.
     pub(crate) fn finish(&self) {
         self.extend(Moment::ORIGIN);
-        self.turn(Stage::Over);
+        self.move_to(Stage::Over);
     }
 
-    /// Tells whoever waits for it, and returns how much work is running.
-    fn turn(&self, stage: Stage) -> usize {
+    /// Moves to a stage, notifies all waiters, and returns the amount of work that is still running.
+    fn move_to(&self, stage: Stage) -> usize {
         let mut work = self.work();
         work.stage = work.stage.max(stage);
         let (running, cancel) = (work.running, work.cancel.clone());
         drop(work);
-        self.turned.notify_waiters();
+        self.stage_changed.notify_waiters();
         if let Some(cancel) = cancel {
             cancel.cancel();
         }
         running
     }
 
-    async fn has_come_to(&self, stage: Stage) {
+    async fn reached(&self, stage: Stage) {
         loop {
-            let turned = self.turned.notified();
+            let turned = self.stage_changed.notified();
             if self.work().stage >= stage {
                 return;
             }
@@ -238,13 +328,13 @@ impl TermState {
         token
     }
 
-    /// Counts as work whether the term is current or not: for what its end itself brings about.
+    /// Registers work even if the term is not current: for handlers that run because the term ends.
     pub(crate) fn hold_open(self: &Arc<Self>) -> WorkGuard {
         self.work().running += 1;
         WorkGuard(self.clone())
     }
 
-    /// Whether somebody holds a clone of it that gives up the seat when dropped.
+    /// Returns whether a handle exists that releases the seat when it is dropped.
     pub(crate) fn is_held(&self) -> bool {
         self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).strong_count() > 0
     }
@@ -271,12 +361,12 @@ impl TermState {
     }
 }
 
-/// Work of a term, as [`Term::begin_work`] returns it. It has returned when this is dropped.
+/// A guard for work of a term, from [`Term::begin_work`]. Dropping it reports that the work has ended.
 #[derive(Debug)]
-#[must_use = "the work counts as returned when this is dropped"]
+#[must_use = "dropping the guard reports that the work has ended"]
 pub struct Work(#[expect(dead_code, reason = "only to be dropped")] WorkGuard);
 
-/// Work that the end of a term waits for.
+/// A guard for work that the end of the term waits for.
 pub(crate) struct WorkGuard(Arc<TermState>);
 
 impl Drop for WorkGuard {
@@ -286,7 +376,7 @@ impl Drop for WorkGuard {
         let drained = work.stage >= Stage::Ending && work.running == 0;
         drop(work);
         if drained {
-            self.0.handle.drained(self.0.election, self.0.token);
+            self.0.handle.drained(self.0.shared.id, self.0.token);
         }
     }
 }
@@ -312,7 +402,7 @@ impl Drop for ReleaseOnDrop {
 #[cfg(test)]
 impl Term {
     pub(crate) fn for_tests(token: Token) -> Self {
-        let state = TermState::new(token, Moment::ORIGIN, Clock::system(), EngineHandle::for_tests(), ElectionId(0));
+        let state = TermState::new(token, Moment::ORIGIN, Shared::for_tests(), EngineHandle::for_tests());
         Self::new(Arc::new(state))
     }
 }

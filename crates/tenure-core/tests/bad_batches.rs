@@ -1,4 +1,4 @@
-//! Stores that deal badly with several seats in one call, or with news, hurt nobody but the seats that it is about.
+//! Stores that make mistakes in calls about several seats, or in notifications, affect only the seats concerned.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,33 +13,35 @@ use tenure_core::{
 const LEASE: Duration = Duration::from_secs(15);
 const MANY: usize = 40;
 
-/// What is wrong with a store.
+/// A mistake of a store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
-    /// It does not answer for some.
+    /// It does not answer for odd seats.
     Silent,
-    /// It answers for some twice, and for seats that are not in the call.
+    /// It answers twice, and for seats that are not in the call.
     Eager,
-    /// It panics once it comes to some.
+    /// It panics when it reaches an odd seat.
     Panics,
-    /// It fails the whole call because of some, and says so.
+    /// It fails the whole call because of an odd seat, and marks the error so.
     BlamesOne,
-    /// It never comes to an end because of some.
+    /// Its calls about odd seats never end.
     Slow,
     /// It never listens.
     Deaf,
-    /// It stops watching once, at once.
+    /// Its first watch ends at once.
     Quits,
-    /// It stops watching as soon as it listens, each time.
+    /// All its watches end as soon as they listen.
     Fickle,
-    /// It tells of seats that nobody has asked about, and tells the same again and again.
+    /// It reports changes of unknown seats, and the same changes again and again.
     Floods,
 }
 
-/// A store that takes many seats in one call and has a flaw with those that are called odd.
+/// A store that takes many seats in one call, and has a flaw with seats whose name begins with `odd`.
 struct Batching {
     store: MemoryStore,
     flaw: Flaw,
+    /// Calls wait until this is true.
+    is_open: tokio::sync::watch::Receiver<bool>,
     is_bad: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
     seats: Arc<AtomicUsize>,
@@ -52,7 +54,7 @@ fn is_odd(seat: &SeatName) -> bool {
 }
 
 impl Batching {
-    /// Deals with the seats of a call, one by one, as the flaw has it.
+    /// Handles the seats of a call one by one, with the flaw.
     async fn each<'a, T>(
         &'a self,
         seats: &[SeatName],
@@ -61,6 +63,7 @@ impl Batching {
     ) -> Result<(), StoreError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.seats.fetch_add(seats.len(), Ordering::SeqCst);
+        let _ = self.is_open.clone().wait_for(|is_open| *is_open).await;
         let bad = self.is_bad.load(Ordering::SeqCst);
         if bad && self.flaw == Flaw::BlamesOne && seats.iter().any(is_odd) {
             return Err(StoreError::denied("one of them is odd").caused_by_one());
@@ -125,14 +128,14 @@ impl Store for Batching {
             std::future::pending::<()>().await;
         }
         if self.flaw == Flaw::Quits && !self.is_bad.swap(true, Ordering::SeqCst) {
-            return StoreError::refused("it has had enough");
+            return StoreError::refused("the watch ends on purpose");
         }
         news.listening(Scope::All);
         if self.flaw == Flaw::Fickle {
             self.watches.fetch_add(1, Ordering::SeqCst);
-            return StoreError::refused("it has had enough");
+            return StoreError::refused("the watch ends on purpose");
         }
-        // The memory's own watch, as for any store that knows one seat at a time.
+        // The watch of the memory, as of any store that handles one seat at a time.
         Store::watch(&self.store, interest, news).await
     }
 
@@ -154,16 +157,18 @@ struct Stage {
 }
 
 impl Stage {
-    /// Many elections that lead, and one more whose seat is odd.
+    /// Starts many elections that lead, and one more whose seat is odd.
     fn new(flaw: Flaw) -> Self {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
         let (is_bad, calls, seats) = <(Arc<AtomicBool>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let watches = Arc::<AtomicUsize>::default();
         let news = Arc::<Mutex<Option<News>>>::default();
+        let (open, is_open) = tokio::sync::watch::channel(false);
         let store = Batching {
             store: memory.store(),
             flaw,
+            is_open,
             is_bad: is_bad.clone(),
             calls: calls.clone(),
             seats: seats.clone(),
@@ -173,7 +178,10 @@ impl Stage {
         let elections = Elections::with_clock(store, clock.clone());
         let names = (0..MANY).map(|number| format!("job-{number}")).chain(["odd".to_owned()]);
         let running: Vec<_> = names.map(|name| elections.election(name).lease(LEASE).start().unwrap()).collect();
+        // The first call is in flight until all elections have started.
         clock.settle();
+        open.send(true).unwrap();
+        clock.advance(Duration::from_nanos(1));
         assert!(running.iter().all(Election::is_leader));
         Self { clock, memory, elections, running, is_bad, calls, seats, watches, news }
     }
@@ -186,14 +194,14 @@ impl Stage {
         &self.running[MANY]
     }
 
-    /// The terms of all others.
+    /// Returns the terms of all other elections.
     fn terms(&self) -> Vec<Option<u64>> {
         self.running[..MANY].iter().map(|election| election.term().map(|term| term.token().get())).collect()
     }
 }
 
-/// Whatever is wrong with one seat, the others keep their terms, and it loses its own in time.
-fn only_the_odd_one_suffers(flaw: Flaw) {
+/// Checks that all other elections keep their terms, that the odd one loses its term, and that it leads again later.
+fn only_the_odd_election_loses_its_term(flaw: Flaw) {
     let stage = Stage::new(flaw);
     let terms = stage.terms();
     stage.turns_bad();
@@ -205,31 +213,31 @@ fn only_the_odd_one_suffers(flaw: Flaw) {
     stage.is_bad.store(false, Ordering::SeqCst);
     stage.clock.advance(LEASE * 2);
     assert_eq!(stage.terms(), terms);
-    assert!(stage.odd().is_leader(), "it leads again once the store is well");
+    assert!(stage.odd().is_leader(), "it leads again once the store works");
 }
 
 #[test]
 fn a_seat_without_an_answer_has_an_unknown_outcome() {
-    only_the_odd_one_suffers(Flaw::Silent);
+    only_the_odd_election_loses_its_term(Flaw::Silent);
 }
 
 #[test]
 fn a_panic_in_a_call_costs_only_the_seats_that_were_not_answered() {
-    only_the_odd_one_suffers(Flaw::Panics);
+    only_the_odd_election_loses_its_term(Flaw::Panics);
 }
 
 #[test]
-fn a_slow_seat_holds_up_no_other_and_times_out_alone() {
-    only_the_odd_one_suffers(Flaw::Slow);
+fn a_slow_seat_delays_no_other_and_times_out_alone() {
+    only_the_odd_election_loses_its_term(Flaw::Slow);
 }
 
 #[test]
 fn a_call_that_fails_because_of_one_seat_is_made_again_without_it() {
-    only_the_odd_one_suffers(Flaw::BlamesOne);
+    only_the_odd_election_loses_its_term(Flaw::BlamesOne);
 }
 
 #[test]
-fn answers_that_nobody_waits_for_are_ignored() {
+fn surplus_answers_are_ignored() {
     let stage = Stage::new(Flaw::Eager);
     let terms = stage.terms();
     stage.turns_bad();
@@ -242,13 +250,14 @@ fn answers_that_nobody_waits_for_are_ignored() {
 fn asks_of_many_elections_share_calls() {
     let stage = Stage::new(Flaw::Silent);
     let (calls, seats) = (stage.calls.load(Ordering::SeqCst), stage.seats.load(Ordering::SeqCst));
-    // Each has read its seat and won it; the first goes alone, and the others while it is under way.
+    // Each election has read its seat and won it. The first ask has a call alone; the others share calls while it is in
+    // flight.
     assert_eq!(seats, 2 * (MANY + 1));
-    assert!(calls <= 30, "{calls} calls for {seats} seats");
+    assert!(calls <= 8, "{calls} calls for {seats} seats");
 }
 
 #[test]
-fn a_store_that_never_listens_is_looked_at_every_third_of_a_lease() {
+fn followers_read_every_third_of_a_lease_if_the_store_never_listens() {
     let stage = Stage::new(Flaw::Deaf);
     stage.running[0].stop();
     let other = Elections::with_clock(stage.memory.store(), stage.clock.clone());
@@ -265,7 +274,7 @@ fn a_store_that_never_listens_is_looked_at_every_third_of_a_lease() {
 }
 
 #[test]
-fn a_store_that_stopped_watching_is_watched_again_also_if_no_election_ran_meanwhile() {
+fn a_watch_that_ended_starts_again_even_if_no_election_ran_in_between() {
     let stage = Stage::new(Flaw::Quits);
     stage.running.iter().for_each(Election::stop);
     stage.clock.advance(Duration::from_secs(1));
@@ -277,11 +286,11 @@ fn a_store_that_stopped_watching_is_watched_again_also_if_no_election_ran_meanwh
     assert!(leader.is_leader() && !next.is_leader());
     leader.stop();
     stage.clock.settle();
-    assert!(next.is_leader(), "it is told at once");
+    assert!(next.is_leader(), "it is notified at once");
 }
 
 #[test]
-fn a_watch_that_ends_as_soon_as_it_listens_is_tried_ever_more_rarely() {
+fn a_watch_that_ends_as_soon_as_it_listens_backs_off() {
     let stage = Stage::new(Flaw::Fickle);
     for _ in 0..60 {
         stage.clock.advance(Duration::from_secs(1));
@@ -291,9 +300,9 @@ fn a_watch_that_ends_as_soon_as_it_listens_is_tried_ever_more_rarely() {
 }
 
 #[test]
-fn a_flood_of_news_costs_few_reads_and_news_of_other_seats_none() {
+fn a_flood_of_notifications_costs_few_reads_and_those_of_other_seats_cost_none() {
     let stage = Stage::new(Flaw::Floods);
-    let [strange, known] = ["nobody's", "job-0"].map(|name| SeatName::new(name).unwrap());
+    let [strange, known] = ["unknown", "job-0"].map(|name| SeatName::new(name).unwrap());
     let news = stage.news.lock().unwrap().clone().unwrap();
     let before = stage.seats.load(Ordering::SeqCst);
     for _ in 0..10_000 {
@@ -309,7 +318,7 @@ fn a_flood_of_news_costs_few_reads_and_news_of_other_seats_none() {
 }
 
 #[test]
-fn an_observer_that_cannot_look_does_not_keep_news_from_the_leader_of_its_process() {
+fn an_observer_whose_read_hangs_does_not_keep_notifications_from_the_leader_of_its_process() {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
     let [one, other] = [(); 2].map(|()| Elections::with_clock(memory.store(), clock.clone()));
@@ -326,7 +335,7 @@ fn an_observer_that_cannot_look_does_not_keep_news_from_the_leader_of_its_proces
     assert!(!leader.is_leader() && next.is_leader());
 }
 
-/// Answers for one seat from a thread of its own, for as long as it may.
+/// A store that answers for one seat from another thread, again and again, until the test ends.
 struct Babbling {
     store: MemoryStore,
     goes_on: Arc<AtomicBool>,
@@ -361,7 +370,7 @@ impl Store for Babbling {
 }
 
 #[test]
-fn answers_that_never_end_do_not_keep_the_engine_from_anything_else() {
+fn endless_answers_do_not_keep_the_engine_from_other_elections() {
     let (memory, goes_on) = (Memory::new(), Arc::new(AtomicBool::new(true)));
     let has_begun = Arc::<AtomicBool>::default();
     let store = Babbling { store: memory.store(), goes_on: goes_on.clone(), has_begun: has_begun.clone() };
@@ -375,6 +384,6 @@ fn answers_that_never_end_do_not_keep_the_engine_from_anything_else() {
         let other = elections.election("other").lease(LEASE).start().unwrap();
         let elected = tokio::time::timeout(Duration::from_secs(60), other.elected()).await;
         goes_on.store(false, Ordering::Relaxed);
-        elected.expect("the engine is kept busy by answers that nobody waits for").unwrap();
+        elected.expect("the engine is kept busy by surplus answers").unwrap();
     });
 }

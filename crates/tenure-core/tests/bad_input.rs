@@ -1,4 +1,4 @@
-//! What makes no sense is refused before anything starts, with one line that says what to do.
+//! Invalid input is refused before an election starts, with one line that says what to do.
 
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ fn durations_that_contradict_each_other() {
     let error = refused(|builder| builder.renew_every(Duration::from_secs(10)));
     assert!(error.contains("use a renew_every of at most 7.5s"), "{error}");
     assert!(refused(|builder| builder.drain(Duration::from_secs(15))).contains("drift and drain 15s"));
-    assert!(refused(|builder| builder.call_timeout(Duration::ZERO)).contains("call_timeout is zero"));
-    assert!(refused(|builder| builder.lease(Duration::ZERO)).contains("too short"));
-    assert!(refused(|builder| builder.lease(Duration::MAX)).contains("too long"));
+    assert!(refused(|builder| builder.call_timeout(Duration::ZERO)).contains("call_timeout must not be zero"));
+    assert!(refused(|builder| builder.lease(Duration::ZERO)).contains("lease must be at least 15ms"));
+    assert!(refused(|builder| builder.lease(Duration::MAX)).contains("lease must be at most 7 days"));
     for drift in [-0.1, 1.0, f64::NAN, f64::INFINITY] {
         let options = ElectionOptions { drift: Some(drift), ..ElectionOptions::default() };
         assert!(refused(|builder| builder.options(options)).contains("must be a fraction"));
@@ -49,20 +49,20 @@ fn durations_that_contradict_each_other() {
 #[test]
 fn a_lease_that_the_store_cannot_keep() {
     let error = refused(|builder| builder.lease(Duration::from_secs(5)));
-    assert_eq!(error, "the coarse store cannot keep a lease of 5s: ask for 10s or more");
+    assert_eq!(error, "the coarse store cannot keep a lease of 5s; use 10s or more");
     let error = refused(|builder| builder.lease(Duration::from_millis(12_500)));
-    assert_eq!(error, "the coarse store counts in steps of 1s: a lease of 12.5s would be cut short");
+    assert_eq!(error, "the coarse store cannot keep a lease of 12.5s exactly; use a multiple of 1s");
 }
 
 #[test]
-fn an_election_that_runs_here_already() {
+fn an_election_that_already_runs_in_this_process() {
     let elections = Elections::new(MemoryStore::new());
     let _runs = elections.election("jobs").start().unwrap();
     let error = elections.election("jobs").start().unwrap_err();
     assert!(matches!(&error, Error::AlreadyRunning { name } if name == "jobs"), "{error}");
 }
 
-/// A store that counts in seconds, ten at the least.
+/// A store that counts leases in seconds, with at least ten.
 struct Coarse(MemoryStore);
 
 #[deny(clippy::missing_trait_methods)]

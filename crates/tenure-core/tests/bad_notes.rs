@@ -1,4 +1,4 @@
-//! Stores that deal badly with one of several notes in a call hurt no other candidate, and no term.
+//! Stores that make mistakes with one of several notes in a call affect no other candidate and no term.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +13,18 @@ use tenure_core::{
 const LEASE: Duration = Duration::from_secs(15);
 const MANY: usize = 40;
 
-/// A flaw of a store, which shows whenever a note is about the seat called odd.
+/// A mistake of a store with notes about the seat named `odd`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
-    /// It does not answer for that one.
+    /// It does not answer for that note.
     Silent,
-    /// It answers for each twice, and for notes that are not in the call.
+    /// It answers twice for each note, and for notes that are not in the call.
     Eager,
-    /// It panics once it comes to that one.
+    /// It panics when it reaches that note.
     Panics,
-    /// It fails the whole call because of that one, and says so.
+    /// It fails the whole call because of that note, and marks the error so.
     BlamesOne,
-    /// It never comes to an end because of that one.
+    /// Its calls with that note never end.
     Slow,
 }
 
@@ -91,9 +91,9 @@ impl Notes for Flawed {
     }
 }
 
-/// Whatever is wrong with one note, all other candidates are listed, nobody loses its term, and the odd one is listed once
-/// the store is well.
-fn only_the_odd_one_is_not_listed(flaw: Flaw) {
+/// Checks that all other candidates are listed, that no candidate loses its term, and that the odd one is listed once
+/// the store works.
+fn only_the_odd_candidate_is_not_listed(flaw: Flaw) {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
     let is_bad = Arc::new(AtomicBool::new(true));
@@ -111,36 +111,36 @@ fn only_the_odd_one_is_not_listed(flaw: Flaw) {
     assert_eq!(is_listed(&running[MANY]), flaw == Flaw::Eager);
     is_bad.store(false, Ordering::SeqCst);
     clock.advance(LEASE * 2);
-    assert!(running.iter().all(is_listed), "the odd one is listed once the store is well");
+    assert!(running.iter().all(is_listed), "the odd one is listed once the store works");
     assert!(running.iter().all(Election::is_leader));
 }
 
 #[test]
-fn a_note_without_an_answer_is_put_again() {
-    only_the_odd_one_is_not_listed(Flaw::Silent);
+fn a_note_without_an_answer_is_written_again() {
+    only_the_odd_candidate_is_not_listed(Flaw::Silent);
 }
 
 #[test]
 fn a_panic_in_a_call_costs_only_the_notes_that_were_not_answered() {
-    only_the_odd_one_is_not_listed(Flaw::Panics);
+    only_the_odd_candidate_is_not_listed(Flaw::Panics);
 }
 
 #[test]
 fn a_slow_note_keeps_no_other_off_its_board() {
-    only_the_odd_one_is_not_listed(Flaw::Slow);
+    only_the_odd_candidate_is_not_listed(Flaw::Slow);
 }
 
 #[test]
 fn a_call_that_fails_because_of_one_note_is_made_again_without_it() {
-    only_the_odd_one_is_not_listed(Flaw::BlamesOne);
+    only_the_odd_candidate_is_not_listed(Flaw::BlamesOne);
 }
 
 #[test]
-fn answers_to_notes_that_nobody_waits_for_are_ignored() {
-    only_the_odd_one_is_not_listed(Flaw::Eager);
+fn surplus_answers_to_notes_are_ignored() {
+    only_the_odd_candidate_is_not_listed(Flaw::Eager);
 }
 
-/// Keeps each call about notes waiting until it is let go, and notes which boards were written to.
+/// A store whose writes of notes wait for a permit, and that records the boards in the order of the writes.
 struct Gated {
     store: MemoryStore,
     gate: Arc<tokio::sync::Semaphore>,
@@ -181,9 +181,10 @@ impl Notes for Gated {
     }
 }
 
-/// If it waited behind them for two leases, the note of the process would expire, and all notices would be put again.
+/// If it waited behind them for two leases, the note of the process would expire, and all announcements would be
+/// written again.
 #[test]
-fn that_a_process_is_there_does_not_wait_behind_what_its_candidates_say() {
+fn the_announcement_of_a_process_does_not_wait_behind_those_of_its_candidates() {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
     let (gate, written) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::<std::sync::Mutex<Vec<Board>>>::default());
@@ -192,7 +193,7 @@ fn that_a_process_is_there_does_not_wait_behind_what_its_candidates_say() {
     let _running: Vec<_> =
         (0..200).map(|number| elections.election(format!("job-{number}")).lease(LEASE).start().unwrap()).collect();
     clock.settle();
-    // Two notes a second, for more than two leases: most of the notices still wait then.
+    // Two notes a second, for more than two leases: most of the announcements still wait then.
     for count in 1..=70 {
         gate.add_permits(1);
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Stores and listeners that misbehave hurt nobody but themselves.
+//! Stores and listeners that misbehave affect no other election.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use futures_util::Stream;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Board, Change, Clock, DynNotes, Election, Elections, Event, LifeKind, ManualClock, Note, NoteState,
+    Answers, Board, Change, Clock, DynNotes, Election, Elections, EventKind, LifeKind, ManualClock, Note, NoteState,
     NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A store that panics before it has returned a future, once told to, never answers about seats that are
-/// called slow, and whose board takes notes off but does not say so.
+/// A store that panics before it returns a future if `panics` is set, never answers for seats whose name begins with
+/// `slow`, and loses the answers when it removes notes.
 struct Nasty {
     store: MemoryStore,
     panics: Arc<AtomicBool>,
 }
 
 impl Nasty {
-    fn mood(&self) {
-        assert!(!self.panics.swap(false, Ordering::SeqCst), "in a bad mood");
+    fn panic_once(&self) {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "on purpose");
     }
 }
 
@@ -45,7 +45,7 @@ impl SeatStore for Nasty {
     }
 
     fn read(&self, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send {
-        self.mood();
+        self.panic_once();
         unless_slow(seat, self.store.read(seat))
     }
 
@@ -55,7 +55,7 @@ impl SeatStore for Nasty {
         expected: Option<&Version>,
         next: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
-        self.mood();
+        self.panic_once();
         unless_slow(seat, self.store.swap(seat, expected, next))
     }
 
@@ -65,7 +65,7 @@ impl SeatStore for Nasty {
         held: &Version,
         record: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
-        self.mood();
+        self.panic_once();
         unless_slow(seat, self.store.renew(seat, held, record))
     }
 
@@ -125,13 +125,13 @@ fn a_store_that_panics_costs_no_term() {
 }
 
 #[test]
-fn calls_that_hang_cost_no_other_election_its_term_nor_its_turn() {
+fn calls_that_hang_cost_no_other_election_its_term_or_its_calls() {
     let (clock, elections, _) = nasty();
     let start = |name: &str, number: u32| elections.election(format!("{name}-{number}")).start().unwrap();
     let fine: Vec<Election> = (0..20).map(|number| start("fine", number)).collect();
     clock.settle();
     let tokens: Vec<_> = fine.iter().map(|election| election.term().unwrap().token()).collect();
-    // More than may be under way at once.
+    // More calls than can be in flight at once.
     let slow: Vec<Election> = (0..1200).map(|number| start("slow", number)).collect();
     for _ in 0..12 {
         clock.advance(LEASE / 3);
@@ -143,7 +143,7 @@ fn calls_that_hang_cost_no_other_election_its_term_nor_its_turn() {
     assert!(late.is_leader() && slow.iter().all(|election| election.leader().is_none()));
 }
 
-/// The read-back after a lost renewal answer must not queue behind the reads of elections that hold nothing.
+/// The read after a lost answer to a renewal must not queue behind the reads of elections that hold no seat.
 #[test]
 fn reads_that_hang_cost_no_leader_its_term_when_a_renewal_answer_is_lost() {
     let clock = ManualClock::new();
@@ -167,7 +167,7 @@ fn reads_that_hang_cost_no_leader_its_term_when_a_renewal_answer_is_lost() {
 }
 
 #[test]
-fn a_request_is_obeyed_though_it_may_not_have_been_taken_off_the_board() {
+fn a_request_is_obeyed_even_if_its_removal_is_not_confirmed() {
     let (clock, elections, _) = nasty();
     let election = elections.election("jobs").start().unwrap();
     clock.settle();
@@ -177,9 +177,9 @@ fn a_request_is_obeyed_though_it_may_not_have_been_taken_off_the_board() {
     assert!(!election.is_leader());
 }
 
-/// Wakers are somebody else's code, and run on the engine's thread.
+/// Wakers are user code that runs on the engine's thread.
 #[test]
-fn a_listener_may_ask_right_when_it_is_woken() {
+fn a_waker_can_call_methods_of_the_election() {
     struct Asks(OnceLock<Election>, AtomicBool);
     impl Wake for Asks {
         fn wake(self: Arc<Self>) {
@@ -201,5 +201,7 @@ fn a_listener_may_ask_right_when_it_is_woken() {
     let term = runtime.block_on(election.try_acquire()).unwrap();
     assert!(term.is_some());
     assert!(asks.1.load(Ordering::SeqCst), "it was woken");
-    assert!(matches!(runtime.block_on(events.next()), Some(Event::BecameLeader { .. })));
+    assert!(
+        matches!(runtime.block_on(events.next()), Some(event) if matches!(event.kind, EventKind::BecameLeader { .. }))
+    );
 }

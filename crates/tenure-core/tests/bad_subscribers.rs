@@ -1,4 +1,4 @@
-//! Subscribers and recorders that block or panic hurt no election, and a healthy one misses nothing.
+//! Subscribers and recorders that block or panic affect no election, and a working one misses nothing.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,18 +18,30 @@ use tracing::{Event, Metadata, Subscriber, span};
 const LEASE: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(60);
 
-/// The subscriber of this process. Tests take turns, as there is one for all threads.
+/// The subscriber of this process. Tests take turns, because all threads share it.
 struct Moody {
     mood: Mutex<Mood>,
     changed: Condvar,
     lines: Mutex<Vec<String>>,
     panics: AtomicUsize,
+    spans: Spans,
+}
+
+/// The number of calls of each kind, whether they panicked or not. A span that could not be opened or entered does not
+/// count.
+struct Spans {
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+    entered: AtomicUsize,
+    exited: AtomicUsize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mood {
     Fine,
     Panics,
+    /// Opens, enters and closes spans, but panics over lines within them, and when they are exited.
+    PanicsWithinSpans,
     Blocks,
 }
 
@@ -38,13 +50,27 @@ static MOODY: Moody = Moody {
     changed: Condvar::new(),
     lines: Mutex::new(Vec::new()),
     panics: AtomicUsize::new(0),
+    spans: Spans {
+        opened: AtomicUsize::new(0),
+        closed: AtomicUsize::new(0),
+        entered: AtomicUsize::new(0),
+        exited: AtomicUsize::new(0),
+    },
 };
 
 impl Moody {
-    /// Whatever is asked of it: no part of it may run on the engine's thread.
-    fn suffer(&self) {
+    /// Blocks or panics, as the current mood says. No part of the subscriber must run on the engine's thread.
+    fn misbehave(&self) {
+        self.suffer_if(&[Mood::Panics]);
+    }
+
+    fn suffer_within_spans(&self) {
+        self.suffer_if(&[Mood::Panics, Mood::PanicsWithinSpans]);
+    }
+
+    fn suffer_if(&self, panics_in: &[Mood]) {
         let mood = self.changed.wait_while(self.mood.lock().unwrap(), |mood| *mood == Mood::Blocks).unwrap();
-        if *mood == Mood::Panics {
+        if panics_in.contains(&mood) {
             drop(mood);
             self.panics.fetch_add(1, Ordering::SeqCst);
             panic!("a subscriber that panics");
@@ -65,12 +91,12 @@ struct Installed;
 
 impl Subscriber for Installed {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        MOODY.suffer();
+        MOODY.misbehave();
         metadata.target().starts_with("tenure") || metadata.target() == "driver"
     }
 
     fn event(&self, event: &Event<'_>) {
-        MOODY.suffer();
+        MOODY.suffer_within_spans();
         let mut line = format!(
             "{} {} {}:",
             std::thread::current().name().unwrap_or("?"),
@@ -82,34 +108,56 @@ impl Subscriber for Installed {
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+        assert_eq!(std::thread::current().name(), Some("tenure-log"));
+        MOODY.misbehave();
+        span::Id::from_u64(1 + MOODY.spans.opened.fetch_add(1, Ordering::SeqCst) as u64)
     }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {
+        MOODY.suffer_within_spans();
+    }
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {
+        MOODY.misbehave();
+        MOODY.spans.entered.fetch_add(1, Ordering::SeqCst);
+    }
+    fn exit(&self, _: &span::Id) {
+        MOODY.spans.exited.fetch_add(1, Ordering::SeqCst);
+        MOODY.suffer_within_spans();
+    }
+    fn try_close(&self, _: span::Id) -> bool {
+        assert_eq!(std::thread::current().name(), Some("tenure-log"));
+        MOODY.spans.closed.fetch_add(1, Ordering::SeqCst);
+        MOODY.misbehave();
+        true
+    }
 }
 
 #[cfg(feature = "metrics")]
 impl metrics::Recorder for Installed {
-    fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
-    fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
-    fn describe_histogram(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {
+        MOODY.misbehave();
+    }
+    fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {
+        MOODY.misbehave();
+    }
+    fn describe_histogram(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {
+        MOODY.misbehave();
+    }
     fn register_counter(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
-        MOODY.suffer();
+        MOODY.misbehave();
         metrics::Counter::noop()
     }
     fn register_gauge(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Gauge {
-        MOODY.suffer();
+        MOODY.misbehave();
         metrics::Gauge::noop()
     }
     fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Histogram {
-        MOODY.suffer();
+        MOODY.misbehave();
         metrics::Histogram::noop()
     }
 }
 
-/// Tells the type of each value.
+/// Formats each value with its type.
 struct Text<'a>(&'a mut String);
 
 impl Visit for Text<'_> {
@@ -127,7 +175,7 @@ impl Visit for Text<'_> {
     }
 }
 
-/// Runs one test at a time. Fails it rather than hanging for ever, and lets the subscriber go afterwards.
+/// Runs one test at a time, with a time-out, and unblocks the subscriber afterwards.
 fn in_turn(test: impl FnOnce() + Send + 'static) {
     static TURN: LazyLock<Mutex<()>> = LazyLock::new(|| {
         tracing::subscriber::set_global_default(Installed).unwrap();
@@ -142,7 +190,7 @@ fn in_turn(test: impl FnOnce() + Send + 'static) {
         }
     }
     let _fine = Fine(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    // Lines of the test before arrive now, if its subscriber blocked.
+    // Lines of the previous test arrive now, if its subscriber blocked.
     assert!(tenure_core::log::flush(LONG));
     MOODY.take();
     let (done, is_done) = mpsc::channel();
@@ -160,7 +208,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Elections go on, keep their terms, take over and stop, while the subscriber is in this mood.
+/// Checks that elections keep their terms, take over and stop while the subscriber is in this mood.
 fn elections_go_on(mood: Mood) {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
@@ -169,8 +217,9 @@ fn elections_go_on(mood: Mood) {
     let store = tenure_core::layers::Measured::new(store);
     let elections = Elections::with_clock(store, clock.clone());
     let a = elections.election("a").start().unwrap();
-    // A store's callsite asks the subscriber on the engine's thread when it is reached for the first time.
+    // The first use of a callsite of a store calls the subscriber on the engine's thread.
     clock.settle();
+    assert!(tenure_core::log::flush(LONG));
     MOODY.set(mood);
     let b = elections.election("b").start().unwrap();
     clock.settle();
@@ -193,26 +242,78 @@ fn elections_go_on(mood: Mood) {
 }
 
 #[test]
-fn a_subscriber_that_blocks_for_ever_costs_no_election_anything() {
+fn a_subscriber_that_blocks_forever_does_not_affect_elections() {
     in_turn(|| elections_go_on(Mood::Blocks));
 }
 
 #[test]
-fn a_subscriber_that_panics_costs_no_election_anything() {
+fn a_subscriber_that_panics_does_not_affect_elections() {
     in_turn(|| {
         elections_go_on(Mood::Panics);
         assert!(MOODY.panics.load(Ordering::SeqCst) > 0, "it was called");
         MOODY.set(Mood::Fine);
         elections_go_on(Mood::Fine);
-        // On a busy machine the backtraces of the panics take longer than elections wait for.
+        // On a busy machine, the backtraces of the panics take longer than `stopped()` waits for the log.
         assert!(tenure_core::log::flush(LONG));
-        assert!(MOODY.take().iter().any(|line| line.contains("has ended here")), "and is called again");
+        assert!(MOODY.take().iter().any(|line| line.contains("has ended in this process")), "and is called again");
     });
 }
 
-/// No line may be lost or change its place, and each one comes with its level, target and fields.
+/// Returns how often spans were opened, closed, entered and exited, after all lines so far are emitted.
+fn spans() -> [usize; 4] {
+    // A full queue does not accept a request to flush.
+    while !tenure_core::log::flush(LONG) {
+        std::thread::yield_now();
+    }
+    let Spans { opened, closed, entered, exited } = &MOODY.spans;
+    [opened, closed, entered, exited].map(|count| count.load(Ordering::SeqCst))
+}
+
+/// After a panic over a line, exiting its span must not panic while the first panic unwinds: that would abort the
+/// process.
 #[test]
-fn what_a_store_and_its_drivers_log_arrives_in_order_from_another_thread() {
+fn spans_that_were_opened_and_entered_are_exited_and_closed_whatever_panics() {
+    for mood in [Mood::Fine, Mood::PanicsWithinSpans, Mood::Panics] {
+        in_turn(move || {
+            let before = spans();
+            elections_go_on(mood);
+            MOODY.set(Mood::Fine);
+            let after = spans();
+            let [opened, closed, entered, exited] = std::array::from_fn(|i| after[i] - before[i]);
+            assert_eq!((opened, entered), (closed, exited));
+            // At least three terms, and a bid for each. Where no span can be opened, that of the first term still
+            // exists.
+            assert!(opened >= if mood == Mood::Panics { 1 } else { 6 } && entered > 0, "{opened} {entered}");
+        });
+    }
+}
+
+#[test]
+fn a_term_that_ends_while_the_subscriber_blocks_and_lines_are_dropped_has_its_span_closed() {
+    in_turn(|| {
+        let clock = ManualClock::new();
+        let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+        let elections = Elections::with_clock(memory.store(), clock.clone());
+        let election = elections.election("jobs").start().unwrap();
+        clock.settle();
+        let [opened, closed, ..] = spans();
+        assert_eq!(opened, closed + 1, "the term's own is open");
+        MOODY.set(Mood::Blocks);
+        // More lines than the queue holds.
+        for _ in 0..70_000 {
+            tenure_core::log::emit(tracing::Level::ERROR, || tracing::error!("one of very many lines"));
+        }
+        election.stop();
+        block_on(election.stopped());
+        MOODY.set(Mood::Fine);
+        let [opened, closed, entered, exited] = spans();
+        assert_eq!((opened, entered), (closed, exited));
+    });
+}
+
+/// No line is lost or changes its place, and each one has its level, target and fields.
+#[test]
+fn lines_of_a_store_and_its_drivers_arrive_in_order_from_another_thread() {
     in_turn(|| {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
@@ -228,12 +329,12 @@ fn what_a_store_and_its_drivers_log_arrives_in_order_from_another_thread() {
             lines,
             [
                 "DEBUG driver: message=reading seat=jobs name=\"jobs\"str length=4u64 short=true",
-                "INFO tenure_core::driver::publish: message=leads election=jobs candidate=web-1 token=1",
-                "INFO tenure_core::driver::publish: message=has a leader election=jobs leader=web-1 token=1",
-                "INFO tenure_core::driver::publish: message=stops leading election=jobs candidate=web-1 token=1 why=\"stopped\"str",
+                "INFO tenure_core::driver::publish: message=this candidate leads election=jobs candidate=web-1 token=1",
+                "INFO tenure_core::driver::publish: message=the election has a new leader election=jobs leader=web-1 token=1",
+                "INFO tenure_core::driver::publish: message=this candidate stops leading election=jobs candidate=web-1 token=1 why=\"stopped\"str",
                 "INFO tenure_core::driver::publish: message=the term is over election=jobs candidate=web-1 token=1 why=\"stopped\"str",
-                "INFO tenure_core::driver::publish: message=has no leader election=jobs",
-                "INFO tenure_core::driver::publish: message=has ended here election=jobs candidate=web-1 why=it was stopped",
+                "INFO tenure_core::driver::publish: message=the election has no leader election=jobs",
+                "INFO tenure_core::driver::publish: message=the election has ended in this process election=jobs candidate=web-1 why=it was stopped",
             ]
             .map(|line| line.replace("short=true", "short=truebool"))
         );

@@ -1,4 +1,4 @@
-//! Health, heirs and the roster, over a memory on a clock moved by hand.
+//! Health, heirs and the list of candidates, over a memory on a manual clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// A stage for candidates, each in a process of its own.
+/// A memory and a clock for candidates, each in a separate process.
 struct Stage {
     clock: ManualClock,
     memory: Memory,
@@ -53,7 +53,7 @@ fn status(at: &Election, id: &str) -> CandidateStatus {
 }
 
 #[test]
-fn reports_that_make_no_sense_are_refused_and_change_nothing() {
+fn invalid_reports_are_refused_and_change_nothing() {
     let stage = Stage::new();
     let one = stage.stand("one", plain);
     for score in [f64::NAN, f64::INFINITY, -0.01, 1.01] {
@@ -75,15 +75,15 @@ fn reports_that_make_no_sense_are_refused_and_change_nothing() {
     }
     let error = elections.election("j").health_timeout(Duration::ZERO).start().unwrap_err().to_string();
     assert!(error.contains("health_timeout"), "{error}");
-    // A command is run by `tenure run` alone: nobody is to believe that it is asked here.
+    // Only `tenure run` runs a health command, so a program must not accept one silently.
     let options = || ElectionOptions { health_cmd: Some("true".to_owned()), ..ElectionOptions::default() };
     let error = elections.election("j").options(options()).start().unwrap_err().to_string();
-    assert!(error.contains("health_cmd is for `tenure run`"), "{error}");
+    assert!(error.contains("health_cmd only works with `tenure run`"), "{error}");
     elections.election("j").options(options()).health(async || true).start().unwrap();
 }
 
 #[test]
-fn the_roster_tells_health_and_drops_the_dead() {
+fn the_list_of_candidates_has_their_health_and_drops_those_that_leave() {
     let stage = Stage::new();
     let one = stage.stand("one", |builder| builder.metadata("zone", "a").priority(-3));
     let other = stage.stand("other", plain);
@@ -93,15 +93,15 @@ fn the_roster_tells_health_and_drops_the_dead() {
 
     other.report_health(0.5, [("queue", "17")]).unwrap();
     stage.clock.settle();
-    let unwell = status(&one, "other");
-    assert!(!unwell.healthy && unwell.score == 0.5 && unwell.metadata["queue"] == "17", "{unwell:?}");
+    let unhealthy = status(&one, "other");
+    assert!(!unhealthy.healthy && unhealthy.score == 0.5 && unhealthy.metadata["queue"] == "17", "{unhealthy:?}");
     drop(other);
     stage.clock.settle();
-    assert_eq!(ids(&one), ["one"], "whoever leaves is gone at once");
+    assert_eq!(ids(&one), ["one"], "a candidate that leaves is removed at once");
 }
 
 #[test]
-fn a_process_that_was_paused_for_long_is_listed_again() {
+fn a_process_is_listed_again_after_a_long_pause() {
     let stage = Stage::new();
     let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
     stage.clock.jump(LEASE * 3);
@@ -113,21 +113,24 @@ fn a_process_that_was_paused_for_long_is_listed_again() {
 }
 
 #[test]
-fn with_nobody_well_nobody_leads_and_it_shows() {
+fn without_a_healthy_candidate_there_is_no_leader_and_health_is_degraded() {
     let stage = Stage::new();
     let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
-    assert_eq!(one.health().to_string(), "healthy: leads");
+    assert_eq!(one.health().to_string(), "healthy: this candidate leads");
     assert_eq!(other.health().to_string(), "healthy: one leads");
     other.report_healthy(false, ()).unwrap();
     one.report_healthy(false, ()).unwrap();
     stage.clock.advance(LEASE * 4);
     for election in [&one, &other] {
         assert!(!election.is_leader());
-        assert_eq!(election.health().to_string(), "degraded: no leader is seen; not well enough to lead itself");
+        assert_eq!(
+            election.health().to_string(),
+            "degraded: this candidate sees no leader; this candidate is not healthy enough to lead"
+        );
     }
     one.report_healthy(true, ()).unwrap();
     stage.clock.advance(LEASE - Duration::from_millis(1));
-    assert!(!one.is_leader(), "it has not been well for a lease");
+    assert!(!one.is_leader(), "it has not been healthy for a lease");
     stage.clock.advance(Duration::from_millis(1));
     assert!(one.is_leader());
     assert!(other.health().is_healthy());
@@ -150,7 +153,7 @@ fn health_that_flaps_does_not_make_the_seat_flap() {
 }
 
 #[test]
-fn health_may_be_reported_from_work_and_handlers_and_every_time_it_is_heard() {
+fn work_and_handlers_can_report_health_and_every_report_counts() {
     let stage = Stage::new();
     let (itself, terms): (Arc<std::sync::OnceLock<Election>>, Arc<AtomicU32>) = Default::default();
     let report = |healthy| {
@@ -161,29 +164,29 @@ fn health_may_be_reported_from_work_and_handlers_and_every_time_it_is_heard() {
             }
         }
     };
-    let (unwell, well, counted) = (report(false), report(true), terms.clone());
+    let (report_unhealthy, report_healthy, counted) = (report(false), report(true), terms.clone());
     let one = stage.stand("one", |builder| {
-        let started = move |_| {
-            unwell();
+        let started = async move |_| {
+            report_unhealthy();
             counted.fetch_add(1, Ordering::SeqCst);
         };
-        builder.on_started_leading(started).on_stopped_leading(move |_, _| well())
+        builder.on_started_leading(started).on_stopped_leading(move |_, _| report_healthy())
     });
     assert!(one.is_leader());
-    // In its first term it is its work that says so.
+    // In the first term, the work reports that the candidate is unhealthy.
     itself.set(one.clone()).unwrap();
     let work = one.run_if_leader(async |term| {
         one.report_healthy(false, ()).unwrap();
         term.ending().await;
     });
-    assert!(matches!(block_on(work), Some(Ok(()))));
+    assert!(matches!(block_on(work), Ok(())));
     stage.clock.settle();
     assert!(!one.is_leader());
     for term in 2..6 {
-        // Well again since the end of its term, it stands again after a lease.
+        // Healthy again since the end of its term, it stands again after a lease.
         stage.clock.advance(LEASE);
         assert_eq!(terms.load(Ordering::SeqCst), term);
-        assert!(!one.is_leader(), "it is not well as soon as it leads");
+        assert!(!one.is_leader(), "it is unhealthy as soon as it leads");
     }
     one.stop();
     stage.clock.settle();
@@ -191,12 +194,12 @@ fn health_may_be_reported_from_work_and_handlers_and_every_time_it_is_heard() {
 }
 
 #[test]
-fn the_health_of_an_election_tells_of_the_store_and_of_overruns() {
+fn the_health_of_an_election_shows_failures_of_the_store_and_overruns() {
     let stage = Stage::new();
     let one = stage.stand("one", plain);
     stage.memory.fail_next(Fault::Unknown);
     stage.clock.advance(LEASE / 3 + Duration::from_millis(1));
-    assert!(one.health().is_healthy(), "one failed call is nothing to worry about: {}", one.health());
+    assert!(one.health().is_healthy(), "one failed call does not make the election unhealthy: {}", one.health());
     for _ in 0..200 {
         stage.memory.fail_next(Fault::Refused);
     }
@@ -219,11 +222,11 @@ fn the_health_of_an_election_tells_of_the_store_and_of_overruns() {
 }
 
 #[test]
-fn a_denied_store_is_unhealthy_at_once() {
+fn an_election_is_unhealthy_at_once_if_the_store_denies_calls() {
     let stage = Stage::new();
     stage.memory.fail_next(Fault::Denied);
     let one = stage.stand("one", plain);
-    assert!(matches!(one.health(), Health::Unhealthy { reason } if reason.contains("denies us")));
+    assert!(matches!(one.health(), Health::Unhealthy { reason } if reason.contains("denies calls")));
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn a_transfer_goes_to_its_heir_at_once() {
     block_on(one.transfer_to("heir")).unwrap();
     stage.clock.settle();
     assert!(heir.is_leader());
-    // And from elsewhere, by the incarnation too.
+    // Another candidate can hand over as well, and by incarnation.
     let incarnation = one.candidate().incarnation.to_string();
     block_on(_other.transfer_to(&incarnation)).unwrap();
     stage.clock.settle();
@@ -241,20 +244,20 @@ fn a_transfer_goes_to_its_heir_at_once() {
 }
 
 #[test]
-fn transfers_that_cannot_be_are_refused() {
+fn transfers_to_unknown_or_unhealthy_candidates_are_refused() {
     let stage = Stage::new();
     let one = stage.stand("one", plain);
-    let unwell = stage.stand("unwell", plain);
-    unwell.report_healthy(false, ()).unwrap();
+    let ill = stage.stand("ill", plain);
+    ill.report_healthy(false, ()).unwrap();
     stage.clock.settle();
     let refused = |to: &str| block_on(one.transfer_to(to)).unwrap_err().to_string();
-    assert_eq!(refused("nobody"), "the candidate \"nobody\" does not stand for \"jobs\"; these do: one, unwell");
-    assert_eq!(refused("unwell"), "the candidate \"unwell\" is not well enough to lead (score 0)");
-    assert_eq!(refused("one"), "the candidate \"one\" leads already");
+    assert_eq!(refused("nobody"), "the candidate \"nobody\" does not stand for \"jobs\"; the candidates are: one, ill");
+    assert_eq!(refused("ill"), "the candidate \"ill\" is not healthy enough to lead (score 0)");
+    assert_eq!(refused("one"), "the candidate \"one\" already leads the election");
     assert!(one.is_leader());
     one.report_healthy(false, ()).unwrap();
     stage.clock.settle();
-    assert_eq!(refused("unwell"), "nobody leads \"jobs\" who could hand over: the seat is vacant");
+    assert_eq!(refused("ill"), "no leader of \"jobs\" can hand over: the seat is vacant");
 }
 
 #[test]
@@ -264,13 +267,13 @@ fn of_two_transfers_at_once_the_first_counts() {
     let work = one.term().unwrap().begin_work().unwrap();
     block_on(one.transfer_to("first")).unwrap();
     let error = block_on(one.transfer_to("second")).unwrap_err().to_string();
-    assert_eq!(error, "nobody leads \"jobs\" who could hand over: its term is ending already");
+    assert_eq!(error, "no leader of \"jobs\" can hand over: its term is already ending");
     drop(work);
     stage.clock.settle();
     assert!(first.is_leader() && !second.is_leader());
 }
 
-/// A check that answers what it is told to, or hangs.
+/// A health check that returns a given score, or hangs.
 #[derive(Clone, Default)]
 struct Probe {
     score: Arc<AtomicU32>,
@@ -279,7 +282,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn well(self) -> Self {
+    fn healthy(self) -> Self {
         self.score.store(100, Ordering::SeqCst);
         self
     }
@@ -294,14 +297,14 @@ impl Probe {
 }
 
 #[test]
-fn a_check_is_asked_before_the_candidate_stands_and_every_so_often() {
+fn a_check_runs_before_the_candidate_stands_and_at_regular_intervals() {
     let stage = Stage::new();
     let probe = Probe::default();
     let one = stage.stand("one", |builder| {
         let probe = probe.clone();
         builder.health(async move || probe.report().await)
     });
-    assert!(!one.is_leader(), "its first answer was 0");
+    assert!(!one.is_leader(), "its first score was 0");
     assert_eq!(probe.asked.load(Ordering::SeqCst), 1);
     stage.clock.advance(LEASE);
     assert_eq!(probe.asked.load(Ordering::SeqCst), 4, "once every third of a lease");
@@ -312,9 +315,9 @@ fn a_check_is_asked_before_the_candidate_stands_and_every_so_often() {
 }
 
 #[test]
-fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
+fn a_check_that_hangs_costs_the_seat_and_does_not_run_twice_at_once() {
     let stage = Stage::new();
-    let probe = Probe::default().well();
+    let probe = Probe::default().healthy();
     let one = stage.stand("one", |builder| {
         let probe = probe.clone();
         builder.health(async move || probe.report().await)
@@ -322,23 +325,23 @@ fn a_check_that_hangs_costs_the_seat_and_is_not_asked_again_meanwhile() {
     assert!(one.is_leader());
     probe.hangs.store(true, Ordering::SeqCst);
     stage.clock.advance(LEASE / 3);
-    assert!(one.is_leader(), "it has just been asked");
+    assert!(one.is_leader(), "the check has just started");
     stage.clock.advance(LEASE * 2 / 15);
     assert!(!one.is_leader());
     let asked = probe.asked.load(Ordering::SeqCst);
     stage.clock.advance(LEASE * 5);
-    assert_eq!(probe.asked.load(Ordering::SeqCst), asked, "while one hangs, no other is begun");
+    assert_eq!(probe.asked.load(Ordering::SeqCst), asked, "no other check starts while one hangs");
     let error = status(&one, "one").metadata["error"].clone();
     assert_eq!(error, "the health check did not answer within 2s");
 }
 
 #[test]
-fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
+fn a_check_that_panics_or_returns_an_invalid_score_counts_as_unhealthy() {
     type Answer = fn() -> Report;
     let answers: [(Answer, &str); 5] = [
         (|| panic!("on purpose"), "panicked"),
-        (|| 1.5.into(), "answered 1.5"),
-        (|| f64::NAN.into(), "answered NaN"),
+        (|| 1.5.into(), "returned 1.5"),
+        (|| f64::NAN.into(), "returned NaN"),
         (|| Err::<bool, _>("the disk is full").into(), "the disk is full"),
         (|| (1.0, [("x", "y".repeat(64 * 1024))]).into(), "the metadata is too long (65537 bytes)"),
     ];
@@ -352,13 +355,13 @@ fn a_check_that_panics_or_makes_no_sense_counts_as_unwell() {
 }
 
 #[test]
-fn whose_check_has_not_answered_yet_is_not_listed_and_cannot_be_handed_over_to() {
+fn a_candidate_without_a_first_check_result_is_not_listed_and_cannot_take_over() {
     let stage = Stage::new();
     let one = stage.stand("one", plain);
     let slow = stage.stand("slow", |builder| builder.health(async || std::future::pending::<bool>().await));
     assert_eq!(ids(&one), ["one"]);
     let refused = block_on(one.transfer_to("slow")).unwrap_err().to_string();
-    assert_eq!(refused, "the candidate \"slow\" does not stand for \"jobs\"; these do: one");
+    assert_eq!(refused, "the candidate \"slow\" does not stand for \"jobs\"; the candidates are: one");
     stage.clock.advance(LEASE * 2 / 15);
     let listed = status(&one, "slow");
     assert!(!listed.healthy && listed.score == 0.0 && listed.metadata.contains_key("error"), "{listed:?}");
@@ -366,7 +369,7 @@ fn whose_check_has_not_answered_yet_is_not_listed_and_cannot_be_handed_over_to()
 }
 
 #[test]
-fn an_election_with_a_check_can_be_stopped_before_its_first_answer() {
+fn an_election_with_a_check_can_be_stopped_before_the_first_result() {
     let stage = Stage::new();
     let one = stage.stand("one", |builder| builder.health(async || std::future::pending::<bool>().await));
     one.stop();
@@ -375,7 +378,7 @@ fn an_election_with_a_check_can_be_stopped_before_its_first_answer() {
 }
 
 #[test]
-fn once_everything_has_stopped_nothing_is_left_on_the_roster() {
+fn after_all_elections_have_stopped_no_candidate_is_listed() {
     for _ in 0..50 {
         let memory = Memory::new();
         let (staying, leaving) = (Elections::new(memory.store()), Elections::new(memory.store()));

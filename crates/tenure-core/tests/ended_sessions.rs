@@ -1,4 +1,4 @@
-//! The end of a session overtakes an answer that was given while it still lived.
+//! The end of a session is reported before an answer that the store gave while the session was alive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Call, Clock, Elections, Event, Expect, Life, LifeKind, ManualClock, News, Promises, Reading, SeatName,
+    Answers, Call, Clock, Elections, EventKind, Expect, Life, LifeKind, ManualClock, News, Promises, Reading, SeatName,
     SeatStore, SessionId, Store, StoreError, Swap, Version, Write,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// Seats that are held on sessions. The first session ends before the first bid, which
-/// was won on it, is answered.
+/// A store with sessions. Its first session ends after it has won the first bid, and before the answer to that bid.
 struct Sessions {
     store: MemoryStore,
     state: Arc<Mutex<State>>,
@@ -23,7 +22,7 @@ struct Sessions {
 struct State {
     news: Option<News>,
     sessions: BTreeMap<Version, SessionId>,
-    /// The first one is over.
+    /// Whether the first session has ended.
     ended: bool,
     bids: u64,
 }
@@ -87,21 +86,21 @@ impl Store for Sessions {
 }
 
 #[test]
-fn a_seat_won_on_a_session_that_has_ended_before_the_answer_is_not_led() {
+fn a_bid_does_not_begin_a_term_if_its_session_ended_before_the_answer() {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
     let state = Arc::<Mutex<State>>::default();
     let store = Sessions { store: memory.store(), state: state.clone() };
     let elections = Elections::with_clock(store, clock.clone());
     let (tell, begun) = mpsc::channel();
-    let on_event = move |event| {
-        if let Event::BecameLeader { term } = event {
+    let on_event = move |event: tenure_core::Event| {
+        if let EventKind::BecameLeader { term } = event.kind {
             let _ = tell.send(term.token());
         }
     };
     let election = elections.election("jobs").lease(LEASE).on_event(on_event).start().unwrap();
     clock.advance(LEASE * 2);
     assert!(state.lock().unwrap().bids > 1);
-    let term = election.term().expect("it leads on the next one");
-    assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(term.token()), "and had not led before");
+    let term = election.term().expect("it leads with the next session");
+    assert_eq!(begun.recv_timeout(Duration::from_secs(60)), Ok(term.token()), "it had not led before");
 }

@@ -1,4 +1,4 @@
-//! The engine over a memory, on a clock moved by hand: exact, and in no time at all.
+//! The engine over a memory, on a manual clock: exact, and in no real time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::memory::Memory;
 use tenure_core::{
-    Election, Elections, EndReason, Ended, Event, Fault, LifeKind, ManualClock, SeatName, SeatStore, Swap,
+    Election, Elections, EndReason, Ended, EventKind, Fault, LifeKind, ManualClock, SeatName, SeatStore, Swap,
 };
 
 const KINDS: [LifeKind; 4] = [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock];
@@ -24,7 +24,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn one_leads_and_the_other_takes_over_when_it_stops() {
+fn a_follower_takes_over_when_the_leader_stops() {
     each_kind(|clock, memory| {
         let (one, other) = (
             Elections::with_clock(memory.store(), clock.clone()),
@@ -47,7 +47,7 @@ fn one_leads_and_the_other_takes_over_when_it_stops() {
 }
 
 #[test]
-fn a_paused_leader_stops_believing_before_it_is_told() {
+fn the_term_of_a_paused_leader_ends_before_the_engine_runs() {
     each_kind(|clock, memory| {
         let one = Elections::with_clock(memory.store(), clock.clone());
         let a = one.election("jobs").start().unwrap();
@@ -56,17 +56,17 @@ fn a_paused_leader_stops_believing_before_it_is_told() {
         let mut events = a.events();
         clock.jump(LEASE);
         assert!(!term.is_current());
-        let told: Vec<Event> = block_on(async {
+        let told: Vec<EventKind> = block_on(async {
             let mut told = Vec::new();
             while told.len() < 4 {
-                told.push(events.next().await.unwrap());
+                told.push(events.next().await.unwrap().kind);
             }
             told
         });
         assert!(
             told.iter().any(|event| matches!(
                 event,
-                Event::LostLeadership { why: EndReason::NotRenewed | EndReason::SessionOver, .. }
+                EventKind::LostLeadership { why: EndReason::NotRenewed | EndReason::SessionOver, .. }
             )),
             "{told:?}"
         );
@@ -74,7 +74,7 @@ fn a_paused_leader_stops_believing_before_it_is_told() {
 }
 
 #[test]
-fn work_is_cut_when_the_seat_is_taken() {
+fn work_is_dropped_when_the_seat_is_taken() {
     each_kind(|clock, memory| {
         let one = Elections::with_clock(memory.store(), clock.clone());
         let a = one.election("jobs").start().unwrap();
@@ -97,7 +97,7 @@ fn work_is_cut_when_the_seat_is_taken() {
 }
 
 #[test]
-fn the_end_of_one_election_leaves_the_others_alone() {
+fn the_end_of_one_election_does_not_affect_the_others() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());
         let (a, b) = (elections.election("a").start().unwrap(), elections.election("b").start().unwrap());
@@ -109,13 +109,13 @@ fn the_end_of_one_election_leaves_the_others_alone() {
         let told = block_on(async {
             let mut told = Vec::new();
             while let Some(event) = events.next().await {
-                told.push(event);
+                told.push(event.kind);
             }
             told
         });
-        assert!(matches!(told.last(), Some(Event::Stopped { why: Ended::Stopped })), "{told:?}");
-        assert!(told.iter().any(|event| matches!(event, Event::LeaderChanged { leader: None })), "{told:?}");
-        // And its name may be used again.
+        assert!(matches!(told.last(), Some(EventKind::Stopped { why: Ended::Stopped })), "{told:?}");
+        assert!(told.iter().any(|event| matches!(event, EventKind::LeaderChanged { leader: None, .. })), "{told:?}");
+        // Its name can be used again.
         let again = elections.election("a").start().unwrap();
         clock.settle();
         assert!(again.is_leader());
@@ -123,7 +123,7 @@ fn the_end_of_one_election_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_name_used_again_never_uses_a_token_again() {
+fn an_election_that_is_started_again_never_reuses_a_token() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());
         let a = elections.election("a").release_on_stop(false).start().unwrap();
@@ -176,7 +176,7 @@ fn a_seat_restored_to_an_ended_term_of_the_same_process_is_not_led_again() {
 }
 
 #[test]
-fn an_observer_leaves_the_seat_of_its_own_process_alone() {
+fn an_observer_does_not_affect_the_seat_of_its_own_process() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());
         let a = elections.election("a").candidate("me").start().unwrap();
@@ -191,23 +191,23 @@ fn an_observer_leaves_the_seat_of_its_own_process_alone() {
 }
 
 #[test]
-fn whoever_listens_late_is_told_that_the_store_fails() {
+fn a_late_listener_is_notified_that_the_store_fails() {
     each_kind(|clock, memory| {
         memory.fail_next(Fault::Denied);
         let one = Elections::with_clock(memory.store(), clock.clone());
         let a = one.election("jobs").start().unwrap();
         clock.settle();
         let mut events = a.events();
-        assert!(matches!(block_on(events.next()), Some(Event::Error { .. })));
+        assert!(matches!(block_on(events.next()).map(|event| event.kind), Some(EventKind::Error { .. })));
         clock.advance(LEASE);
-        assert!(matches!(block_on(events.next()), Some(Event::Recovered)));
-        // And not once it works again.
-        assert!(!matches!(block_on(a.events().next()), Some(Event::Error { .. })));
+        assert!(matches!(block_on(events.next()).map(|event| event.kind), Some(EventKind::Recovered)));
+        // A listener that subscribes after the recovery is not.
+        assert!(!matches!(block_on(a.events().next()).map(|event| event.kind), Some(EventKind::Error { .. })));
     });
 }
 
 #[test]
-fn a_term_tells_its_deadline_whenever_it_moves() {
+fn a_term_reports_every_change_of_its_deadline() {
     each_kind(|clock, memory| {
         let one = Elections::with_clock(memory.store(), clock.clone());
         let a = one.election("jobs").start().unwrap();
@@ -225,7 +225,7 @@ fn a_term_tells_its_deadline_whenever_it_moves() {
 }
 
 #[test]
-fn the_seat_is_kept_until_work_that_lives_elsewhere_has_returned() {
+fn the_seat_is_kept_until_registered_work_has_ended() {
     each_kind(|clock, memory| {
         let (one, other) = (
             Elections::with_clock(memory.store(), clock.clone()),
@@ -247,7 +247,7 @@ fn the_seat_is_kept_until_work_that_lives_elsewhere_has_returned() {
 }
 
 #[test]
-fn one_look_tells_who_leads() {
+fn a_single_read_shows_the_leader() {
     each_kind(|clock, memory| {
         let (one, other) = (
             Elections::with_clock(memory.store(), clock.clone()),
@@ -283,7 +283,7 @@ fn a_usurper_leads_on_every_kind_of_store() {
 }
 
 #[test]
-fn a_clock_moved_by_hand_waits_for_handlers() {
+fn a_manual_clock_waits_for_handlers() {
     for _ in 0..50 {
         each_kind(|clock, memory| {
             let told = Arc::new(AtomicUsize::new(0));
@@ -291,7 +291,7 @@ fn a_clock_moved_by_hand_waits_for_handlers() {
             let one = Elections::with_clock(memory.store(), clock.clone());
             let a = one
                 .election("a")
-                .on_started_leading(move |_| _ = started.fetch_add(1, Ordering::SeqCst))
+                .on_started_leading(async move |_| _ = started.fetch_add(1, Ordering::SeqCst))
                 .on_stopped_leading(move |_, _| _ = stopped.fetch_add(10, Ordering::SeqCst))
                 .start()
                 .unwrap();
@@ -309,7 +309,7 @@ fn a_clock_moved_by_hand_waits_for_handlers() {
 }
 
 #[test]
-fn work_that_fails_is_tried_again_after_a_pause_and_not_before() {
+fn work_that_fails_runs_again_after_a_pause_and_not_before() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());
         let a = elections.election("a").start().unwrap();
@@ -317,7 +317,7 @@ fn work_that_fails_is_tried_again_after_a_pause_and_not_before() {
         let worker = std::thread::spawn({
             let (a, runs) = (a.clone(), runs.clone());
             move || {
-                block_on(a.run_whenever_leader(async |_| {
+                block_on(a.run_once_per_term(async |_| {
                     runs.fetch_add(1, Ordering::SeqCst);
                     Err("it failed")
                 }))
@@ -326,7 +326,7 @@ fn work_that_fails_is_tried_again_after_a_pause_and_not_before() {
         while runs.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        // Time stands still, so the pause does not pass, however long we watch.
+        // The clock stands still, so the pause does not end.
         for _ in 0..1000 {
             clock.settle();
             std::thread::yield_now();
@@ -342,16 +342,16 @@ fn work_that_fails_is_tried_again_after_a_pause_and_not_before() {
 }
 
 #[test]
-fn work_that_runs_on_past_its_term_is_told_of_the_loss() {
+fn work_that_outlasts_its_term_returns_an_error() {
     each_kind(|clock, memory| {
         let elections = Elections::with_clock(memory.store(), clock.clone());
         let a = elections.election("a").start().unwrap();
         clock.settle();
-        let outcome = block_on(a.run_if_leader(async |_| clock.jump(LEASE))).unwrap();
+        let outcome = block_on(a.run_if_leader(async |_| clock.jump(LEASE)));
         assert!(matches!(outcome, Err(Ended::TermEnded { .. })), "{outcome:?}");
         let outcome = {
             clock.advance(LEASE * 3);
-            a.run_if_leader_blocking(|_| clock.jump(LEASE)).unwrap()
+            a.run_if_leader_blocking(|_| clock.jump(LEASE))
         };
         assert!(matches!(outcome, Err(Ended::TermEnded { .. })), "{outcome:?}");
     });
@@ -383,7 +383,7 @@ fn a_handler_with_a_weak_handle_does_not_keep_its_election_running() {
 }
 
 #[test]
-fn handlers_are_dropped_on_their_own_thread_when_the_election_has_ended_even_if_they_own_it() {
+fn handlers_are_dropped_on_a_handler_thread_at_the_end_even_if_they_own_the_election() {
     struct Owned(OnceLock<Election>, mpsc::Sender<Option<String>>);
     impl Drop for Owned {
         fn drop(&mut self) {
@@ -405,6 +405,6 @@ fn handlers_are_dropped_on_their_own_thread_when_the_election_has_ended_even_if_
         drop(a);
         assert_eq!(drops.recv_timeout(Duration::from_secs(60)), Ok(Some("tenure-handlers".to_owned())));
         clock.settle();
-        assert!(weak.upgrade().is_none(), "the cycle is broken");
+        assert!(weak.upgrade().is_none(), "the election and its handler no longer keep each other alive");
     });
 }

@@ -11,9 +11,9 @@ use tenure_core::{Elections, Error};
 
 const ROLE: &str = "TENURE_TEST_NO_THREAD";
 
-/// In a process of its own, which this test starts from its own program: the limit is that of a whole process.
+/// Starts its own program again, because the limit applies to a whole process.
 #[test]
-fn what_needs_a_thread_that_cannot_be_started_is_refused_or_waits_and_costs_no_other_election_anything() {
+fn without_threads_handlers_are_refused_and_checks_fail_and_other_elections_go_on() {
     if std::env::var_os(ROLE).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         return runtime.block_on(async {
@@ -21,10 +21,7 @@ fn what_needs_a_thread_that_cannot_be_started_is_refused_or_waits_and_costs_no_o
         });
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "what_needs_a_thread_that_cannot_be_started_is_refused_or_waits_and_costs_no_other_election_anything",
-        ])
+        .args(["--exact", "without_threads_handlers_are_refused_and_checks_fail_and_other_elections_go_on"])
         .arg("--nocapture")
         .env(ROLE, "1")
         .output()
@@ -36,7 +33,7 @@ async fn has_no_thread() {
     let elections = Elections::new(MemoryStore::new());
     let unchecked = elections.election("unchecked").start().unwrap();
     let term = unchecked.elected().await.unwrap();
-    // There is no room for the stack of another thread.
+    // Leaves no room for the stack of another thread.
     let before = getrlimit(Resource::As);
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
     let room = pages * rustix::param::page_size() as u64 + (1 << 20);
@@ -45,7 +42,7 @@ async fn has_no_thread() {
     assert!(matches!(handled(), Err(Error::Engine(_))));
     let checked =
         elections.election("checked").lease(Duration::from_millis(300)).health(async || true).start().unwrap();
-    // It is listed once its first check has settled.
+    // The candidate is listed after its first check.
     let standing = loop {
         if let Some(candidate) = checked.candidates().await.unwrap().pop() {
             break candidate;
@@ -53,9 +50,9 @@ async fn has_no_thread() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert!(!standing.healthy, "{standing:?}");
-    assert!(term.is_current(), "another election has suffered");
+    assert!(term.is_current(), "another election lost its term");
     setrlimit(Resource::As, before).unwrap();
     handled().unwrap();
     checked.elected().await.unwrap();
-    assert!(term.is_current(), "another election has suffered");
+    assert!(term.is_current(), "another election lost its term");
 }

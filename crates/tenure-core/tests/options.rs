@@ -1,4 +1,4 @@
-//! Where options come from, and what is said of those that make no sense.
+//! The sources of options, and the errors for invalid ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
 }
 
 #[test]
-fn code_goes_over_variables_over_the_file_over_defaults() {
+fn code_overrides_variables_which_override_the_file_which_overrides_defaults() {
     let file = r#"
         store = "memory:"
         lease = "30s"
@@ -40,7 +40,7 @@ fn code_goes_over_variables_over_the_file_over_defaults() {
 }
 
 #[test]
-fn every_option_can_be_given_in_a_file_and_in_a_variable() {
+fn every_option_can_be_set_in_a_file_and_by_a_variable() {
     let file: ElectionOptions = toml::from_str(
         r#"
         lease = "15s"
@@ -98,7 +98,7 @@ fn every_option_can_be_given_in_a_file_and_in_a_variable() {
     assert_eq!(file, vars);
     assert_eq!(file.takeover, Some(Takeover::Safe));
     assert_eq!(file.on_overrun, Some(OnOverrun::Abort));
-    // Nothing was left out above: what is written down again is all there is.
+    // Checks that the lists above are complete.
     let shown = serde_json::to_value(&file).unwrap();
     assert_eq!(shown.as_object().unwrap().len(), ElectionOptions::TABLE.len() + 1, "{shown}");
     assert_eq!(serde_json::from_value::<ElectionOptions>(shown).unwrap(), file);
@@ -128,7 +128,7 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
 }
 
 #[test]
-fn variables_of_other_programs_are_passed_over() {
+fn variables_of_other_programs_are_ignored() {
     // Kubernetes sets these in every pod beside services named `tenure`, `tenure-store` and `tenure-lease`.
     let others = [
         "TENURE_SERVICE_HOST",
@@ -173,7 +173,7 @@ fn a_bad_value_is_refused_with_what_to_write() {
     is("[elections]\njobs = 3", "write [elections.jobs]");
     is("[elections.\"\"]\nlease = \"15s\"", "give the election a name");
     is("[elections.jobs]\ndrain = 15", "elections.jobs.drain: 15 is not a duration");
-    is("store = 3", "store: write a URL");
+    is("store = 3", "store must be a text with a URL");
     let vars = |name: &str, value: &str| ElectionOptions::from_vars([(name, value)]).unwrap_err().to_string();
     assert!(vars("TENURE_DRIFT", "much").contains("TENURE_DRIFT: \"much\" is not a number"));
     assert!(vars("TENURE_RELEASE_ON_STOP", "perhaps").contains("neither true nor false"));
@@ -188,19 +188,20 @@ fn a_missing_file_is_named() {
     assert_eq!(Settings::default().with_vars(NO_VARS).unwrap(), Settings::default());
 }
 
-/// To write the page anew: TENURE_TEST_WRITE=1 cargo test -p tenure-core --test options
+/// Run `TENURE_TEST_WRITE=1 cargo test -p tenure-core --test options` to update the page.
 #[test]
-fn the_page_of_options_is_made_from_their_table() {
+fn the_page_of_options_matches_their_table() {
     let mut page = String::from(
         "# Options of an election\n\n\
-         Each option is set in `tenure.toml`, by a variable, by a flag of `tenure run`, or in code: by a method of the \
-         builder, or in\n`ElectionOptions`. Later ones override earlier ones. `renew_every` is the key of the file and the name in \
-         code; its variable\nis `TENURE_RENEW_EVERY`, and its flag `--renew-every`. A yes-or-no option is a flag without a value: \
-         `--preempt` turns it on,\n`--no-release-on-stop` turns one off that is on by default.\n\n\
+         Set an option in `tenure.toml`, by a variable, by a flag of `tenure run`, or in code: by a method of the builder \
+         or in\n`ElectionOptions`. Later sources override earlier ones. The key in the file and the name in code are the \
+         same, such as\n`renew_every`; its variable is `TENURE_RENEW_EVERY`, and its flag `--renew-every`. The flag of an \
+         option that is true or false\nhas no value: `--preempt` turns the option on, `--no-release-on-stop` turns off an \
+         option that is on by default.\n\n\
          ```toml\nstore = \"sqlite:\"\nlease = \"15s\"              # for every election\n\n\
          [elections.nightly-jobs]   # and for this one\nlease = \"60s\"\nmetadata = { team = \"billing\" }\n```\n\n\
-         `metadata` are pairs of text that are shown with the leader and with each candidate: `--metadata team=billing`, or\n\
-         `TENURE_METADATA=team=billing,zone=a`.\n",
+         `metadata` is a set of pairs of text that others see beside the candidate, and beside the leader if it leads:\n\
+         `--metadata team=billing`, or `TENURE_METADATA=team=billing,zone=a`.\n",
     );
     let mut group = "";
     for option in ElectionOptions::TABLE {
@@ -214,5 +215,5 @@ fn the_page_of_options_is_made_from_their_table() {
     if std::env::var_os("TENURE_TEST_WRITE").is_some() {
         std::fs::write(path, &page).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap(), page, "{path} is not what the table of options says");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), page, "{path} differs from the table of options");
 }

@@ -1,4 +1,4 @@
-//! `on_overrun = "abort"`: the process ends, also if standard error blocks or fails.
+//! `on_overrun = "abort"`: the process ends, even if standard error blocks or fails.
 
 #![cfg(target_os = "linux")]
 
@@ -13,9 +13,9 @@ use tenure_core::{Elections, LifeKind, ManualClock, OnOverrun};
 
 const ROLE: &str = "TENURE_TEST_OVERRUNS";
 
-/// Overruns in a process of its own, which this test starts from its own program.
+/// Starts its own program again, which overruns in that process.
 #[test]
-fn the_process_is_aborted_though_standard_error_blocks_or_fails() {
+fn the_process_is_aborted_even_if_standard_error_blocks_or_fails() {
     if std::env::var_os(ROLE).is_some() {
         return overrun();
     }
@@ -26,7 +26,7 @@ fn the_process_is_aborted_though_standard_error_blocks_or_fails() {
     let no_space = File::options().write(true).open("/dev/full").unwrap();
     for stderr in [Stdio::from(full), no_space.into(), std::io::pipe().unwrap().1.into(), Stdio::null()] {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_process_is_aborted_though_standard_error_blocks_or_fails", "--nocapture"])
+            .args(["--exact", "the_process_is_aborted_even_if_standard_error_blocks_or_fails", "--nocapture"])
             .env(ROLE, "1")
             .stdout(Stdio::null())
             .stderr(stderr)
@@ -46,7 +46,7 @@ fn the_process_is_aborted_though_standard_error_blocks_or_fails() {
     }
 }
 
-/// Leads, works, and does not end when its lease does.
+/// Leads, and works beyond the end of its lease.
 fn overrun() {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());

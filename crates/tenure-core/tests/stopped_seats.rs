@@ -1,4 +1,4 @@
-//! A stopped election leaves no seat behind that the session of its process would keep.
+//! A stopped election releases its seat, even if another election keeps the session of the process alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tenure_core::{
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A store that fails all calls about one seat for as long as it is told to.
+/// A store that fails all calls about one seat while `fails` is set.
 struct Failing {
     store: MemoryStore,
     seat: &'static str,
@@ -75,17 +75,17 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_stopped_election_gives_up_its_seat_once_the_store_works_again_on_every_kind_of_store() {
-    gives_up_its_seat(|_| None);
+fn a_stopped_election_releases_its_seat_once_the_store_works_again_on_every_kind_of_store() {
+    releases_its_seat(|_| None);
 }
 
 #[test]
-fn an_observer_of_a_stopped_election_does_not_keep_it_from_giving_up_its_seat() {
-    gives_up_its_seat(|elections| Some(elections.observe("stopped").unwrap()));
+fn an_observer_of_a_stopped_election_does_not_keep_it_from_releasing_its_seat() {
+    releases_its_seat(|elections| Some(elections.observe("stopped").unwrap()));
 }
 
-/// The other election of the process keeps its session alive, and with it every seat that is held on it.
-fn gives_up_its_seat(observe: impl Fn(&Elections) -> Option<Observer>) {
+/// Another election of the process keeps the session alive, and with it all seats that the session holds.
+fn releases_its_seat(observe: impl Fn(&Elections) -> Option<Observer>) {
     for kind in [LifeKind::Observe, LifeKind::Clock, LifeKind::Session, LifeKind::Lock] {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(kind, clock.clone());
@@ -110,7 +110,7 @@ fn gives_up_its_seat(observe: impl Fn(&Elections) -> Option<Observer>) {
         let next = other.election("stopped").start().unwrap();
         clock.advance(LEASE * 2);
         let look = block_on(one.look("stopped")).unwrap();
-        assert!(next.is_leader(), "{kind:?}: the seat of an election that was stopped is kept: {look:?}");
+        assert!(next.is_leader(), "{kind:?}: the seat of a stopped election is still held: {look:?}");
         assert_eq!(stays.term().map(|term| term.token()), Some(token), "{kind:?}");
         block_on(stopped.stopped());
     }

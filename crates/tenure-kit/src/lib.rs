@@ -1,18 +1,19 @@
-//! What stores of Tenure have in common, for store authors.
+//! Building blocks that the stores of Tenure share, for store authors.
 //!
-//! A store is mostly its own: its statements, its error codes, the argument why a write is safe. The parts that do not
-//! differ are here:
+//! Most of a store is specific to its server: its statements, its error codes, the argument why a write is safe. The
+//! parts that do not differ are here:
 //!
 //! | | |
 //! |---|---|
 //! | [`Reconnect`] | one connection that all calls share, replaced when it breaks or falls silent |
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
-//! | [`SharedTask`] | a task whose result several calls share; both of the above are made of it |
-//! | [`url`], [`settings`] | URLs, options and variables, read in the same way and with the same errors by all stores |
+//! | [`SharedTask`] | a task whose result several calls share; both of the above use it |
+//! | [`url`], [`settings`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
 //!
-//! Each part stands by itself. Nothing in here retries a call, reads a clock of another host or decides anything about
-//! an election. Everything that opens a connection or a session must be called on a tokio runtime, as stores are.
+//! Each part can be used alone. Nothing in this crate retries a call, reads the clock of another host or decides
+//! anything about an election. Everything that opens a connection or a session must be called on a tokio runtime; the
+//! engine calls stores on one.
 //!
 //! # A store that keeps one connection
 //!
@@ -35,7 +36,7 @@
 //!
 //! impl Link {
 //!     async fn connect(address: Arc<str>) -> Result<Self, StoreError> {
-//!         // Connects, logs in, and asks a first question, with a time-out.
+//!         // Connects, logs in, and sends a first request, with a time-out.
 //!         Ok(Self { liveness: Liveness::new() })
 //!     }
 //!
@@ -54,34 +55,39 @@
 //! # Ok::<(), StoreError>(()) }).unwrap();
 //! ```
 //!
-//! A connection is closed when the last `Arc` of it is dropped: end the task that reads from its socket in `Drop`, and let
-//! calls hold the `Arc` while they wait. Then slow answers still arrive, and no connection is left behind. If that task
-//! calls [`Liveness::heard`] for everything that it reads, [`Waiting::answered`] only ends the wait of its call.
+//! A connection is closed when the last `Arc` of it is dropped. So the connection must end the task that reads
+//! from its socket in `Drop`, and calls must hold the `Arc` while they wait. Then slow answers still arrive,
+//! and no connection is left behind. If that task calls [`Liveness::heard`] for everything that it reads,
+//! [`Waiting::answered`] only ends the wait of its call.
 //!
-//! When the server hangs up, the task that reads from the socket calls [`Liveness::close`]. `Store::watch` subscribes on
-//! the connection that [`Reconnect::get`] returns and returns when [`Liveness::closed`] resolves; the engine then calls
-//! it again. A store with several servers has one [`Reconnect`] for each. [`Reconnect::current`] is for work that is not
-//! worth a connection of its own.
+//! When the server closes the connection, the task that reads from the socket calls [`Liveness::close`].
+//! `Store::watch` subscribes on the connection that [`Reconnect::get`] returns, and returns when
+//! [`Liveness::closed`] resolves; the engine then calls it again. A store with several servers has one
+//! [`Reconnect`] for each. [`Reconnect::current`] is for work that is not worth opening a connection for.
 //!
 //! # A store that holds seats on sessions
 //!
-//! The store implements [`Session`]: how a session is renewed, and what the renewal tells about the seats. [`Sessions`]
-//! opens sessions, remembers which are ours, shares heartbeats and reports the end of a session to the engine:
+//! The store implements [`Session`]: how to renew a session, and what the renewal reports about the seats.
+//! [`Sessions`] opens sessions, remembers which ones belong to this process, shares heartbeats, and reports the
+//! end of a session to the engine:
 //!
-//! - `attach`: [`Sessions::attach`], with the engine's clock and news.
-//! - A bid: [`Sessions::fresh`] for the lease of the record, renewed no longer ago than half of that. `since` of the answer
-//!   is [`PooledSession::renewed`], read *before* the write is sent, unless the write itself renews the session.
-//! - A renewal: [`Sessions::find`]. If there is none and [`Sessions::is_own`] knows the session, the session is over: the
-//!   answer is `Lost`. If it was never ours, ask the server: without one, nobody can know. Otherwise
-//!   [`PooledSession::beat`], and an answer with the heartbeat's `sent` as `since`. A heartbeat may answer for a seat only if
-//!   it began after the last write of that seat by this process was answered; note [`PooledSession::next_beat`] then. And
-//!   only if it is young: a quarter of a lease at the most.
+//! - `attach`: call [`Sessions::attach`] with the engine's clock and news.
+//! - A bid: call [`Sessions::fresh`] for the lease of the record, with half of that lease as the age. The
+//!   `since` of the answer is [`PooledSession::renewed`], read *before* the write is sent, unless the write
+//!   itself renews the session.
+//! - A renewal: call [`Sessions::find`]. If it returns nothing and [`Sessions::is_own`] knows the session, the
+//!   session has ended: answer `Lost`. If the session was never one of this process, ask the server, because
+//!   only the server can know. Otherwise call [`PooledSession::beat`], and answer with the heartbeat's `sent`
+//!   as `since`. A heartbeat may answer for a seat only if it began after the last write of that seat by this
+//!   process was answered; record [`PooledSession::next_beat`] at that time. It must also be recent: at most a
+//!   quarter of a lease old.
 //! - Time-outs: a third of a lease for a heartbeat, a lease for opening a session.
-//! - `watch`: a [`WarmSession`] from [`Sessions::keep_warm`] for every lease of a seat that another process holds, so that a
-//!   bid finds a session that is open. Once it is subscribed, renew each session of [`Sessions::live`] once: a session that
-//!   has ended before the watch began is found by that.
+//! - `watch`: hold a [`WarmSession`] from [`Sessions::keep_warm`] for every lease of a seat that another
+//!   process holds, so that a bid finds an open session. Once the watch is subscribed, renew each session of
+//!   [`Sessions::live`] once: this finds sessions that ended before the watch began.
 //!
-//! A session that the server ties to a connection (PostgreSQL) says so by [`Session::lapses`] and [`Session::closed`].
+//! If the server ties a session to a connection (PostgreSQL), the session implements [`Session::lapses`] and
+//! [`Session::closed`].
 
 mod reconnect;
 mod sessions;
@@ -97,7 +103,7 @@ pub use shared_task::SharedTask;
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Locks a mutex, also if a thread has panicked while it held the lock.
+/// Locks a mutex, even if a thread panicked while it held the lock. For state that is valid after every step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use crate::{SharedTask, lock};
 
-/// A connection to a server, as [`Reconnect`] keeps it.
+/// A connection to a server that [`Reconnect`] manages.
 pub trait Connection: Send + Sync + 'static {
-    /// Whether it is open, and whether the server still answers on it.
+    /// Returns the state of the connection: whether it is open, and whether the server answers on it.
     fn liveness(&self) -> &Liveness;
 }
 
-/// Whether a connection is open, and whether the server still answers on it.
+/// The state of a connection: whether it is open, and whether the server answers on it.
 ///
-/// A connection is *doubted* when a call was given up after the server had been silent for the whole of it. A doubted
-/// connection may just be slow: it stays until another one is open, and anything that is received on it ends the doubt. A
-/// *closed* connection is never used again.
+/// A connection is *doubted* when a call was cancelled and the server had been silent for the whole time of the
+/// call. A doubted connection may just be slow: it stays in use until another one is open, and anything that is
+/// received on it ends the doubt. A *closed* connection is never used again.
 #[derive(Debug)]
 pub struct Liveness {
     closed: watch::Sender<bool>,
@@ -32,7 +32,7 @@ pub struct Liveness {
 struct Silence {
     /// When something was last received, or the connection was opened.
     heard: Instant,
-    /// When the first call was sent of those that wait, if nothing was received since.
+    /// When the oldest pending call was sent, if nothing was received since.
     since: Option<Instant>,
     doubted: bool,
 }
@@ -44,38 +44,38 @@ impl Silence {
 }
 
 impl Liveness {
-    /// Of a connection that was just opened.
+    /// Creates the state of a connection that was just opened.
     pub fn new() -> Self {
         Self { closed: watch::Sender::new(false), silence: Mutex::new(Silence::begins()) }
     }
 
-    /// Something was received.
+    /// Records that something was received, which ends any doubt about the connection.
     pub fn heard(&self) {
         *lock(&self.silence) = Silence::begins();
     }
 
-    /// How long ago something was last received, or the connection was opened. A watch that hears nothing for a while
-    /// asks the server for a sign of life.
+    /// Returns how long ago something was last received, or the connection was opened. A watch that receives
+    /// nothing for a while should send the server a ping.
     pub fn quiet_for(&self) -> Duration {
         lock(&self.silence).heard.elapsed()
     }
 
-    /// The connection is broken, or must not be used again. Calls that are under way may still finish.
+    /// Marks the connection as broken, or as not to be used again. Pending calls may still finish.
     pub fn close(&self) {
         self.closed.send_replace(true);
     }
 
-    /// Whether the connection was closed.
+    /// Returns whether [`Liveness::close`] was called on the connection.
     pub fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
 
-    /// Whether a call should use this connection.
+    /// Returns whether a call should use this connection: it is neither closed nor doubted.
     pub fn is_good(&self) -> bool {
         !self.is_closed() && !lock(&self.silence).doubted
     }
 
-    /// Resolves when the connection is closed or dropped. The future does not keep the connection.
+    /// Resolves when the connection is closed or dropped. The future does not keep the connection alive.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut closed = self.closed.subscribe();
         async move {
@@ -83,8 +83,8 @@ impl Liveness {
         }
     }
 
-    /// Notes that a call waits for an answer. If the guard is dropped, the call was given up, and the connection is
-    /// doubted if the server was silent for long enough.
+    /// Records that a call waits for an answer. If the guard is dropped without an answer, the call was
+    /// cancelled, and the connection becomes doubted if the server was silent for long enough.
     pub fn waiting(&self, patience: Patience) -> Waiting<'_> {
         let began = Instant::now();
         lock(&self.silence).since.get_or_insert(began);
@@ -98,13 +98,13 @@ impl Default for Liveness {
     }
 }
 
-/// When a call that is given up makes its connection doubtful.
+/// When a cancelled call makes its connection doubtful.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Calls that are given up sooner say nothing about the server.
+    /// Calls that are cancelled sooner than this say nothing about the server.
     pub at_least: Duration,
-    /// The server must have been silent for this many times as long as the call has waited. With 1, the first call that
-    /// is given up is enough. With 2, a server that is slow to answer one call is given the time of another.
+    /// The server must have been silent for this many times as long as the call has waited. With 1, the first
+    /// cancelled call is enough. With 2, a server that is slow to answer one call gets the time of another.
     pub times: u32,
 }
 
@@ -114,9 +114,9 @@ impl Default for Patience {
     }
 }
 
-/// A call that waits for an answer. See [`Liveness::waiting`].
+/// A guard for a call that waits for an answer. See [`Liveness::waiting`].
 #[derive(Debug)]
-#[must_use = "dropped at once, it counts as a call that was given up"]
+#[must_use = "if the guard is dropped at once, the call counts as cancelled"]
 pub struct Waiting<'a> {
     liveness: &'a Liveness,
     patience: Patience,
@@ -125,13 +125,14 @@ pub struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// The server has answered, if only with an error.
+    /// Ends the wait because the server has answered, even if with an error.
     pub fn answered(mut self) {
         self.is_over = true;
         self.liveness.heard();
     }
 
-    /// The call has failed, and not by the server's answer. The caller says whether the connection is closed.
+    /// Ends the wait because the call failed without an answer. The caller closes the connection if it is
+    /// broken.
     pub fn failed(mut self) {
         self.is_over = true;
     }
@@ -141,7 +142,8 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let waited = self.began.elapsed();
         let mut silence = lock(&self.liveness.silence);
-        // If anything was received since this call was sent, the silence began after it, and is shorter than the wait.
+        // If anything was received since this call was sent, the silence began after it, and is shorter than
+        // the wait.
         let is_silent = silence.since.is_some_and(|since| since.elapsed() >= waited * self.patience.times);
         if !self.is_over && is_silent && waited >= self.patience.at_least {
             silence.doubted = true;
@@ -151,10 +153,11 @@ impl Drop for Waiting<'_> {
 
 /// A connection that all calls of a store share.
 ///
-/// The first call opens it. When it is closed or doubted, the next call opens another one. A connection is opened in a
-/// task that goes on when its call is given up: the next call waits for the same one, and one that takes longer than
-/// [`stale_after`](Self::stale_after) is abandoned. All calls that waited for it get the same error. Nothing is opened
-/// between calls, and nothing is retried.
+/// The first call opens it. When it is closed or doubted, the next call opens another one. The connection
+/// attempt runs in a task of its own, which continues if its call is cancelled: the next call waits for the
+/// same attempt. An attempt that takes longer than [`stale_after`](Self::stale_after) is abandoned and
+/// restarted. All calls that wait for an attempt get the same error. Nothing is opened between calls, and
+/// nothing is retried.
 pub struct Reconnect<C> {
     connect: Box<dyn Fn() -> BoxFuture<'static, Result<Arc<C>, StoreError>> + Send + Sync>,
     stale_after: Duration,
@@ -172,7 +175,8 @@ struct Attempt<C> {
 }
 
 impl<C: Connection> Reconnect<C> {
-    /// Opens connections with `connect`, which must have a time-out of its own. Nothing is opened yet.
+    /// Creates a `Reconnect` that opens connections with `connect`, which must have its own time-out. It opens
+    /// nothing yet.
     pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<C, StoreError>> + Send + 'static,
@@ -185,24 +189,24 @@ impl<C: Connection> Reconnect<C> {
         Self { connect: Box::new(connect), stale_after: Duration::from_secs(5), state }
     }
 
-    /// Has attempts to connect that are older than this abandoned by the next call; 5 s by default.
+    /// Sets the age at which the next call abandons a connection attempt and restarts it. Default: 5 s.
     #[must_use]
     pub fn stale_after(mut self, age: Duration) -> Self {
         self.stale_after = age;
         self
     }
 
-    /// The connection, opened if need be.
+    /// Returns the connection, and opens it if necessary.
     ///
-    /// Cancel safe: the attempt to connect goes on, and the next call waits for it.
+    /// Cancel safe: the connection attempt continues, and the next call waits for it.
     ///
     /// # Errors
-    /// Why no connection could be opened; the same for all calls that waited for it.
+    /// The reason why no connection could be opened. All calls that waited for the attempt get the same error.
     pub async fn get(&self) -> Result<Arc<C>, StoreError> {
         let flight = {
             let mut state = lock(&self.state);
             if let Some(current) = state.good() {
-                // An attempt that began while this connection was doubted is not needed any more.
+                // An attempt that began while this connection was doubted is no longer needed.
                 state.attempt = None;
                 return Ok(current);
             }
@@ -215,7 +219,7 @@ impl<C: Connection> Reconnect<C> {
                 }
             }
         };
-        let cut_off = StoreError::refused("the attempt to connect was cut off");
+        let cut_off = StoreError::refused("the connection attempt was aborted");
         let opened = flight.clone().wait(cut_off).await;
         let mut state = lock(&self.state);
         if state.attempt.as_ref().is_some_and(|attempt| attempt.flight.is_same(&flight)) {
@@ -227,18 +231,19 @@ impl<C: Connection> Reconnect<C> {
         }
         let before = state.current.replace(opened.clone());
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &opened)) {
-            // Nothing that is pushed over it matters any more: a watch of it ends.
+            // Pushes on the old connection no longer matter, so a watch of it ends.
             before.liveness().close();
         }
         Ok(opened)
     }
 
-    /// The connection, if it is open and good.
+    /// Returns the connection if it is open and not doubted. Never opens one.
     pub fn current(&self) -> Option<Arc<C>> {
         lock(&self.state).good()
     }
 
-    /// The connection, if it is open, also if it is doubted: for a watch, which stays on it until it is closed.
+    /// Returns the connection if it is open, even if it is doubted. For a watch, which stays on its connection
+    /// until it is closed.
     pub fn open(&self) -> Option<Arc<C>> {
         lock(&self.state).current.clone().filter(|current| !current.liveness().is_closed())
     }
@@ -256,8 +261,8 @@ impl<C: Connection> Attempt<C> {
         if self.flight.is_running() {
             return self.began.elapsed() < stale_after;
         }
-        // A connection may have been opened for a call that was given up. An error was told to the calls that waited for
-        // it, and this one tries for itself.
+        // The connection may have been opened for a call that was cancelled. An error was already returned to
+        // the calls that waited for it, so this call tries again.
         matches!(self.flight.result(), Some(Ok(connection)) if connection.liveness().is_good())
     }
 }

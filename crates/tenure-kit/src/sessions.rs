@@ -13,60 +13,68 @@ use tokio::task::AbortHandle;
 
 use crate::{SharedTask, lock};
 
-/// A session with a server: what a store author writes.
+/// A session with a server, which a store author implements.
 ///
-/// Why a renewal proves that seats are held is the store's own argument, and stands beside its [`beat`](Self::beat).
+/// Why a renewal proves that seats are held is the store's own argument, and belongs next to its
+/// [`beat`](Self::beat).
 pub trait Session: Send + Sync + 'static {
-    /// What a heartbeat tells about the seats.
+    /// What a heartbeat reports about the seats.
     type Report: Send + Sync + 'static;
 
-    /// Names the session, as `Store::session_of` does. No two sessions ever have the same name.
+    /// Returns the name of the session, equal to the result of `Store::session_of`. No two sessions ever have
+    /// the same name.
     fn name(&self) -> tenure_core::SessionId;
 
-    /// Renews the session and looks at the seats, once and with a time-out. `sent` is before anything is sent.
+    /// Renews the session and checks the seats, once and with a time-out. `sent` is a moment before anything is
+    /// sent.
     fn beat(&self, sent: Moment) -> impl Future<Output = Result<HeartbeatReply<Self::Report>, StoreError>> + Send;
 
-    /// Whether the server ends the session unless it is renewed. If so, a session that was not renewed for a lease is
-    /// over: nobody leads by it any more, and if only the answers are lost, it would keep its seats from all others.
+    /// Returns whether the server ends the session unless it is renewed. If so, a session that was not renewed
+    /// for a lease counts as ended: no term rests on it any more. Without this rule, a session whose answers
+    /// are lost would keep its seats from all other candidates.
     fn lapses(&self) -> bool {
         true
     }
 
-    /// Whether seats may still be won on it, as long as it is not over. If not, another one is opened for them.
+    /// Returns whether new seats may be won on this session while it has not ended. If not, another session is
+    /// opened for them.
     fn is_good(&self) -> bool {
         true
     }
 
-    /// Resolves when the session ends with something else, such as its connection. The future must not keep the session.
+    /// Resolves when the session ends together with something else, such as its connection. The future must not
+    /// keep the session alive.
     fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         pending()
     }
 }
 
-/// What a server has answered to a heartbeat.
+/// The answer of a server to a heartbeat, as [`Session::beat`] returns it.
 #[derive(Debug)]
 pub enum HeartbeatReply<T> {
-    /// The session lives for its time from this moment on, at the least; and what was told of the seats.
+    /// The session stays alive for at least its lease from this moment. The second part is the report about the
+    /// seats.
     Alive(Moment, T),
-    /// The session is over.
+    /// The session has ended, and the seats on it are lost.
     Over,
 }
 
-/// A heartbeat that was answered.
+/// A heartbeat that was answered, shared by all its callers.
 #[derive(Debug)]
 pub struct Heartbeat<T> {
-    /// Heartbeats of a session are numbered from 1 on, in the order in which they begin.
+    /// The number of the heartbeat. The heartbeats of a session are numbered from 1, in the order in which they
+    /// begin.
     pub number: u64,
-    /// The session lives for its time from this moment on, at the least: the `since` of a renewal.
+    /// The session stays alive for at least its lease from this moment. It is the `since` of a renewal.
     pub sent: Moment,
-    /// What it has told about the seats.
+    /// What the heartbeat reported about the seats.
     pub report: T,
 }
 
-/// A session that is kept in [`Sessions`].
+/// A session that [`Sessions`] manages, with its heartbeats and its end.
 pub struct PooledSession<S: Session> {
     session: S,
-    /// The lease of the seats that are held on it.
+    /// The lease of the seats that are held on the session.
     pub lease: Duration,
     over: watch::Sender<bool>,
     clock: Clock,
@@ -75,21 +83,22 @@ pub struct PooledSession<S: Session> {
 }
 
 struct Beats<T> {
-    /// When the last renewal was sent that was answered, or the session was asked for.
+    /// When the last answered renewal was sent, or the request that opened the session.
     renewed: Moment,
-    /// How many have begun.
+    /// The number of heartbeats that have begun.
     begun: u64,
     last: Option<Arc<Heartbeat<T>>>,
-    underway: Option<SharedTask<Arc<Heartbeat<T>>>>,
+    in_flight: Option<SharedTask<Arc<Heartbeat<T>>>>,
 }
 
 impl<S: Session> PooledSession<S> {
-    /// Whether it is known to be over.
+    /// Returns whether the session is known to have ended.
     pub fn is_over(&self) -> bool {
         *self.over.borrow()
     }
 
-    /// Resolves when the session is known to be over, or is dropped with the store. The future does not keep it.
+    /// Resolves when the session is known to have ended, or is dropped with the store. The future does not keep
+    /// it alive.
     pub fn over(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut over = self.over.subscribe();
         async move {
@@ -97,7 +106,7 @@ impl<S: Session> PooledSession<S> {
         }
     }
 
-    /// Notes that the session is over, or given up, and tells the engine.
+    /// Marks the session as ended or abandoned, and notifies the engine.
     pub fn end(&self) {
         if !self.over.send_replace(true)
             && let Some(news) = &self.news
@@ -106,23 +115,26 @@ impl<S: Session> PooledSession<S> {
         }
     }
 
-    /// When the last renewal was sent that was answered. The session lives for its time from here on, at the least.
+    /// Returns when the last answered renewal was sent. The session stays alive for at least its lease from
+    /// that moment.
     pub fn renewed(&self) -> Moment {
         lock(&self.beats).renewed
     }
 
-    /// The number of the next heartbeat to begin: what a seat is noted under that this one is the first to look at.
+    /// Returns the number of the next heartbeat to begin. Record it with a seat after a write: that heartbeat
+    /// is the first one that is certain to have seen the write.
     pub fn next_beat(&self) -> u64 {
         lock(&self.beats).begun + 1
     }
 
-    /// The last heartbeat, if `suits` says so, or the next one.
+    /// Returns the last heartbeat if `suits` accepts it, or waits for the next one.
     ///
-    /// One heartbeat is under way at a time and serves all callers. If `suits` refuses it, another one follows; a
-    /// heartbeat that has begun during this call is returned in any case. Cancel safe: a heartbeat runs to its end.
+    /// One heartbeat is in flight at a time and serves all callers. If `suits` rejects it, another one follows;
+    /// a heartbeat that began during this call is returned in any case. Cancel safe: a heartbeat runs to its
+    /// end.
     ///
     /// # Errors
-    /// Those of [`Session::beat`]; or that the session is over, which [`is_over`](Self::is_over) tells.
+    /// Those of [`Session::beat`], or that the session has ended, which [`is_over`](Self::is_over) shows.
     pub async fn beat(
         self: &Arc<Self>,
         suits: impl Fn(&Heartbeat<S::Report>) -> bool,
@@ -135,26 +147,26 @@ impl<S: Session> PooledSession<S> {
                 if let Some(last) = beats.last.as_ref().filter(|last| suits(last)) {
                     return Ok(last.clone());
                 }
-                match beats.underway.as_ref().filter(|underway| underway.is_running()) {
-                    Some(underway) => underway.clone(),
+                match beats.in_flight.as_ref().filter(|in_flight| in_flight.is_running()) {
+                    Some(in_flight) => in_flight.clone(),
                     None => self.begin(&mut beats),
                 }
             };
-            let beat = flight.wait(StoreError::unknown("the heartbeat was cut off")).await?;
+            let beat = flight.wait(StoreError::unknown("the heartbeat was aborted")).await?;
             if suits(&beat) || beat.number >= first {
                 return Ok(beat);
             }
         }
     }
 
-    /// Refuses to go on with a session that is over.
+    /// Returns an error if the session has ended.
     fn check(&self) -> Result<(), StoreError> {
         if self.is_over() {
-            return Err(StoreError::refused("the session is over"));
+            return Err(StoreError::refused("the session has ended"));
         }
         if self.lapses() && self.clock.now().since(self.renewed()) >= self.lease {
             self.end();
-            return Err(StoreError::refused("the session was not renewed for a lease: it is given up"));
+            return Err(StoreError::refused("the session was not renewed for a lease and counts as ended"));
         }
         Ok(())
     }
@@ -164,7 +176,7 @@ impl<S: Session> PooledSession<S> {
         let (session, number, sent) = (self.clone(), beats.begun, self.clock.now());
         let flight = SharedTask::start(async move {
             match session.session.beat(sent).await? {
-                // A session that was given up meanwhile stays over, whatever the server says.
+                // A session that was abandoned meanwhile stays ended, whatever the server says.
                 HeartbeatReply::Alive(sent, report) if !session.is_over() => {
                     let beat = Arc::new(Heartbeat { number, sent, report });
                     let mut beats = lock(&session.beats);
@@ -174,11 +186,11 @@ impl<S: Session> PooledSession<S> {
                 }
                 _ => {
                     session.end();
-                    Err(StoreError::refused("the session is over"))
+                    Err(StoreError::refused("the session has ended"))
                 }
             }
         });
-        beats.underway = Some(flight.clone());
+        beats.in_flight = Some(flight.clone());
         flight
     }
 }
@@ -213,15 +225,15 @@ struct Inner<S: Session> {
 
 struct State<S: Session> {
     opening: HashMap<Duration, SharedTask<Arc<PooledSession<S>>>>,
-    /// The last session of each lease.
+    /// The latest session of each lease.
     by_lease: HashMap<Duration, Arc<PooledSession<S>>>,
     live: HashMap<String, Arc<PooledSession<S>>>,
-    /// All that we have ever had.
+    /// The names of all sessions that this process has ever had.
     own: HashSet<String>,
     ready: HashMap<Duration, Weak<WarmSession>>,
 }
 
-/// Has a session kept ready, until it is dropped. See [`Sessions::keep_warm`].
+/// Keeps a session ready until it is dropped. See [`Sessions::keep_warm`].
 #[derive(Debug)]
 pub struct WarmSession(AbortHandle);
 
@@ -232,7 +244,7 @@ impl Drop for WarmSession {
 }
 
 impl<S: Session> Sessions<S> {
-    /// Opens sessions with `open`, which must have a time-out of its own. Nothing is opened yet.
+    /// Creates a pool that opens sessions with `open`, which must have its own time-out. It opens nothing yet.
     pub fn new<F>(open: impl Fn(Duration, Clock) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<S, StoreError>> + Send + 'static,
@@ -248,33 +260,33 @@ impl<S: Session> Sessions<S> {
         Self(Arc::new(Inner { open, engine: OnceLock::new(), state: Mutex::new(state) }))
     }
 
-    /// Takes the engine's clock and news, once and before anything else. Without news, the store reports the end of a
-    /// session by itself ([`PooledSession::over`]).
+    /// Sets the engine's clock and news. Call it once, before anything else. Without news, the store itself
+    /// reports the end of a session ([`PooledSession::over`]).
     pub fn attach(&self, clock: &Clock, news: Option<&News>) {
         let _ = self.0.engine.set((clock.clone(), news.cloned()));
     }
 
-    /// Whether a session is one of ours, over or not.
+    /// Returns whether a session belongs to this process, even if it has ended.
     pub fn is_own(&self, name: &str) -> bool {
         lock(&self.0.state).own.contains(name)
     }
 
-    /// One of our own sessions, if it is not known to be over.
+    /// Returns a session of this process by name, if it is not known to have ended.
     pub fn find(&self, name: &str) -> Option<Arc<PooledSession<S>>> {
         lock(&self.0.state).live.get(name).filter(|session| !session.is_over()).cloned()
     }
 
-    /// All of our sessions that are not known to be over.
+    /// Returns all sessions of this process that are not known to have ended.
     pub fn live(&self) -> Vec<Arc<PooledSession<S>>> {
         lock(&self.0.state).live.values().filter(|session| !session.is_over()).cloned().collect()
     }
 
-    /// The session for seats of this lease, opened if need be.
+    /// Returns the session for seats of this lease, and opens it if necessary.
     ///
-    /// Cancel safe: a session is opened to the end, and the next call finds it.
+    /// Cancel safe: opening continues, and the next call finds the session.
     ///
     /// # Errors
-    /// Why no session could be opened; the same for all calls that waited for it.
+    /// The reason why no session could be opened. All calls that waited for it get the same error.
     pub async fn get(&self, lease: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let opening = {
             let mut state = lock(&self.0.state);
@@ -291,13 +303,13 @@ impl<S: Session> Sessions<S> {
                 }
             }
         };
-        opening.wait(StoreError::refused("the session was cut off")).await
+        opening.wait(StoreError::refused("the attempt to open a session was aborted")).await
     }
 
-    /// The same, renewed no longer ago than `age`.
+    /// Returns the session for seats of this lease, renewed at most `age` ago. Sends a heartbeat if necessary.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`PooledSession::beat`].
+    /// Those of [`get`](Self::get) and [`PooledSession::beat`].
     pub async fn fresh(&self, lease: Duration, age: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let session = self.get(lease).await?;
         let from = self.0.clock().now() - age;
@@ -305,13 +317,14 @@ impl<S: Session> Sessions<S> {
             return Ok(session);
         }
         match session.beat(|beat| beat.sent >= from).await {
-            // It ended while nobody needed it.
+            // The session ended while it was not in use.
             Err(_) if session.is_over() => self.get(lease).await,
             answer => answer.map(|_| session),
         }
     }
 
-    /// Keeps a session open and renewed for bids that may come at any time, until what this returns is dropped.
+    /// Keeps a session open and renewed until the returned guard is dropped, so that a bid does not have to
+    /// open one.
     pub fn keep_warm(&self, lease: Duration) -> Arc<WarmSession> {
         let mut state = lock(&self.0.state);
         if let Some(ready) = state.ready.get(&lease).and_then(Weak::upgrade).filter(|ready| !ready.0.is_finished()) {
@@ -334,7 +347,7 @@ async fn keep_warm<S: Session>(sessions: Weak<Inner<S>>, lease: Duration) {
                 over.await;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "no session can be kept ready"),
+            Err(error) => tracing::debug!(%error, "cannot keep a session ready for bids"),
         }
         tokio::time::sleep(lease / 3).await;
     }
@@ -356,7 +369,7 @@ impl<S: Session> Inner<S> {
             over: watch::Sender::new(false),
             clock,
             news: self.engine.get().and_then(|(_, news)| news.clone()),
-            beats: Mutex::new(Beats { renewed, begun: 0, last: None, underway: None }),
+            beats: Mutex::new(Beats { renewed, begun: 0, last: None, in_flight: None }),
         });
         let (watched, over) = (Arc::downgrade(&session), session.over());
         tokio::spawn(async move {

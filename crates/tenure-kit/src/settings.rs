@@ -1,17 +1,18 @@
-//! Options of URLs and variables of the environment, by name.
+//! Options of URLs and environment variables, by name.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_core::span;
+use tenure_core::{ConfigError, span};
 
 use crate::url::{Secret, decoded};
 
 /// The options of a URL, taken out one by one.
 ///
-/// A store takes every option that it knows, and then calls [`finish`](Self::finish): what is left is unknown, and the
-/// error lists the options that were asked for. An option is given once, unless it fills a list.
+/// A store takes every option that it knows, and then calls [`finish`](Self::finish). The remaining options are
+/// unknown, and the error lists the options that the store asked for. An option may be given only once, unless
+/// it fills a list.
 pub struct Settings<'a> {
     /// Name, value, and the pair as it is written.
     left: Vec<(&'a str, String, &'a str)>,
@@ -19,41 +20,41 @@ pub struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// The options after the `?` of a URL. An option without a `=` has an empty value.
+    /// Parses the options after the `?` of a URL. An option without a `=` has an empty value.
     ///
     /// # Errors
-    /// What is wrong with the escapes of a value.
-    pub fn of_query(query: &'a str) -> Result<Self, String> {
+    /// If an escape in a value is invalid.
+    pub fn of_query(query: &'a str) -> Result<Self, ConfigError> {
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Ok((name, decoded(value)?, pair))
         });
-        Ok(Self { left: pairs.collect::<Result<_, String>>()?, known: Vec::new() })
+        Ok(Self { left: pairs.collect::<Result<_, ConfigError>>()?, known: Vec::new() })
     }
 
-    /// Whether an option is given.
+    /// Returns whether an option is given and has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.left.iter().any(|(given, ..)| *given == name)
     }
 
-    /// Takes an option out, and leaves `into` as it is if it is not given.
+    /// Takes an option out. Does not change `into` if the option is not given.
     ///
     /// # Errors
-    /// What a value of this option must be; that it is given twice.
-    pub fn take<T: Value>(&mut self, name: &'static str, into: &mut T) -> Result<&mut Self, String> {
+    /// If the value is invalid (the message says what it must be), or the option is given twice.
+    pub fn take<T: Value>(&mut self, name: &'static str, into: &mut T) -> Result<&mut Self, ConfigError> {
         self.take_with(name, T::MUST_BE, into, T::read)
     }
 
-    /// The same for an option that has one of a few values.
+    /// Takes an option out that has one of a few values.
     ///
     /// # Errors
-    /// What a value of this option must be; that it is given twice.
+    /// If the value is none of them, or the option is given twice.
     pub fn choose<T: Clone>(
         &mut self,
         name: &'static str,
         into: &mut T,
         values: &[(&str, T)],
-    ) -> Result<&mut Self, String> {
+    ) -> Result<&mut Self, ConfigError> {
         let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
         let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (*last, others));
         let must_be = format!("{} or {last}", others.join(", "));
@@ -61,23 +62,23 @@ impl<'a> Settings<'a> {
         self.take_with(name, &must_be, into, find)
     }
 
-    /// The same for an option that is read in a way of its own.
+    /// Takes an option out that is parsed by `read`.
     ///
     /// # Errors
-    /// `NAME must be MUST_BE`, if `read` returns `None`; that it is given twice.
+    /// `NAME must be MUST_BE` if `read` returns `None`, or that the option is given twice.
     pub fn take_with<T>(
         &mut self,
         name: &'static str,
         must_be: &str,
         into: &mut T,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<&mut Self, String> {
+    ) -> Result<&mut Self, ConfigError> {
         let mut found = self.take_all(name);
         if let Some(text) = found.pop() {
-            // Values are not shown: one of them may be a secret.
+            // The value is not shown, because it may be a secret.
             *into = read(&text).ok_or_else(|| format!("{name} must be {must_be}"))?;
         }
-        if found.is_empty() { Ok(self) } else { Err(format!("the option {name} is given twice")) }
+        if found.is_empty() { Ok(self) } else { Err(format!("option {name} is given twice; give it once").into()) }
     }
 
     /// Takes out all values of an option that may be given several times.
@@ -89,34 +90,36 @@ impl<'a> Settings<'a> {
     /// Refuses options that were not taken out.
     ///
     /// # Errors
-    /// The name of one of them, and the names that are known.
-    pub fn finish(self) -> Result<(), String> {
+    /// The name of an unknown option, and the names that are known.
+    pub fn finish(self) -> Result<(), ConfigError> {
         match self.left.first() {
             None => Ok(()),
-            Some((name, ..)) => Err(format!("unknown option {name:?}: the options are {}", self.known.join(", "))),
+            Some((name, ..)) => {
+                Err(format!("unknown option {name:?}; the options are {}", self.known.join(", ")).into())
+            }
         }
     }
 
-    /// What is left, as it is written: for a driver that has options of its own.
+    /// Returns the remaining options as they are written, for a driver that has its own options.
     pub fn rest(self) -> String {
         self.left.iter().map(|(.., pair)| *pair).collect::<Vec<_>>().join("&")
     }
 }
 
-/// Variables of the environment, or of a test. One that is empty counts as not set.
+/// Environment variables, or those of a test. An empty variable counts as not set.
 pub struct Variables<'a>(pub &'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
-    /// The value of a variable.
+    /// Returns the value of a variable, or `None` if it is unset or empty.
     pub fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.is_empty())
     }
 
-    /// Reads a variable, and leaves `into` as it is if it is not set.
+    /// Reads a variable. Does not change `into` if it is not set.
     ///
     /// # Errors
-    /// What a value of this variable must be.
-    pub fn take<T: Value>(&self, name: &str, into: &mut T) -> Result<&Self, String> {
+    /// If the value is invalid. The message says what it must be.
+    pub fn take<T: Value>(&self, name: &str, into: &mut T) -> Result<&Self, ConfigError> {
         if let Some(text) = self.get(name) {
             *into = T::read(&text).ok_or_else(|| format!("{name} must be {}", T::MUST_BE))?;
         }
@@ -137,20 +140,20 @@ impl fmt::Debug for Variables<'_> {
     }
 }
 
-/// Refuses options that contradict each other.
+/// Refuses options that contradict each other. Each problem comes with a flag that says whether it occurs.
 ///
 /// # Errors
-/// The first of these problems that there is.
-pub fn refuse(problems: &[(bool, &str)]) -> Result<(), String> {
-    problems.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, problem)| Err((*problem).to_owned()))
+/// The message of the first problem that occurs.
+pub fn refuse(problems: &[(bool, &str)]) -> Result<(), ConfigError> {
+    problems.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, problem)| Err((*problem).into()))
 }
 
-/// What options and variables can be.
+/// A type that options and variables can have.
 pub trait Value: Sized {
-    /// What a value must be, for errors: `NAME must be …`.
+    /// What a value must be, for errors of the form `NAME must be …`.
     const MUST_BE: &'static str;
 
-    /// Reads a value.
+    /// Parses a value. Returns `None` if the text is not valid.
     fn read(text: &str) -> Option<Self>;
 }
 
@@ -180,11 +183,11 @@ value! {
     Secret, "text", |text: &str| Some(text.into());
     bool, "true or false", flag;
     u32, "a whole number, 0 or more", |text: &str| text.parse().ok();
-    i64, "a whole number of 64 bits", |text: &str| text.parse().ok();
+    i64, "a whole number of at most 64 bits", |text: &str| text.parse().ok();
     Duration, "a duration, like 2s or 500ms", |text: &str| span::parse(text).ok();
 }
 
-/// An option that is named without a value is true.
+/// An option that is given without a value is true.
 fn flag(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "" | "1" | "t" | "true" => Some(true),

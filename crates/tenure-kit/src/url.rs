@@ -1,15 +1,16 @@
-//! URLs of stores, taken apart.
+//! Parsing of store URLs, with errors that never show a password.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::ConfigError;
 
 use crate::settings::Settings;
 
-/// A URL of a store: `scheme://user:password@host:port,host:port/path?option=value`, or just `scheme:`.
+/// A store URL: `scheme://user:password@host:port,host:port/path?option=value`, or just `scheme:`.
 ///
-/// A store reads the options last: once everything before them is in order, an unknown option is not the rest of a
-/// password, and can be named in an error.
+/// A store reads the options last. Once everything before them has been parsed, an unknown option cannot be the
+/// rest of a password, so an error can name it.
 ///
 /// ```
 /// use tenure_kit::url::Url;
@@ -23,24 +24,24 @@ use crate::settings::Settings;
 /// options.take("copies", &mut copies)?.take("verify", &mut verify)?;
 /// options.finish()?;
 /// assert_eq!(copies, 3);
-/// # Ok::<(), String>(())
+/// # Ok::<(), tenure_core::ConfigError>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Url<'a> {
-    /// One of the store's schemes.
+    /// The scheme of the URL, one of those that the store accepts.
     pub scheme: &'a str,
     login: Option<&'a str>,
-    /// Hosts and path, as they are written. The path of a socket, for a scheme that takes one.
+    /// Hosts and path as they are written, or the path of a socket, for a scheme that uses one.
     pub place: &'a str,
     query: &'a str,
 }
 
 impl<'a> Url<'a> {
-    /// Takes a URL apart that begins with one of these schemes.
+    /// Parses a URL that begins with one of these schemes.
     ///
     /// # Errors
-    /// In one line, without any part of the URL.
-    pub fn parse(url: &'a str, schemes: &[&str]) -> Result<Self, String> {
+    /// If the URL has another scheme or an unescaped `@`. The message is one line and shows no part of the URL.
+    pub fn parse(url: &'a str, schemes: &[&str]) -> Result<Self, ConfigError> {
         let parsed = Self::parse_without_login(url, schemes)?;
         check_login(url)?;
         let (login, place) = match parsed.place.rsplit_once('@') {
@@ -50,11 +51,11 @@ impl<'a> Url<'a> {
         Ok(Self { login, place, ..parsed })
     }
 
-    /// The same for a store whose URLs never have a user or a password: an `@` means nothing.
+    /// Parses a URL of a store that never uses a user or a password. An `@` has no special meaning.
     ///
     /// # Errors
-    /// In one line, without any part of the URL.
-    pub fn parse_without_login(url: &'a str, schemes: &[&str]) -> Result<Self, String> {
+    /// If the URL has another scheme. The message is one line and shows no part of the URL.
+    pub fn parse_without_login(url: &'a str, schemes: &[&str]) -> Result<Self, ConfigError> {
         let known = || match schemes {
             [one] => format!("a URL of this store begins with {one}://"),
             _ => format!("a URL of this store begins with one of {}://", schemes.join("://, ")),
@@ -66,29 +67,30 @@ impl<'a> Url<'a> {
         Ok(Self { scheme, login: None, place, query })
     }
 
-    /// The user, if one is named.
+    /// Returns the user, if the URL names one. Escapes are decoded.
     ///
     /// # Errors
-    /// What is wrong with its escapes.
-    pub fn user(&self) -> Result<Option<String>, String> {
+    /// If an escape is invalid.
+    pub fn user(&self) -> Result<Option<String>, ConfigError> {
         let user = self.login.map(|login| login.split_once(':').map_or(login, |(user, _)| user));
         Ok(user.map(decoded).transpose()?.filter(|user| !user.is_empty()))
     }
 
-    /// The password, if there is one.
+    /// Returns the password, if the URL has one. Escapes are decoded.
     ///
     /// # Errors
-    /// What is wrong with its escapes.
-    pub fn password(&self) -> Result<Option<Secret>, String> {
+    /// If an escape is invalid.
+    pub fn password(&self) -> Result<Option<Secret>, ConfigError> {
         let password = self.login.and_then(|login| login.split_once(':')).map(|(_, password)| password);
         Ok(password.map(decoded).transpose()?.map(Secret))
     }
 
-    /// Reads the hosts, as `host:port`, with this port where they name none. Leaves `into` as it is if no host is named.
+    /// Reads the hosts as `host:port`, with this port for hosts without one. Does not change `into` if the URL
+    /// names no host.
     ///
     /// # Errors
-    /// How hosts are written.
-    pub fn hosts(&self, port: u16, into: &mut Vec<String>) -> Result<(), String> {
+    /// If a host is not written as `host:port`. The message does not show it.
+    pub fn hosts(&self, port: u16, into: &mut Vec<String>) -> Result<(), ConfigError> {
         let hosts = self.place.split('/').next().unwrap_or_default();
         if !hosts.is_empty() {
             *into = hosts.split(',').map(|host| with_port(host, port)).collect::<Result<_, _>>()?;
@@ -96,32 +98,33 @@ impl<'a> Url<'a> {
         Ok(())
     }
 
-    /// What follows the first slash after the hosts, as it is written.
+    /// Returns the part after the first slash that follows the hosts, as it is written.
     pub fn path(&self) -> &'a str {
         self.place.split_once('/').map_or("", |(_, path)| path)
     }
 
-    /// The options.
+    /// Returns the options after the `?`. Take them out one by one, and then call [`Settings::finish`].
     ///
     /// # Errors
-    /// What is wrong with their escapes.
-    pub fn options(&self) -> Result<Settings<'a>, String> {
+    /// If an escape is invalid.
+    pub fn options(&self) -> Result<Settings<'a>, ConfigError> {
         Settings::of_query(self.query)
     }
 }
 
 impl fmt::Debug for Url<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Any other part may be a secret.
+        // Any other part may contain a secret.
         f.debug_struct("Url").field("scheme", &self.scheme).finish_non_exhaustive()
     }
 }
 
-/// Reads `%41` as `A`.
+/// Decodes percent escapes, such as `%41` for `A`.
 ///
 /// # Errors
-/// What is wrong with it, without a word of it: there may be a password in it.
-pub fn decoded(text: &str) -> Result<String, String> {
+/// If an escape is invalid or the result is not UTF-8. The message shows no part of the text, which may be a
+/// password.
+pub fn decoded(text: &str) -> Result<String, ConfigError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -129,15 +132,16 @@ pub fn decoded(text: &str) -> Result<String, String> {
         bytes.push(match byte {
             b'%' => match (digit(rest.next()), digit(rest.next())) {
                 (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err("a % in a URL is written as %25".to_owned()),
+                _ => return Err("invalid escape in the URL: write % as %25".into()),
             },
             byte => byte,
         });
     }
-    String::from_utf8(bytes).map_err(|_| "a URL is UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the URL is not valid UTF-8".into())
 }
 
-/// Writes everything but ASCII letters, digits and the characters in `kept` as `%41`: the reverse of [`decoded`].
+/// Encodes everything but ASCII letters, digits and the characters in `kept` as percent escapes. The reverse of
+/// [`decoded`].
 pub fn encoded(text: &str, kept: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -150,27 +154,27 @@ pub fn encoded(text: &str, kept: &str) -> String {
     encoded
 }
 
-/// Refuses a URL with an `@` after its host. It is most likely part of a password or token with a `/`, `?` or `#`
-/// in it, of which the rest would be taken for a path or for options. To be called first: what comes later may
-/// name the options of a URL in its errors.
+/// Refuses a URL with an `@` after its host. Most likely it is part of a password or token that contains `/`,
+/// `?` or `#`, whose rest would be mistaken for a path or for options. Call it first, because later errors may
+/// name the options of the URL.
 ///
 /// # Errors
-/// The advice for such a URL. It repeats no part of the URL, which may be a secret.
-pub fn check_login(url: &str) -> Result<(), String> {
+/// Advice for such a URL. The message shows no part of the URL, which may be a secret.
+pub fn check_login(url: &str) -> Result<(), ConfigError> {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     match rest.find(['/', '?', '#']) {
         Some(end) if rest[end..].contains('@') => Err("the URL has an @ after its host: in a user name, password or \
              token, percent-encode / as %2F, ? as %3F, # as %23 and @ as %40; elsewhere, @ as %40"
-            .to_owned()),
+            .into()),
         _ => Ok(()),
     }
 }
 
-/// A host with its port; with this one, if it names none.
+/// Returns a host with its port, or with `port` if it has none.
 ///
 /// # Errors
-/// How it is written. The host is not shown: half a password may have been taken for it.
-pub fn with_port(host: &str, port: u16) -> Result<String, String> {
+/// If the host is invalid. The message does not show it, because it may be part of a password.
+pub fn with_port(host: &str, port: u16) -> Result<String, ConfigError> {
     let split = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
     let name = split.map_or(host, |(name, _)| name);
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
@@ -178,11 +182,11 @@ pub fn with_port(host: &str, port: u16) -> Result<String, String> {
     match split {
         None if is_plain || is_address => Ok(format!("{host}:{port}")),
         Some((_, port)) if (is_plain || is_address) && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        _ => Err("a host is written as host:port".to_owned()),
+        _ => Err("a host must be written as host:port".into()),
     }
 }
 
-/// A password or a token. It is never printed.
+/// A password or a token. Its `Debug` output never shows it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);

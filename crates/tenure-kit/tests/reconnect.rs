@@ -28,7 +28,7 @@ impl Drop for Link {
     }
 }
 
-/// A server: what becomes of attempts to connect, and how many connections were and are open.
+/// A server: how it treats connection attempts, and how many connections were and are open.
 #[derive(Clone, Default)]
 struct Server {
     behaviour: Arc<Mutex<Behaviour>>,
@@ -82,7 +82,7 @@ impl Server {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A call that is given up after a while, without an answer.
+/// Makes a call that is cancelled after a while, without an answer.
 async fn unanswered(link: &Link, after: Duration, patience: Patience) {
     let waiting = link.liveness.waiting(patience);
     sleep(after).await;
@@ -101,7 +101,7 @@ async fn nothing_is_opened_before_the_first_call_and_all_calls_share_one_connect
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_goes_on_when_its_call_is_given_up() {
+async fn an_attempt_continues_when_its_call_is_cancelled() {
     let server = Server::default();
     server.behave(Behaviour::Slow(SECOND));
     let line = server.line();
@@ -125,7 +125,7 @@ async fn an_attempt_that_takes_too_long_is_abandoned_by_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_wait_get_the_same_error_with_its_cause_and_the_next_call_tries_again() {
+async fn all_waiting_calls_get_the_same_error_and_the_next_call_tries_again() {
     let server = Server::default();
     server.behave(Behaviour::Refusing);
     let line = server.line();
@@ -140,7 +140,7 @@ async fn all_who_wait_get_the_same_error_with_its_cause_and_the_next_call_tries_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_no_call_waited_for_is_told_to_none() {
+async fn an_error_that_no_call_waited_for_is_dropped() {
     let server = Server::default();
     server.behave(Behaviour::Refusing);
     let line = server.line();
@@ -161,7 +161,7 @@ async fn a_connection_that_is_closed_is_replaced_and_its_watch_ends() {
     assert!(line.current().is_none());
     assert_eq!(line.get().await.unwrap().number, 2);
     drop(link);
-    assert_eq!(server.open(), 1, "the first one was let go");
+    assert_eq!(server.open(), 1, "the first one was dropped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn a_watch_of_a_connection_does_not_keep_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_fell_silent_is_replaced_and_closed_once_another_one_is_open() {
+async fn a_connection_that_fell_silent_is_closed_once_another_one_is_open() {
     let server = Server::default();
     let line = server.line();
     let link = line.get().await.unwrap();
@@ -183,14 +183,14 @@ async fn a_connection_that_fell_silent_is_replaced_and_closed_once_another_one_i
     unanswered(&link, SECOND, Patience::default()).await;
     server.behave(Behaviour::Silent);
     assert!(timeout(SECOND * 6, line.get()).await.is_err());
-    assert!(!link.liveness.is_closed(), "there is no other one yet");
+    assert!(!link.liveness.is_closed(), "no other connection is open yet");
     server.behave(Behaviour::Quick);
     assert_eq!(line.get().await.unwrap().number, 3);
     closed.await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_was_only_busy_stays_and_what_was_opened_beside_it_is_let_go() {
+async fn a_connection_that_was_only_slow_stays_and_its_replacement_is_dropped() {
     let server = Server::default();
     let line = server.line();
     let link = line.get().await.unwrap();
@@ -200,9 +200,9 @@ async fn a_connection_that_was_only_busy_stays_and_what_was_opened_beside_it_is_
     link.liveness.heard();
     assert_eq!(line.get().await.unwrap().number, 1);
     sleep(SECOND).await;
-    assert_eq!((server.opened(), server.open()), (2, 1), "the second was abandoned");
+    assert_eq!((server.opened(), server.open()), (2, 1), "the second one was abandoned");
 
-    // The same if it is heard of only while a call waits for the other one.
+    // The same if something is received only while a call waits for the replacement.
     unanswered(&link, SECOND, Patience::default()).await;
     let (got, ()) = tokio::join!(line.get(), async {
         sleep(SECOND / 2).await;
@@ -213,11 +213,11 @@ async fn a_connection_that_was_only_busy_stays_and_what_was_opened_beside_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_says_nothing_if_it_was_short_or_anything_was_received() {
+async fn a_cancelled_call_proves_nothing_if_it_was_short_or_anything_was_received() {
     let server = Server::default();
     let link = server.line().get().await.unwrap();
     unanswered(&link, Duration::from_millis(19), Patience::default()).await;
-    assert!(link.liveness.is_good(), "it was short");
+    assert!(link.liveness.is_good(), "the call was short");
     link.liveness.heard();
     tokio::join!(unanswered(&link, SECOND, Patience::default()), async {
         sleep(SECOND / 2).await;
@@ -243,7 +243,7 @@ async fn with_more_patience_the_first_silent_call_is_not_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_ends_with_the_store() {
+async fn an_attempt_ends_when_the_store_is_dropped() {
     let server = Server::default();
     server.behave(Behaviour::Slow(SECOND));
     let line = server.line();
@@ -254,11 +254,11 @@ async fn an_attempt_ends_with_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_quiet_since_something_was_last_received_on_it() {
+async fn quiet_for_counts_from_the_last_receipt_on_a_connection() {
     let liveness = Liveness::new();
     sleep(SECOND).await;
-    assert_eq!(liveness.quiet_for(), SECOND, "since it was opened");
-    // A call that is sent is no sign of the server's.
+    assert_eq!(liveness.quiet_for(), SECOND, "counted from its opening");
+    // Sending a call is no sign of life from the server.
     liveness.waiting(Patience::default()).failed();
     assert_eq!(liveness.quiet_for(), SECOND);
     liveness.heard();

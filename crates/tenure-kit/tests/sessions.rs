@@ -1,4 +1,4 @@
-//! Sessions are opened once for each lease, known to be ours, renewed for all, and told of when they are over.
+//! Sessions are opened once per lease, remembered, renewed for all seats, and reported when they end.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(12);
 
-/// A server that keeps sessions, and what it does.
+/// A server that keeps sessions, and how it behaves.
 #[derive(Clone)]
 struct Server {
     clock: ManualClock,
@@ -24,7 +24,7 @@ struct Server {
     /// How long an answer takes.
     slow: Arc<Mutex<Duration>>,
     refuses: Arc<AtomicBool>,
-    /// Sessions are over.
+    /// All sessions have ended.
     over: Arc<AtomicBool>,
     closed: Arc<watch::Sender<bool>>,
     lapses: bool,
@@ -105,7 +105,7 @@ impl Session for One {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_one_session_for_each_lease_and_it_is_known_to_be_ours() {
+async fn there_is_one_session_per_lease_and_it_is_known_as_our_own() {
     let server = Server::new();
     let sessions = server.sessions();
     let (one, same) = tokio::join!(sessions.get(LEASE), sessions.get(LEASE));
@@ -119,7 +119,7 @@ async fn there_is_one_session_for_each_lease_and_it_is_known_to_be_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_opened_to_the_end_though_its_call_is_given_up() {
+async fn opening_a_session_continues_when_its_call_is_cancelled() {
     let server = Server::new();
     *server.slow.lock().unwrap() = Duration::from_secs(1);
     let sessions = server.sessions();
@@ -131,7 +131,7 @@ async fn a_session_is_opened_to_the_end_though_its_call_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_cannot_be_opened_is_an_error_for_all_and_tried_anew_by_the_next_call() {
+async fn a_failed_opening_is_an_error_for_all_waiting_calls_and_the_next_call_tries_again() {
     let server = Server::new();
     server.refuses.store(true, Ordering::Relaxed);
     let sessions = server.sessions();
@@ -143,15 +143,15 @@ async fn a_session_that_cannot_be_opened_is_an_error_for_all_and_tried_anew_by_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_heartbeat_serves_all_and_a_later_one_those_who_need_it() {
+async fn one_heartbeat_serves_all_callers_and_a_later_one_those_that_need_it() {
     let server = Server::new();
     let session = server.sessions().get(LEASE).await.unwrap();
     let (one, same) = tokio::join!(session.beat(|_| true), session.beat(|_| true));
     assert_eq!((one.unwrap().number, same.unwrap().number, server.counts().1), (1, 1, 1));
-    // What was sent will do, as long as it suits.
+    // The last heartbeat is used as long as it suits.
     assert_eq!(session.beat(|_| true).await.unwrap().number, 1);
     assert_eq!(session.next_beat(), 2);
-    // One is under way that does not suit: another follows it, for all who need that.
+    // The heartbeat in flight does not suit, so another one follows, for all callers that need it.
     let early = session.beat(|beat| beat.number >= 2);
     let late = async {
         sleep(Duration::from_micros(500)).await;
@@ -161,12 +161,12 @@ async fn one_heartbeat_serves_all_and_a_later_one_those_who_need_it() {
     };
     let (early, (late, same)) = tokio::join!(early, late);
     assert_eq!((early.unwrap().number, late.unwrap().number, same.unwrap().number), (2, 3, 3));
-    // A condition that nothing meets does not go on for ever.
+    // A condition that no heartbeat meets does not loop forever.
     assert_eq!(session.beat(|_| false).await.unwrap().number, 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_counts_from_its_send_and_runs_to_its_end_though_its_call_is_given_up() {
+async fn a_heartbeat_counts_from_its_send_and_continues_when_its_call_is_cancelled() {
     let server = Server::new();
     let session = server.sessions().get(LEASE).await.unwrap();
     let opened = session.renewed();
@@ -180,13 +180,13 @@ async fn a_heartbeat_counts_from_its_send_and_runs_to_its_end_though_its_call_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_renewed_for_a_bid_if_its_last_renewal_is_too_old_and_replaced_if_it_ended() {
+async fn for_a_bid_an_old_session_is_renewed_and_an_ended_one_replaced() {
     let server = Server::new();
     let sessions = server.sessions();
     let first = sessions.fresh(LEASE, LEASE / 2).await.unwrap();
     server.clock.advance(LEASE / 2);
     sessions.fresh(LEASE, LEASE / 2).await.unwrap();
-    assert_eq!(server.counts(), (1, 0), "its opening is young enough");
+    assert_eq!(server.counts(), (1, 0), "it was opened recently");
     server.clock.advance(Duration::from_secs(1));
     sessions.fresh(LEASE, LEASE / 2).await.unwrap();
     assert_eq!((server.counts(), first.renewed()), ((1, 1), server.clock.now()));
@@ -194,12 +194,12 @@ async fn a_session_is_renewed_for_a_bid_if_its_last_renewal_is_too_old_and_repla
     let second = sessions.fresh(LEASE, LEASE / 2).await.unwrap();
     assert_eq!((server.counts(), first.is_over()), ((2, 1), true), "it was not renewed for a lease");
     assert!(sessions.find(&first.name).is_none() && sessions.is_own(&first.name));
-    assert!(first.beat(|_| true).await.is_err(), "also by what it knows");
+    assert!(first.beat(|_| true).await.is_err(), "its last heartbeat does not count either");
     assert!(!second.is_over());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_the_server_has_ended_is_over_for_good() {
+async fn a_session_that_the_server_has_ended_stays_ended() {
     let server = Server::new();
     let sessions = server.sessions();
     let session = sessions.get(LEASE).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_session_that_the_server_has_ended_is_over_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_after_a_session_was_given_up_does_not_bring_it_back() {
+async fn a_late_answer_does_not_revive_an_abandoned_session() {
     let server = Server::new();
     let sessions = server.sessions();
     let session = sessions.get(LEASE).await.unwrap();
@@ -225,7 +225,7 @@ async fn an_answer_that_comes_after_a_session_was_given_up_does_not_bring_it_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_does_not_lapse_ends_with_its_connection_alone() {
+async fn a_session_that_does_not_lapse_ends_only_with_its_connection() {
     let server = Server { lapses: false, ..Server::new() };
     let sessions = server.sessions();
     let session = sessions.get(LEASE).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_session_that_does_not_lapse_ends_with_its_connection_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
+async fn a_session_is_kept_ready_while_a_guard_exists() {
     let server = Server::new();
     let sessions = server.sessions();
     let (ready, same) = (sessions.keep_warm(LEASE), sessions.keep_warm(LEASE));
@@ -254,7 +254,7 @@ async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
     sleep(LEASE).await;
     server.over.store(false, Ordering::Relaxed);
     sleep(LEASE).await;
-    assert_eq!((sessions.live().len(), server.counts().0), (1, 2), "another was opened when it ended");
+    assert_eq!((sessions.live().len(), server.counts().0), (1, 2), "another one was opened when it ended");
     drop(ready);
     let before = server.counts();
     server.clock.advance(LEASE / 2);
@@ -264,10 +264,10 @@ async fn a_session_is_kept_ready_for_as_long_as_anybody_wants_it() {
     let _ready = sessions.keep_warm(LEASE);
     drop(sessions);
     sleep(LEASE * 3).await;
-    assert_eq!(server.counts(), before, "nothing is renewed once the store is gone");
+    assert_eq!(server.counts(), before, "nothing is renewed once the store is dropped");
 }
 
-/// A store with one seat, which is held on the session that its version names.
+/// A store with one seat, held on the session that its version names.
 struct OneSeat(Arc<Sessions<One>>, Seat);
 
 impl Store for OneSeat {
@@ -296,7 +296,7 @@ impl Store for OneSeat {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_engine_is_told_when_a_session_is_over() {
+async fn the_engine_is_notified_when_a_session_ends() {
     let server = Server::new();
     let opener = server.clone();
     let sessions = Arc::new(Sessions::new(move |lease: Duration, _| opener.clone().open(lease)));
@@ -307,7 +307,7 @@ async fn the_engine_is_told_when_a_session_is_over() {
     let session = sessions.get(LEASE).await.unwrap();
     assert_eq!(session.name().as_str(), "1 for 12s");
     let (seen, name) = (Seen { seat: Some(seat.clone()), requests: false }, SeatName::new("jobs").unwrap());
-    // A session counts as ours once a seat was won on it.
+    // A session counts as our own once a seat was won on it.
     store.swap(&name, None, &seat.record).await.unwrap();
     let (change, ()) = tokio::join!(store.changed(&name, &seen), async {
         sleep(Duration::from_secs(1)).await;

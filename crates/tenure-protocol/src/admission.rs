@@ -1,146 +1,149 @@
-//! Which asks go to the store in one call, and when.
+//! Batches requests to the store into calls, and decides when each call leaves.
 //!
 //! ```text
 //!  ask ─┐                     ┌▶ its answer
 //!  ask ─┼─▶ queue ─▶ one call ─▶ its answer
 //!  ask ─┘     ▲               └▶ its answer
-//!             └ whoever comes while as many calls as may be are under way goes with the next one
+//!             └ asks that arrive while the limit of calls is in flight wait for the next call
 //! ```
 //!
-//! A lone ask leaves at once. While calls are under way, asks of the same kind gather, and the next call takes
-//! as many of them as the store can do at a time: the slower the store, the fewer calls it is asked for. A
-//! thousand elections that start together would otherwise make a thousand calls, most of them given up before
-//! their turn had come, made again, and given up again.
+//! An *ask* is one read or write of one seat. A single ask leaves at once. While calls are in flight, asks of the
+//! same group wait, and the next call takes as many of them as the store accepts: the slower the store, the fewer
+//! calls it gets. Without batching, a thousand elections that start together would make a thousand calls, most of
+//! which would time out before the store got to them, be retried, and time out again.
 //!
-//! # Why this is safe
+//! # Correctness argument
 //!
-//! *When a call was sent.* A lease counts from the moment at which the machine asked, and the call leaves after
-//! that. So an ask that has waited has lost some of the time it counts on, and gained none. Its time-out runs
-//! only from when it left: time spent in the queue would let ten thousand starters expire unsent, for ever.
+//! *The lease does not become longer by waiting.* A lease counts from the moment at which the machine returned the
+//! action, and the call leaves after that moment. So an ask that waits in the queue loses part of the time that
+//! its leader relies on, and never gains any. The time-out of an ask runs only from when its call leaves: otherwise
+//! ten thousand elections that start together would time out in the queue, unsent, forever.
 //!
-//! *What an answer means.* Each ask is answered by itself, on a condition of its own. No call holds two writes of
-//! one seat, as a candidate has one ask under way at a time, so what one ask did is never told to another.
+//! *Each ask gets its own answer.* Each ask has its own condition and its own answer. A candidate has at most one
+//! ask in flight, so no call holds two writes of one seat, and no ask receives the result of another.
 //!
-//! *When an ask is given up* before its call has left, it is left out. After that it is answered to nobody, and the call
-//! goes on for the others.
+//! *Cancelled asks.* An ask that is cancelled before its call leaves is left out of the call. If it is cancelled
+//! later, its answer is dropped and the call goes on for the other asks.
 //!
-//! *Nothing is sent twice*, but for one case: a call of which the store says that nothing happened and that one
-//! of the asks in it may be to blame. It is taken apart, until that one stands alone.
+//! *No ask is sent twice*, with one exception: if the store says that a call took no effect and that one of its
+//! asks may be the cause, the call is split into smaller ones until that ask is alone in its call.
 //!
-//! *Who goes first.* Asks that keep a term share no call and no place with any others, so nothing that hangs
-//! delays them. A holder's read is one of them: after a lost answer it reads the seat before it renews again.
-//! Reads that settle a doubt about a write come next, as the seat may be ours, and others wait for it.
+//! *Asks that keep a term go first.* They share neither calls nor the limit of calls in flight with other asks, so
+//! a call that hangs does not delay them. A leader's read is one of them, because after a lost answer the leader
+//! reads the seat before it renews again. Reads that settle the unknown outcome of a write come next: the seat may
+//! belong to this candidate, and other candidates wait for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How soon an ask leaves.
+/// The urgency of an ask. Asks of an earlier lane leave first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// A holder's renewals and reads, and the release of a seat.
+    /// Renewals and reads by the holder of a seat, and releases.
     Keep,
-    /// A read after a write whose outcome is unknown.
+    /// Reads after a write whose outcome is unknown.
     Settle,
-    /// Looks and bids of candidates that hold nothing.
+    /// Looks and bids by candidates that hold no seat.
     Background,
 }
 
-/// Which asks may share a call.
+/// The properties that asks must have in common to share a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// How soon they leave.
+    /// The urgency of the asks, which decides which group leaves first.
     pub lane: Lane,
-    /// Whether they read seats, or write them.
+    /// Whether the asks read seats. Otherwise they write them.
     pub reads: bool,
-    /// The part of the store that they go to.
+    /// The part of the store that the asks go to, such as a node of a cluster.
     pub shard: u64,
-    /// Their lease.
+    /// The lease of the elections that the asks belong to.
     pub lease: Duration,
-    /// How long each may take: a long one in the same call would hold up a short one.
+    /// The time-out of each ask. A long one in the same call would hold up a short one.
     pub within: Duration,
 }
 
-/// How much a store takes at a time.
+/// How large the calls of a store are, and how many it takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Seats in one call.
+    /// The largest number of seats in one call, at least one.
     pub seats: usize,
-    /// Calls of one [`Group`] that are under way at once.
+    /// The largest number of calls of one [`Group`] that are in flight at once, at least one.
     pub calls: usize,
 }
 
-/// A call that may leave now.
+/// A call that the engine must send now, with the asks that share it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch<A> {
-    /// Its number.
+    /// The number of this call, for [`Admission::ended`] and [`Admission::take_apart`].
     pub call: u64,
-    /// What its asks have in common.
+    /// The properties that all asks of the call share.
     pub group: Group,
-    /// What is in it; at least one.
+    /// The asks in the call, at least one and at most [`BatchLimits::seats`].
     pub asks: Vec<A>,
 }
 
-/// The asks that wait for a call, and the calls under way.
+/// The asks that wait for a call, and the calls in flight.
 #[derive(Debug)]
 pub struct Admission<A> {
     reads: BatchLimits,
     writes: BatchLimits,
     queues: BTreeMap<Group, Queue<A>>,
-    underway: BTreeMap<u64, Group>,
+    in_flight: BTreeMap<u64, Group>,
     calls: u64,
 }
 
 #[derive(Debug)]
 struct Queue<A> {
     waiting: VecDeque<(A, usize)>,
-    /// Parts of a call that was taken apart. They leave before all others.
+    /// Parts of a call that was split. They leave before all other asks of the group.
     parts: VecDeque<Vec<A>>,
-    underway: usize,
+    in_flight: usize,
 }
 
-/// A call is no longer than this, unless one ask alone is.
-const MOST_BYTES: usize = 512 * 1024;
+/// The longest call in bytes. A single longer ask still gets a call of its own.
+const MAX_BYTES: usize = 512 * 1024;
 
-/// Into so many parts a call is taken apart.
+/// The number of parts that a call is split into.
 const PARTS: usize = 8;
 
 impl<A> Admission<A> {
-    /// For a store that takes so much at a time.
+    /// Creates an empty queue for a store with these limits. A limit of zero counts as one.
     pub fn new(reads: BatchLimits, writes: BatchLimits) -> Self {
-        let at_least_one = |most: BatchLimits| BatchLimits { seats: most.seats.max(1), calls: most.calls.max(1) };
+        let at_least_one = |limits: BatchLimits| BatchLimits { seats: limits.seats.max(1), calls: limits.calls.max(1) };
         Self {
             reads: at_least_one(reads),
             writes: at_least_one(writes),
             queues: BTreeMap::new(),
-            underway: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             calls: 0,
         }
     }
 
-    /// Something is asked of the store, of about so many bytes.
+    /// Adds an ask of about `bytes` bytes to the queue of its group. Call [`Admission::next`] afterwards.
     pub fn ask(&mut self, group: Group, ask: A, bytes: usize) {
         let queue = self.queues.entry(group).or_insert_with(|| Queue {
             waiting: VecDeque::new(),
             parts: VecDeque::new(),
-            underway: 0,
+            in_flight: 0,
         });
         queue.waiting.push_back((ask, bytes));
     }
 
-    /// The next call to make, if there is one. Asks that nobody waits for any more are left out.
+    /// Returns the next call to send, or `None` while nothing waits or the limits are reached. Asks for which
+    /// `is_wanted` returns false are dropped.
     pub fn next(&mut self, mut is_wanted: impl FnMut(&A) -> bool) -> Option<Batch<A>> {
         let (reads, writes) = (self.reads, self.writes);
-        // In the order of lanes.
+        // Groups are ordered by lane.
         for (group, queue) in &mut self.queues {
-            let most = if group.reads { reads } else { writes };
-            while queue.underway < most.calls {
-                let Some(asks) = queue.take(most.seats, &mut is_wanted) else { break };
+            let limits = if group.reads { reads } else { writes };
+            while queue.in_flight < limits.calls {
+                let Some(asks) = queue.take(limits.seats, &mut is_wanted) else { break };
                 if asks.is_empty() {
                     continue;
                 }
-                queue.underway += 1;
+                queue.in_flight += 1;
                 self.calls += 1;
-                self.underway.insert(self.calls, *group);
+                self.in_flight.insert(self.calls, *group);
                 return Some(Batch { call: self.calls, group: *group, asks });
             }
         }
@@ -148,18 +151,19 @@ impl<A> Admission<A> {
         None
     }
 
-    /// A call has come to its end, or nobody waits for it any more.
+    /// Frees the place of a call that was answered, or whose answer is no longer needed.
     pub fn ended(&mut self, call: u64) {
-        let group = self.underway.remove(&call);
+        let group = self.in_flight.remove(&call);
         if let Some(queue) = group.and_then(|group| self.queues.get_mut(&group)) {
-            queue.underway -= 1;
+            queue.in_flight -= 1;
         }
     }
 
-    /// A call of which nothing has happened, and one of these asks in it may be to blame for that. They are asked
-    /// again in smaller calls; returns those that cannot be taken apart any more.
+    /// Splits a call that took no effect because one of these asks may be at fault. The asks are sent again in
+    /// smaller calls. Returns the asks that cannot be split any further: a single ask, or all of them if the
+    /// call is unknown.
     pub fn take_apart(&mut self, call: u64, asks: Vec<A>) -> Vec<A> {
-        let group = self.underway.get(&call).copied();
+        let group = self.in_flight.get(&call).copied();
         self.ended(call);
         if asks.len() < 2 {
             return asks;
@@ -178,17 +182,18 @@ impl<A> Admission<A> {
 }
 
 impl<A> Queue<A> {
-    /// What goes into the next call: nothing, if all of it is no longer wanted; `None` if nothing waits.
-    fn take(&mut self, most: usize, is_wanted: &mut impl FnMut(&A) -> bool) -> Option<Vec<A>> {
+    /// Removes the asks of the next call from the queue. The result is empty if none of them is wanted any
+    /// more, and `None` if the queue is empty.
+    fn take(&mut self, max_seats: usize, is_wanted: &mut impl FnMut(&A) -> bool) -> Option<Vec<A>> {
         if let Some(mut part) = self.parts.pop_front() {
             part.retain(is_wanted);
             return Some(part);
         }
         self.waiting.front()?;
         let (mut asks, mut length) = (Vec::new(), 0);
-        while asks.len() < most
+        while asks.len() < max_seats
             && let Some((_, bytes)) = self.waiting.front()
-            && (asks.is_empty() || length + bytes <= MOST_BYTES)
+            && (asks.is_empty() || length + bytes <= MAX_BYTES)
             && let Some((ask, bytes)) = self.waiting.pop_front()
         {
             if is_wanted(&ask) {
@@ -200,7 +205,7 @@ impl<A> Queue<A> {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.parts.is_empty() && self.underway == 0
+        self.waiting.is_empty() && self.parts.is_empty() && self.in_flight == 0
     }
 }
 

@@ -20,7 +20,7 @@ fn flood(admission: &mut Admission<u32>, group: Group, asks: std::ops::Range<u32
 }
 
 #[test]
-fn a_lone_ask_leaves_at_once_and_those_that_come_meanwhile_share_a_call() {
+fn a_single_ask_leaves_at_once_and_asks_that_arrive_meanwhile_share_a_call() {
     let mut admission = Admission::new(MANY, MANY);
     admission.ask(group(Lane::Background), 0, 100);
     let first = next(&mut admission).unwrap();
@@ -35,18 +35,18 @@ fn a_lone_ask_leaves_at_once_and_those_that_come_meanwhile_share_a_call() {
 }
 
 #[test]
-fn asks_that_keep_a_term_go_first_and_share_no_place_with_others() {
+fn asks_that_keep_a_term_go_first_and_have_places_of_their_own() {
     let mut admission = Admission::new(ONE, ONE);
     flood(&mut admission, group(Lane::Background), 0..9);
     assert_eq!(all(&mut admission).len(), ONE.calls);
-    // However many others hang, there is a place.
+    // However many other calls hang, these asks leave.
     flood(&mut admission, group(Lane::Settle), 10..12);
     flood(&mut admission, group(Lane::Keep), 20..22);
     assert_eq!(all(&mut admission), [[20], [21], [10], [11]]);
 }
 
 #[test]
-fn what_must_not_share_a_call_does_not() {
+fn asks_of_different_groups_share_no_call() {
     let mut admission = Admission::new(MANY, MANY);
     let base = group(Lane::Keep);
     let groups = [
@@ -65,20 +65,20 @@ fn what_must_not_share_a_call_does_not() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_sent() {
+fn cancelled_asks_are_not_sent() {
     let mut admission = Admission::new(MANY, MANY);
     flood(&mut admission, group(Lane::Background), 0..25);
     let first = admission.next(|ask| ask % 2 == 0).unwrap();
     assert_eq!(first.asks, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
     admission.ended(first.call);
     assert_eq!(admission.next(|_| false), None);
-    assert!(admission.queues.is_empty(), "a queue that nobody uses is kept");
+    assert!(admission.queues.is_empty(), "an idle queue is kept");
 }
 
 #[test]
-fn a_call_is_not_too_long_unless_one_ask_alone_is() {
+fn a_call_is_within_the_byte_limit_unless_a_single_ask_exceeds_it() {
     let mut admission = Admission::new(BatchLimits { calls: 9, ..MANY }, MANY);
-    let most = MOST_BYTES;
+    let most = MAX_BYTES;
     for (ask, bytes) in [(0, most / 2), (1, most / 2), (2, 1), (3, 2 * most), (4, 1)] {
         admission.ask(group(Lane::Keep), ask, bytes);
     }
@@ -86,7 +86,7 @@ fn a_call_is_not_too_long_unless_one_ask_alone_is() {
 }
 
 #[test]
-fn a_call_that_fails_because_of_one_ask_is_taken_apart_until_that_stands_alone() {
+fn a_call_that_fails_because_of_one_ask_is_split_until_that_ask_is_alone() {
     let mut admission = Admission::new(BatchLimits { seats: 100, calls: 1 }, MANY);
     flood(&mut admission, group(Lane::Keep), 0..100);
     let (mut blamed, mut answered, mut calls) = (Vec::new(), Vec::new(), 0);
@@ -105,7 +105,7 @@ fn a_call_that_fails_because_of_one_ask_is_taken_apart_until_that_stands_alone()
 }
 
 #[test]
-fn parts_of_a_call_leave_before_what_came_later() {
+fn parts_of_a_split_call_leave_before_later_asks() {
     let mut admission = Admission::new(MANY, MANY);
     flood(&mut admission, group(Lane::Keep), 0..2);
     let batch = next(&mut admission).unwrap();

@@ -1,18 +1,18 @@
-//! Randomness from a seed, so that a run can be replayed.
+//! Pseudo-random numbers from a seed, so that a run can be replayed.
 
 use std::time::Duration;
 
-/// A small generator of random numbers (splitmix64).
+/// A small pseudo-random number generator (splitmix64). It is not cryptographically secure.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that always fall the same way for the same seed.
+    /// Creates a generator. The same seed always yields the same sequence of numbers.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A random number.
+    /// Returns the next random number, uniform over all of `u64`.
     pub const fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,18 +21,18 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A random number below `end`, or zero if that is zero.
+    /// Returns a random number below `end`, or zero if `end` is zero.
     pub const fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { ((self.roll() as u128 * end as u128) >> 64) as u64 }
     }
 
-    /// A random duration of at most `longest`, never zero: full jitter.
+    /// Returns a random duration above zero and at most `longest`: full jitter for back-off.
     pub fn jitter(&mut self, longest: Duration) -> Duration {
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.below(nanos).saturating_add(1))
     }
 
-    /// True `per_mille` times out of a thousand.
+    /// Returns true with a probability of `per_mille` in a thousand.
     pub const fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

@@ -1,15 +1,18 @@
 //! The leader election of Tenure as a pure function of inputs and time.
 //!
-//! There is no clock, no network, no thread and no randomness in here: they come in as arguments.
-//! The same code runs in production, under a hand-moved clock in tests, and by the million steps
-//! in the simulator.
+//! This crate has no clock, no network, no threads and no source of randomness: the caller passes time and
+//! random seeds in as arguments. The same code runs in production, in tests whose clock is moved by hand, and
+//! for millions of steps in the simulator.
 //!
-//! - [`Machine`] is the election of one candidate: [`Input`]s go in, [`Action`]s come out.
-//! - [`Admission`] decides which calls to the store go together, and when, for all candidates of a process.
-//! - [`Presence`] decides when a process tells of itself, and of its candidates.
-//! - [`Subscriptions`] decides which of them is told of what the store pushes.
-//! - [`Seat`], [`Record`] and [`Life`] are what a store keeps and can say.
-//! - [`Durations`] are scaled from the lease and checked once into a [`Timing`].
+//! - [`Machine`] runs the election of one candidate: [`Input`]s go in, [`Action`]s come out.
+//! - [`Admission`] batches the calls to the store of all candidates in a process, and decides when each batch
+//!   leaves.
+//! - [`Presence`] decides when a process announces itself and its candidates.
+//! - [`Subscriptions`] decides which elections of a process a push from the store concerns.
+//! - [`Seat`], [`Record`] and [`Life`] are what a store keeps of an election, and what it reports about the
+//!   holder.
+//! - [`Durations`] are scaled from the lease; [`Durations::check`] turns them into a [`Timing`] that fits
+//!   together.
 
 mod admission;
 mod dice;

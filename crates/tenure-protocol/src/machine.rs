@@ -2,28 +2,28 @@
 //!
 //! ```text
 //!   Start, Wake, Read, Written,          Read, Swap, Renew                 calls, one at a time
-//!   Changed, Requests, Roster,  Machine  ReadBoard, ReadRoster, Ask        the board, beside them
+//!   Changed, Requests, Roster,  Machine  ReadBoard, ReadRoster, Ask        the board, independently
 //!   Health, Bid, StepDown,     ───────▶  Watch, WakeAt                     what to wait for
-//!   Transfer, Release,          step()   Began, Extended, Ending, Ended,   what to tell
+//!   Transfer, Release,          step()   Began, Extended, Ending, Ended,   reports
 //!   Drained, Stop                        Overran, Leader, Fit, …
 //!
-//!             Done with time left                 time, loss, wish
+//!             Done with time left               time, loss, request
 //!   Following ──────────────────▶ Leading ──────────────────────────▶ Ending
 //!       ▲                                                               │ drained, or out of time
 //!       └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A step first lets time take effect (`on_time`), so that no answer revives what time has ended;
-//! then takes in the input, which changes what is known; then decides what to do next (`proceed`)
-//! from what is known alone.
+//! A step has three parts. First, time takes effect (`on_time`), so that no answer revives a term that time has
+//! ended. Then the step takes in the input, which changes what the machine knows. Last, it decides what to do next
+//! (`proceed`), from what the machine knows alone.
 //!
-//! - here: the stages, time, wishes
+//! - this file: the stages, time, requests of the user
 //! - `machine/term.rs`: how a term begins and ends
-//! - `machine/answers.rs`: what the store's answers mean, done, lost, failed or unknown
-//! - `machine/next.rs`: what to do next: look, bid, renew, give up the seat, stop
-//! - `machine/precedence.rs`: whose turn it is: heirs and priorities
-//! - `machine/fitness.rs`: whether it is well enough to lead
-//! - `machine/outputs.rs`: who leads, what to watch, when to wake
+//! - `machine/answers.rs`: what the answers of the store mean: done, lost, failed or unknown
+//! - `machine/next.rs`: the next action: look, bid, renew, release the seat, or stop
+//! - `machine/precedence.rs`: which candidate goes first: heirs and priorities
+//! - `machine/fitness.rs`: whether the candidate is healthy enough to lead
+//! - `machine/outputs.rs`: reports of the leader, watches and wakes
 //! - `observation.rs`: when the seat may be taken
 
 mod answers;
@@ -41,7 +41,8 @@ use crate::{
     Stopped, Token, Version,
 };
 
-/// The election of one candidate. It neither waits nor reads a clock: see [`Machine::step`].
+/// The election of one candidate. It never waits and never reads a clock: the caller drives it with
+/// [`Machine::step`].
 #[derive(Debug)]
 pub struct Machine {
     me: Candidate,
@@ -52,67 +53,68 @@ pub struct Machine {
     fitness: Fitness,
     turn: Turn,
 
-    /// The one call to the store that is under way.
+    /// The one call to the store that is in flight.
     call: Option<Call>,
-    /// The seat names us, as far as we know, though no term of ours runs.
+    /// The seat names this candidate, as far as is known, although it has no term.
     ours: Option<Ours>,
-    /// The outcome of a write of ours is not known before the seat was read.
+    /// The outcome of a write is unknown until the seat has been read.
     doubt: bool,
-    /// The last write was a renewal, and was lost. Not one that writes the record anew: every store matches that by
-    /// version.
+    /// The last write was a renewal, and its condition did not hold. Rewrites of the record do not count: every
+    /// store matches them by version.
     lost_renewal: bool,
-    /// When a write that may name us was last sent.
+    /// When a write that may name this candidate was last sent.
     wrote_at: Moment,
-    /// Since when nothing has kept us from leaving the seat: a stop tries for a lease from then on.
+    /// When the last obstacle to releasing the seat went away. A stop tries to release it for a lease from then
+    /// on.
     leaving_since: Moment,
-    /// The highest token that a term of ours has begun with.
+    /// The highest token with which a term of this machine has begun.
     led: Token,
-    /// Tokens up to this one begin no term any more: led before, in the seat before this election first read it, or
-    /// doubtful since something was lost.
+    /// No term begins with a token up to this one: it was led before, was in the seat when this election first
+    /// read it, or became doubtful when the store lost data.
     used: Token,
 
-    /// Work of a term that is over has not returned: until it has, we neither stand nor give up
-    /// the seat.
+    /// The work of a term that is over has not returned. Until it has, the candidate neither stands nor
+    /// releases the seat.
     undrained: Option<Undrained>,
     /// The user has asked for one bid.
     bidding: bool,
-    /// We stepped down: another goes first.
+    /// The candidate stepped down, so another candidate goes first.
     held_back: Option<HeldBack>,
     stopping: Option<Stopped>,
-    /// It has stopped for its users, and goes on only to give up a seat that would not lapse.
+    /// The election has stopped for its users. It goes on only to release a seat that would not lapse.
     leaving: bool,
-    told_stopped: bool,
+    reported_stopped: bool,
 
-    /// When to look at the seat next; `None`: not decided yet.
+    /// When to look at the seat next. `None`: not decided yet.
     look_at: Option<Moment>,
-    /// No calls before this.
+    /// No call is made before this moment.
     paused_until: Moment,
-    /// Writes have failed more than once, and no pause was made since the last one.
-    hurried: bool,
+    /// Writes have failed more than once, and the pause after the last one is still due.
+    pause_due: bool,
     /// Writes in a row that did not succeed, and calls in a row that failed.
     setbacks: u32,
     faults: u32,
     failing: Option<Fault>,
     /// When the first of these calls failed.
     failing_since: Option<Moment>,
-    /// The last write failed. Readings that work do not make up for it.
+    /// The last write failed. Reads that succeed do not change that.
     writes_fail: bool,
-    /// The store was seen to match renewals by version, not by holder and term.
+    /// The store has been seen to match renewals by version, not by holder and term.
     by_version: bool,
 
-    /// Nothing is heard from the store for now, so changes are looked for.
-    deaf: bool,
+    /// Pushes do not arrive at present, so the candidate looks for changes itself.
+    push_down: bool,
     watched: Option<Watched>,
-    /// The watch has told news, which were not looked at yet.
+    /// The watch has reported a change that has not been looked at yet.
     news: bool,
-    /// It tells nothing more before it is asked for again.
+    /// The watch has fired, and reports nothing until it is requested again.
     spent: bool,
     watch_at: Moment,
-    /// News that turn out to be none before this have the next watch wait.
-    calm_at: Moment,
+    /// A spurious notification before this moment delays the next watch.
+    spurious_until: Moment,
     board: Board,
-    told_leader: Option<(Incarnation, Token)>,
-    told_wake: Option<Moment>,
+    reported_leader: Option<(Incarnation, Token)>,
+    reported_wake: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -124,15 +126,16 @@ enum Stage {
     Stopped,
 }
 
-/// A term, and what it stands on.
+/// A term, and the write that it rests on.
 #[derive(Clone, Debug)]
 struct Hold {
     token: Token,
     version: Version,
     deadline: Moment,
-    /// When it is to be renewed.
+    /// When the next renewal is due.
     renew_at: Moment,
-    /// When this was last answered: a renewal that proves nothing newer is not asked again at once.
+    /// When the last renewal was answered. It keeps a renewal that proves nothing newer from being repeated at
+    /// once.
     kept_at: Moment,
 }
 
@@ -147,7 +150,7 @@ struct Ours {
     token: Token,
     version: Version,
     over: bool,
-    /// Its user wanted to let go of it, even if the candidate stands by itself.
+    /// The user released the seat, so it is released even if the candidate stands on its own.
     let_go: bool,
 }
 
@@ -155,13 +158,13 @@ struct Ours {
 struct Undrained {
     token: Token,
     since: Moment,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HeldBack {
     until: Moment,
-    /// Seeing a term after this one ends it.
+    /// A term with a higher token ends the hold-back.
     after: Token,
 }
 
@@ -171,17 +174,17 @@ struct Call {
     sent: Moment,
 }
 
-/// What is written is kept apart: there may be very many machines, and most wait.
+/// Records are boxed because a process can have very many machines, most of which have no call in flight.
 #[derive(Debug)]
 enum Kind {
     Read,
     Bid(Box<Record>),
-    /// And whether the record is written anew, not just kept.
+    /// The flag is set if the whole record is rewritten, not just kept.
     Renew(Box<Record>, bool),
     Vacate(Box<Record>),
 }
 
-/// What a watch was asked for: the holder and term last seen, and whether requests matter.
+/// What the current watch reports on: the holder and term last seen, and whether requests matter.
 #[derive(Debug, PartialEq, Eq)]
 struct Watched {
     holder: Option<Incarnation>,
@@ -192,15 +195,15 @@ struct Watched {
 #[derive(Debug, PartialEq, Eq)]
 enum Board {
     Unread,
-    SeatInterest,
+    Wanted,
     Reading,
-    /// It is being read, and something came up that this may miss.
+    /// A read is in flight, and a later request that it may miss needs another read.
     ReadingAndWanted,
 }
 
 impl Machine {
-    /// A machine for this candidate. Its randomness comes from the seed alone; candidates must not
-    /// share one, as it tells their writes apart.
+    /// Creates the machine of one candidate. All its randomness comes from `seed`. Candidates must not share a
+    /// seed, because the random nonces tell their writes apart.
     pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
         Self {
             observation: Observation::new(me.incarnation),
@@ -223,67 +226,72 @@ impl Machine {
             held_back: None,
             stopping: None,
             leaving: false,
-            told_stopped: false,
+            reported_stopped: false,
             look_at: None,
             paused_until: Moment::ORIGIN,
-            hurried: false,
+            pause_due: false,
             setbacks: 0,
             faults: 0,
             failing: None,
             failing_since: None,
             writes_fail: false,
             by_version: false,
-            deaf: false,
+            push_down: false,
             watched: None,
             news: false,
             spent: false,
             watch_at: Moment::ORIGIN,
-            calm_at: Moment::ORIGIN,
+            spurious_until: Moment::ORIGIN,
             board: Board::Unread,
-            told_leader: None,
-            told_wake: None,
+            reported_leader: None,
+            reported_wake: None,
         }
     }
 
-    /// Takes in what happened, as of `now`, and appends what is to be done to `out`.
+    /// Takes in one input at the time `now`, and appends the resulting actions to `out`.
     ///
-    /// `now` must not go back. The moment at which a call is asked for counts as its sending, the
-    /// moment at which its answer comes in as its receipt: both err on the safe side.
+    /// `now` must not go back. The moment at which a step returns a call counts as its send, and the moment at
+    /// which a step takes in the answer counts as its receipt. The real send is later and the real receipt
+    /// earlier, so both err on the safe side.
+    ///
+    /// # Panics
+    /// If an answer arrives that was not asked for: the caller has a bug.
     pub fn step(&mut self, now: Moment, input: Input, out: &mut Vec<Action>) {
         if matches!(self.stage, Stage::Stopped) {
             return;
         }
-        let (told_stopped, before) = (self.told_stopped, out.len());
+        let (reported_stopped, before) = (self.reported_stopped, out.len());
         self.on_time(now, out);
         let looked = self.take_in(now, input, out);
         self.on_time(now, out);
         self.proceed(now, looked, out);
-        self.tell(now, out);
-        if told_stopped {
-            // Its users were told that nothing more will come.
+        self.report(now, out);
+        if reported_stopped {
+            // The users have been notified of the stop, so only actions for the store remain.
             let asked = out.split_off(before);
             let is_for_store = |a: &Action| matches!(a, Action::Read | Action::Swap { .. } | Action::WakeAt(_));
             out.extend(asked.into_iter().filter(is_for_store));
         }
     }
 
-    /// Whether there is nothing left for it to do. Not always when it says [`Action::Stopped`]: it may have a seat
-    /// to give up, which it does as soon as the store answers.
+    /// Returns whether the machine has nothing left to do. That can be later than [`Action::Stopped`]: a
+    /// machine whose seat does not lapse goes on until the store has answered its release.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Stopped)
     }
 
-    /// The identity of the data that the seat was last read from.
+    /// Returns the identity of the data that the seat was last read from.
     pub fn identity(&self) -> Option<&Identity> {
         self.observation.identity()
     }
 
-    /// How this candidate behaves.
+    /// Returns the rules by which this candidate takes part in the election.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The term that may be counted on at this moment.
+    /// Returns the token of the term that this candidate leads at `now`, if it leads. It reads no answer and
+    /// waits for nothing: only the deadline counts.
     pub fn term(&self, now: Moment) -> Option<Token> {
         match &self.stage {
             Stage::Leading(hold) if now < hold.deadline => Some(hold.token),
@@ -306,19 +314,20 @@ impl Machine {
         }
         let slack = self.rules.timing.overrun_slack();
         if let Some(undrained) = &mut self.undrained
-            && !undrained.told
+            && !undrained.reported
             && now >= undrained.since + slack
         {
-            undrained.told = true;
+            undrained.reported = true;
             out.push(Action::Overran { token: undrained.token });
         }
         if self.held_back.is_some_and(|held| now >= held.until) {
             self.held_back = None;
         }
-        self.let_recover(now, out);
+        self.recover_fitness(now, out);
     }
 
-    /// Returns whether the seat was looked at just now: only then may it be bid for.
+    /// Returns whether the input was a successful read of the seat. Only right after a read may the candidate
+    /// bid.
     fn take_in(&mut self, now: Moment, input: Input, out: &mut Vec<Action>) -> bool {
         match input {
             Input::Start => {
@@ -328,7 +337,7 @@ impl Machine {
                     self.look_at = Some(now);
                 }
             }
-            Input::Wake => self.told_wake = None,
+            Input::Wake => self.reported_wake = None,
             Input::Read(answer) => return self.on_read(now, answer, out),
             Input::Written(answer) => self.on_written(now, answer, out),
             Input::Changed(change) => {
@@ -343,18 +352,16 @@ impl Machine {
                 }
             }
             Input::Hears(hears) => {
-                if std::mem::replace(&mut self.deaf, !hears) == hears && !self.holds() && self.call.is_none() {
-                    // When to look next depends on it.
+                if std::mem::replace(&mut self.push_down, !hears) == hears && !self.holds() && self.call.is_none() {
+                    // The next look depends on whether pushes arrive.
                     self.look_at = self.look_at.filter(|at| now >= *at);
                 }
             }
             Input::Requests(requests) => {
                 match self.board {
-                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => {
-                        self.board = Board::SeatInterest
-                    }
+                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => self.board = Board::Wanted,
                     Board::Reading | Board::ReadingAndWanted => self.board = Board::Unread,
-                    Board::Unread | Board::SeatInterest => {}
+                    Board::Unread | Board::Wanted => {}
                 }
                 requests.into_iter().for_each(|request| self.on_request(now, request, out));
             }
@@ -362,6 +369,7 @@ impl Machine {
             Input::Health(score) => self.on_health(now, score, out),
             Input::Bid => self.on_bid(now, out),
             Input::Release => self.end_on_request(now, EndReason::Released, out),
+            Input::Yield => self.end_on_request(now, EndReason::Yielded, out),
             Input::StepDown => self.hand_over(now, None, out),
             Input::Transfer(heir) => self.hand_over(now, Some(heir), out),
             Input::Drained(token) => match &self.stage {

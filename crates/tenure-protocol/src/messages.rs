@@ -1,200 +1,208 @@
-//! What goes into the machines and what comes out of them.
+//! The inputs and actions of the machines.
 
 use std::time::Duration;
 
 use crate::{Candidate, Leader, Moment, Reading, Record, Score, Seat, Token, Version};
 
-/// What happened.
+/// Something that happened, which the caller passes to [`Machine::step`](crate::Machine::step).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Begin.
+    /// The election starts. It is the first input.
     Start,
     /// The moment asked for with [`Action::WakeAt`] has come.
     Wake,
-    /// The answer to [`Action::Read`].
+    /// The answer to [`Action::Read`]: the seat, or why the read failed.
     Read(Result<Reading, Fault>),
-    /// The answer to [`Action::Swap`] or [`Action::Renew`].
+    /// The answer to [`Action::Swap`] or [`Action::Renew`], or why the write failed.
     Written(Result<Swap, Fault>),
-    /// The store has news about the seat that [`Action::Watch`] asked for.
+    /// The store pushed a change of the seat that [`Action::Watch`] watches.
     Changed(Change),
-    /// Whether the store's push can be counted on now, as far as the rules say that it can.
+    /// Whether pushes arrive at present. If not, the machine ignores [`Rules::push`](crate::Rules::push) and
+    /// looks for changes itself.
     Hears(bool),
-    /// The answer to [`Action::ReadBoard`]: the requests that lay there, none if it failed.
+    /// The answer to [`Action::ReadBoard`]: the pending requests, or none if the read failed.
     Requests(Vec<Request>),
-    /// The answer to [`Action::ReadRoster`]: who stands, nobody if it failed.
+    /// The answer to [`Action::ReadRoster`]: the candidates that stand, or none if the read failed.
     Roster(Vec<Standing>),
-    /// How well this candidate is, by its own account.
+    /// A health score that this candidate reports about itself.
     Health(Score),
-    /// The user asks for one bid now, answered by [`Action::BidSettled`].
+    /// The user asks for one bid now. [`Action::BidSettled`] answers it.
     Bid,
-    /// The user lets go of the seat, and may ask for it again at any time.
+    /// The user releases the seat. The candidate can bid for it again at any time.
     Release,
-    /// The user hands over: another shall lead.
+    /// The user's work is done: the candidate gives up the seat and lets other candidates go first for a moment.
+    Yield,
+    /// The user asks the candidate to hand over: it stays out of the race until another candidate has led, or
+    /// for two leases.
     StepDown,
-    /// The user hands over to this candidate.
+    /// The user asks the candidate to hand over to this heir.
     Transfer(Candidate),
-    /// All work of this term has returned.
+    /// All work of the term with this token has returned.
     Drained(Token),
-    /// The user wants no part in the election any more.
+    /// The user ends the candidate's part in the election.
     Stop,
 }
 
-/// What is to be done.
+/// Something that the caller must do.
 ///
-/// At most one of `Read`, `Swap` and `Renew` is under way at a time, and each is answered exactly
-/// once. A lease counts from when it was asked for. A call that took longer than
-/// [`Timing::call_timeout`](crate::Timing::call_timeout) since it was sent, which may be later, is answered with
-/// [`Fault::Unknown`].
+/// At most one of `Read`, `Swap` and `Renew` is in flight at a time, and each is answered exactly once. A lease
+/// counts from the moment at which the machine returns the action. The caller can send the call later than
+/// that; it answers a call that takes longer than [`Timing::call_timeout`](crate::Timing::call_timeout) after
+/// it was sent with [`Fault::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Read the seat.
+    /// Read the seat, and answer with [`Input::Read`].
     Read,
-    /// Write the seat if its version is still the expected one.
+    /// Write the seat if it still has the expected version. Answer with [`Input::Written`].
     Swap {
-        /// The version it must have; `None`: there must be no seat.
+        /// The version that the seat must have. `None`: the seat must not exist.
         expected: Option<Version>,
-        /// What to write.
+        /// The record to write, with a nonce of its own.
         record: Record,
     },
-    /// Keep the seat that we hold. `Done` says that the seat still named this holder and term: a
-    /// heartbeat alone would keep a leader whose seat was deleted.
+    /// Keep the seat that this candidate holds. The answer must be `Done` only if the seat still names this
+    /// holder and term: a heartbeat alone would keep a leader whose seat was deleted.
     Renew {
-        /// The version it was last seen to have.
+        /// The version that the seat had when the machine last saw it.
         held: Version,
-        /// What to write.
+        /// The record to write, with the same holder and token.
         record: Record,
     },
-    /// From now on, tell of changes since the seat was seen like this. Replaces an earlier watch.
+    /// Report changes of the seat since it was seen like this. Replaces the previous watch.
     Watch {
-        /// The seat as last seen; `None`: there was none.
+        /// The seat as last seen, or `None` if it did not exist.
         seat: Option<Seat>,
-        /// Whether requests on the board are news, too.
+        /// Whether to report requests on the board, too. Only a leader needs them.
         requests: bool,
     },
-    /// Read the requests on the board, and clear it of them.
+    /// Read the requests on the board and remove them. Answer with [`Input::Requests`].
     ReadBoard,
-    /// Read who stands.
+    /// Read which candidates stand. Answer with [`Input::Roster`].
     ReadRoster,
-    /// Ask this of the leader, by way of the board. It may get lost.
+    /// Put this request to the leader on the board. It can get lost.
     Ask(Request),
-    /// Step with [`Input::Wake`] at this moment. Replaces an earlier one.
+    /// Step with [`Input::Wake`] at this moment. Replaces the previous wake.
     WakeAt(Moment),
-    /// A term began, and may be counted on until this moment.
+    /// A term began. Until `until`, this candidate leads without further proof.
     Began {
-        /// Its number.
+        /// The token of the term, above those of all earlier terms.
         token: Token,
-        /// When it ends unless extended.
+        /// When the term ends unless a renewal extends it.
         until: Moment,
     },
-    /// The term may be counted on until this moment.
+    /// A renewal succeeded, and the term now lasts until `until`.
     Extended {
-        /// Its number.
+        /// The token of the term that was extended.
         token: Token,
-        /// When it ends unless extended.
+        /// When the term ends unless another renewal extends it.
         until: Moment,
     },
-    /// The term is about to end: work shall wrap up. It does not lead any more.
+    /// The term is about to end, and work must wrap up. This candidate no longer counts as the leader.
     Ending {
-        /// Its number.
+        /// The token of the term that is ending, as in `Began`.
         token: Token,
-        /// Why it ends.
+        /// Why the term is ending: a request, a loss, or the time.
         why: EndReason,
-        /// When it ends, whether the work has returned or not.
+        /// When the term ends, whether the work has returned or not.
         by: Moment,
     },
-    /// The term is over.
+    /// The term is over, and no work may run under its token.
     Ended {
-        /// Its number.
+        /// The token of the term that ended, as in `Began`.
         token: Token,
-        /// Why it ended.
+        /// Why the term ended: the last reason, if there were several.
         why: EndReason,
     },
-    /// Work of a term is still running though the term is over.
+    /// Work of a term still runs although the term is over.
     Overran {
-        /// The number of the term that is over.
+        /// The token of the term whose work still runs.
         token: Token,
     },
-    /// Whether this candidate is well enough to lead has changed. It is to begin with.
+    /// The candidate became healthy enough to lead, or stopped being so. It starts as healthy.
     Fit(bool),
-    /// Who leads has changed, as far as can be seen from here.
+    /// The leader changed, as far as this candidate can see.
     Leader(Option<Leader>),
-    /// What came of [`Input::Bid`].
+    /// The result of [`Input::Bid`]. Each `Bid` is answered once.
     BidSettled(Bid),
-    /// The store fails, or fails in another way than before.
+    /// A bid was refused because another write of the seat came first.
+    BidLost,
+    /// Calls to the store started to fail, or fail in another way than before.
     Failing(Fault),
-    /// The store works again.
+    /// Calls to the store succeed again after [`Action::Failing`].
     Recovered,
-    /// Nothing more will come. The seat does not name us, as far as could be made sure.
+    /// The election ended here, and no further action concerns its users. As far as the machine could make
+    /// sure, the seat does not name this candidate.
     Stopped(Stopped),
 }
 
-/// The answer to a conditional write: a refused condition is a value, not an error.
+/// The result of a conditional write. A condition that does not hold is a result, not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// Written.
+    /// The condition held, and the store wrote the record.
     Done {
-        /// The version of what was written.
+        /// The version of the record that was written.
         version: Version,
-        /// When the heartbeat was sent that proves the session alive which this write counts on;
-        /// `None` where the write itself is the proof.
+        /// When the heartbeat was sent that proves the session of this write alive, or `None` if the write
+        /// itself is the proof. The lease counts from this moment.
         since: Option<Moment>,
-        /// The lease that the server granted, where that can be less than was asked for.
+        /// The lease that the server granted, if it can be shorter than the lease that was asked for.
         granted: Option<Duration>,
     },
-    /// Not written: the seat has another version, or a living session holds it.
+    /// Nothing was written: the seat has another version, or a live session holds it.
     Lost,
 }
 
-/// How a call to a store failed: did it happen?
+/// How a call to a store failed. The variants tell whether the call took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It did not happen; it may the next time.
+    /// The call took no effect. Trying again can succeed.
     Refused,
-    /// It may have happened.
+    /// The call may have taken effect: the answer was lost or did not arrive in time.
     Unknown,
-    /// It did not happen and never will as things are: no permission, a bad configuration.
+    /// The call took no effect, and will not until an operator intervenes: no permission, or a bad
+    /// configuration.
     Denied,
 }
 
-/// News from a store.
+/// A change that a store pushed to a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The holder may have changed, or a request lies on the board.
+    /// The holder may have changed, or a request may be pending on the board.
     Look,
-    /// A request may lie on the board.
+    /// A request may be pending on the board. The seat itself did not change.
     Request,
-    /// Our own session is over.
+    /// The session on which this candidate holds its seat has ended.
     SessionOver,
 }
 
-/// What someone asks of the leader, by way of the board.
+/// A request to the leader, delivered through the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To hand over the term with this number.
+    /// Step down from the term with this token, and hand it over.
     StepDown {
-        /// The term that is meant; a request outlives no term.
+        /// The token of the term that the request is for. Later terms ignore it.
         token: Token,
-        /// Whom to; `None`: whoever takes it.
+        /// The candidate to hand over to, or `None` for any candidate.
         to: Option<Candidate>,
     },
-    /// To hand over to a candidate of higher priority.
+    /// Hand over to a candidate of higher priority.
     Preempt {
-        /// The term that is meant.
+        /// The token of the term that the request is for.
         token: Token,
-        /// Who asks.
+        /// The candidate that asks, which becomes the heir.
         by: Candidate,
-        /// Its priority. A leader of the same or a higher one stays.
+        /// The priority of that candidate. A leader of the same or a higher priority stays.
         priority: i32,
     },
-    /// To note in the seat that there are priorities to go by.
+    /// Mark the record as ranked, because candidates have different priorities.
     Rank {
-        /// The term that is meant.
+        /// The token of the term that the request is for.
         token: Token,
     },
 }
 
 impl Request {
-    /// The term that is meant.
+    /// Returns the token of the term that the request is for.
     pub const fn token(&self) -> Token {
         match self {
             Self::StepDown { token, .. } | Self::Preempt { token, .. } | Self::Rank { token } => *token,
@@ -202,158 +210,186 @@ impl Request {
     }
 }
 
-/// A candidate as it stands on the roster.
+/// An entry of the roster: a candidate that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Who it is.
+    /// The candidate, with the incarnation to name as heir.
     pub candidate: Candidate,
-    /// The higher, the sooner its turn.
+    /// The candidate's priority. Higher numbers go first.
     pub priority: i32,
-    /// Whether it is well enough to lead.
+    /// Whether the candidate is healthy enough to lead.
     pub fit: bool,
 }
 
-/// What came of one bid.
+/// The result of one bid that the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bid {
-    /// It leads, with this term.
+    /// The candidate leads the term with this token.
     Won(Token),
-    /// Another leads, or this candidate may not stand now.
+    /// Another candidate leads, or this candidate is not allowed to stand at present.
     Taken,
-    /// The store failed.
+    /// A call to the store failed, so that the candidate could not bid.
     Failed(Fault),
 }
 
-/// Why a term ended.
+/// The reason why a term ended, for events, logs and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum EndReason {
-    /// The lease could not be renewed in time.
+    /// The lease could not be renewed before its time was nearly up.
     NotRenewed,
-    /// The seat was found to name another holder or term.
+    /// The seat names another holder or another term.
     SeatLost,
-    /// The seat is no longer in the store: deleted, flushed, evicted, or lost with the store's data.
+    /// The seat is no longer in the store: it was deleted, flushed, evicted, or lost with the store's data.
     SeatVanished,
-    /// The session that the seat was held on is over.
+    /// The session that held the seat has ended.
     SessionOver,
-    /// Asked to hand over.
+    /// A user or another candidate asked the leader to hand over.
     SteppedDown,
-    /// It is not well enough to lead.
+    /// The leader's health fell below the minimum.
     Unhealthy,
-    /// Let go by its user.
+    /// The user released the seat, and may bid for it again.
     Released,
-    /// The election was stopped here.
+    /// The work of the term is done, and other candidates go first.
+    Yielded,
+    /// The user stopped the election on this candidate.
     Stopped,
-    /// The engine is gone, which is a bug: nobody keeps the seat any more.
+    /// The engine ended unexpectedly, which is a bug. Nothing renews the seat any more.
     EngineGone,
 }
 
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl EndReason {
-    /// Whether the seat is still ours while the work wraps up.
+    /// Returns whether the candidate keeps the seat while its work wraps up.
     pub const fn is_voluntary(self) -> bool {
-        matches!(self, Self::SteppedDown | Self::Unhealthy | Self::Released | Self::Stopped)
+        matches!(self, Self::SteppedDown | Self::Unhealthy | Self::Released | Self::Yielded | Self::Stopped)
     }
 
-    /// In words.
+    /// Returns the reason as a phrase for logs and messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotRenewed => "the lease could not be renewed in time",
             Self::SeatLost => "the seat names another holder",
             Self::SeatVanished => "the seat vanished from the store: it was deleted, evicted, or lost with its data",
-            Self::SessionOver => "the session with the store is over",
+            Self::SessionOver => "the session with the store has ended",
             Self::SteppedDown => "asked to step down",
-            Self::Unhealthy => "not well enough to lead",
+            Self::Unhealthy => "the candidate is unhealthy",
             Self::Released => "released",
+            Self::Yielded => "its work is done",
             Self::Stopped => "stopped",
-            Self::EngineGone => "the engine is gone",
+            Self::EngineGone => "the engine ended unexpectedly, which is a bug",
         }
     }
 }
 
-/// Why a machine has stopped.
+impl EndReason {
+    /// Returns a short name in snake case that never changes, for labels of metrics and for scripts.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotRenewed => "not_renewed",
+            Self::SeatLost => "seat_lost",
+            Self::SeatVanished => "seat_vanished",
+            Self::SessionOver => "session_over",
+            Self::SteppedDown => "stepped_down",
+            Self::Unhealthy => "unhealthy",
+            Self::Released => "released",
+            Self::Yielded => "yielded",
+            Self::Stopped => "stopped",
+            Self::EngineGone => "engine_gone",
+        }
+    }
+}
+
+/// The reason why a machine stopped for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It was asked to.
+    /// The user asked it to stop ([`Input::Stop`]).
     Asked,
-    /// The store failed for longer than `give_up_after`.
+    /// Calls to the store failed for longer than `give_up_after`.
     GaveUp {
-        /// How long it failed.
+        /// How long calls had failed when the machine gave up.
         after: Duration,
     },
 }
 
-/// What happened that a [`Presence`](crate::Presence) should know.
+/// Something that happened, which the caller passes to [`Presence::step`](crate::Presence::step).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceInput<S, N> {
-    /// A candidate begins to stand for this seat.
+    /// A candidate starts to stand for a seat, and is put on its roster.
     Announce {
-        /// The seat.
+        /// The seat that the candidate stands for from now on.
         seat: S,
-        /// Its lease.
+        /// The lease of the election. The shortest lease of a process sets how often it reports itself.
         lease: Duration,
-        /// Whether it is well enough to lead.
+        /// Whether the candidate is healthy enough to lead.
         fit: bool,
-        /// What it says.
+        /// What the roster shows of the candidate, as the caller encodes it.
         notice: N,
     },
-    /// What a candidate says has changed. Whether it is well enough to lead is told at once, as others go by it; the
-    /// rest waits for the next time that this process says it is there, so that it costs no more however often it
-    /// changes.
+    /// The notice of a candidate changed. A change of `fit` is written at once, because other candidates go by
+    /// it. Any other change waits for the next report of this process, so that frequent changes cost no extra
+    /// calls.
     Change {
-        /// The seat.
+        /// The seat that was passed with `Announce`.
         seat: S,
-        /// Whether it is well enough to lead.
+        /// Whether the candidate is healthy enough to lead.
         fit: bool,
-        /// What it says.
+        /// What the roster shows of the candidate from now on.
         notice: N,
     },
-    /// A candidate stands no more.
+    /// The candidate no longer stands for this seat.
     Withdraw(S),
-    /// The answer to [`PresenceAction::SayPresent`].
+    /// The answer to [`PresenceAction::SayPresent`], or why it failed.
     Present(Result<NoteState, Fault>),
-    /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`].
+    /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`] for this seat.
     Notification(S, Result<(), Fault>),
     /// The moment asked for with [`PresenceAction::WakeAt`] has come.
     Wake,
 }
 
-/// What a [`Presence`](crate::Presence) wants to be done.
+/// Something that a [`Presence`](crate::Presence) asks its caller to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceAction<S, N> {
-    /// Put the note that says that this process is there. Replaces an earlier one, whose answer is of no interest any
-    /// more.
+    /// Write the note that says that this process is alive. It replaces the previous note, whose answer is no
+    /// longer needed.
     SayPresent {
-        /// For so long.
+        /// How long the note lasts unless it is written again.
         lifetime: Duration,
-        /// How long an answer is waited for.
+        /// How long to wait for an answer before giving up.
         within: Duration,
     },
-    /// Put this on the board of a seat.
+    /// Write a candidate's notice to the board of a seat.
     Put {
-        /// The seat.
+        /// The seat that the candidate stands for, as it was passed in.
         seat: S,
-        /// What to put there.
+        /// The notice to write, as it was passed in.
         notice: N,
-        /// For so long.
+        /// How long the notice lasts unless it is written again.
         lifetime: Duration,
-        /// How long an answer is waited for.
+        /// How long to wait for an answer before giving up.
         within: Duration,
     },
-    /// Take what was put there off the board of a seat.
+    /// Remove a candidate's notice from the board of a seat.
     Remove {
-        /// The seat.
+        /// The seat that the candidate stood for, as it was passed in.
         seat: S,
-        /// How long an answer is waited for.
+        /// How long to wait for an answer before giving up.
         within: Duration,
     },
-    /// Step with [`PresenceInput::Wake`] at this moment. Replaces an earlier one.
+    /// Step with [`PresenceInput::Wake`] at this moment. Replaces the previous wake.
     WakeAt(Moment),
 }
 
-/// Whether a note was there when it was written.
+/// Whether a note existed in the store just before it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteState {
-    /// It was, and so are the notes that were written before it.
+    /// It existed, and so do the notes that were written before it.
     Present,
-    /// It was not, or no longer: it was never put, was removed, has expired, or the store has lost it.
+    /// It did not exist: it was never written, was removed, has expired, or the store has lost it.
     Absent,
 }

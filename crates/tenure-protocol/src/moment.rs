@@ -1,37 +1,37 @@
-//! Points in time: on this process's own clock, and on a store's.
+//! Points in time, on this process's own clock and on a store's clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on the clock of this process.
+/// A point in time on the clock of this process.
 ///
-/// It counts nanoseconds from an arbitrary origin, never goes back, and goes on counting while the
-/// machine is suspended. It means nothing to any other process.
+/// A moment counts nanoseconds from an arbitrary origin. The clock never goes back, and it keeps counting while
+/// the machine is suspended. Moments of two processes are not comparable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The origin of the clock.
+    /// The origin of the clock, which is before every moment that the clock shows.
     pub const ORIGIN: Self = Self(0);
 
-    /// The moment `nanos` nanoseconds after the origin.
+    /// Returns the moment `nanos` nanoseconds after the origin of the clock.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the number of nanoseconds since the origin of the clock.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long ago `earlier` was, or zero if it was not.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The last moment up to this one at which the clock had gone so many whole steps: what is due at about
-    /// the same time comes to be due at the same.
+    /// Rounds this moment down to a multiple of `step` since the origin of the clock. Deadlines that are close
+    /// to each other become equal, so that they share a call.
     pub fn in_step(self, step: Duration) -> Self {
         Self(self.0 - self.0.checked_rem(nanos(step)).unwrap_or(0))
     }
@@ -59,16 +59,16 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A point on a store's clock, in nanoseconds from an origin of the store's choosing.
+/// A point in time on a store's clock, in nanoseconds from an origin that the store chooses.
 ///
-/// It may step in either direction; only differences of two readings of the same store mean
-/// anything, and the protocol believes those only where its own clock agrees.
+/// A store's clock can step in either direction. Only the difference of two times of the same store means
+/// anything, and the protocol relies on such a difference only where its own clock confirms it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(i64);
 
 impl StoreTime {
-    /// The time `nanos` nanoseconds after the store's origin. What is more than 292 years away counts as that: two
-    /// such times are the same, and a lease never passes between them.
+    /// Returns the time `nanos` nanoseconds after the store's origin. Times more than 292 years from the origin
+    /// are clamped: two clamped times are equal, so a lease never passes between them.
     pub const fn from_nanos(nanos: i128) -> Self {
         if nanos > i64::MAX as i128 {
             Self(i64::MAX)
@@ -79,17 +79,17 @@ impl StoreTime {
         }
     }
 
-    /// The time `millis` milliseconds after the store's origin.
+    /// Returns the time `millis` milliseconds after the store's origin, clamped like [`StoreTime::from_nanos`].
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Nanoseconds since the store's origin.
+    /// Returns the number of nanoseconds since the store's origin, negative before it.
     pub const fn as_nanos(self) -> i128 {
         self.0 as i128
     }
 
-    /// How long before `self` the time `earlier` was, or `None` if it was later.
+    /// Returns the time from `earlier` to `self`, or `None` if `earlier` is later.
     pub fn checked_since(self, earlier: Self) -> Option<Duration> {
         let nanos = self.0.checked_sub(earlier.0)?;
         u64::try_from(nanos).ok().map(Duration::from_nanos)

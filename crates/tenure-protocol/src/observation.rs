@@ -1,6 +1,6 @@
-//! What has been seen of the seat, and when it may be taken.
+//! What one candidate has seen of the seat, and when the seat may be taken.
 //!
-//! Every rule on *whose turn it is* stands here; what to do about it is the machine's business.
+//! Every rule about *when the seat is free* is in this file. What to do about it is decided in the machine.
 
 use std::time::Duration;
 
@@ -12,35 +12,35 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
     me: Incarnation,
-    /// The seat as last read, or as last written by us.
+    /// The seat as last read, or as last written by this candidate.
     seat: Option<Seat>,
-    /// When the last reading was sent and received.
+    /// When the last read was sent and its answer received.
     sent: Moment,
     received: Moment,
-    /// When this very version was first received.
+    /// When the current version was first received.
     unchanged_since: Moment,
-    /// When the holder's session was first seen to be over.
+    /// When the holder's session was first seen to have ended.
     over_since: Option<Moment>,
     /// The last reading of the store's clock.
-    glance: Option<Glance>,
-    /// A reading of the store's clock from before this version was written.
-    earlier: Option<Glance>,
-    /// What our last bid was to replace; `None`: nothing.
+    clock: Option<ClockReading>,
+    /// A reading of the store's clock from before the current version was written.
+    earlier: Option<ClockReading>,
+    /// The version that the last bid was to replace. `None`: the seat did not exist.
     bid_over: Option<Version>,
-    /// Who held the seat last, as far as was seen.
+    /// The last holder of the seat, as far as was seen.
     last_holder: Option<Incarnation>,
-    /// The highest token ever seen or bid, and what the store says that tokens must exceed.
+    /// The highest token that was ever seen or bid, and the lower bound that the store demands.
     highest: Token,
     floor: Token,
-    /// Which life of the store's data this is. `None` before the first reading.
+    /// The identity of the store's data. `None` before the first reading.
     identity: Option<Option<Identity>>,
-    /// Until when nobody may bid, as something was lost that may have named a leader.
+    /// No bid before this moment, because data was lost that may have named a leader.
     wait_out: Moment,
 }
 
 /// A reading of the store's clock.
 #[derive(Clone, Copy, Debug)]
-struct Glance {
+struct ClockReading {
     received: Moment,
     store: StoreTime,
 }
@@ -48,16 +48,16 @@ struct Glance {
 /// When the seat may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Free {
-    /// Now, by what the last reading says.
+    /// Now, according to the last reading.
     Now,
-    /// Not before this moment, and then only if another reading agrees.
+    /// Not before this moment, and then only if another reading confirms it.
     At(Moment),
-    /// Not before the store says otherwise.
-    WhenTold,
+    /// Only after the store reports that the session has ended.
+    WhenNotified,
 }
 
 impl Observation {
-    /// Nothing is seen yet.
+    /// Creates the observation of a candidate that has not read the seat yet.
     pub(crate) fn new(me: Incarnation) -> Self {
         Self {
             me,
@@ -66,7 +66,7 @@ impl Observation {
             received: Moment::ORIGIN,
             unchanged_since: Moment::ORIGIN,
             over_since: None,
-            glance: None,
+            clock: None,
             earlier: None,
             bid_over: None,
             last_holder: None,
@@ -81,30 +81,31 @@ impl Observation {
         self.seat.as_ref()
     }
 
-    /// Who held the seat last, as far as was seen.
+    /// Returns the last holder of the seat, as far as was seen.
     pub(crate) fn last_holder(&self) -> Option<Incarnation> {
         self.last_holder
     }
 
-    /// Whether the seat was ever read.
+    /// Returns whether the seat was ever read.
     pub(crate) fn has_looked(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// The identity of the data that the seat was last read from.
+    /// Returns the identity of the data that the seat was last read from.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()?.as_ref()
     }
 
-    /// When everything that was lost has been waited out.
+    /// Returns when everything that was lost has been waited out.
     pub(crate) fn waited_out_at(&self) -> Moment {
         self.wait_out
     }
 
-    /// The token for a bid that replaces the seat as last seen: above everything ever seen, tried or
-    /// demanded by the store, so that no number is used twice even if the seat was deleted.
+    /// Returns the token for a bid that replaces the seat as last seen. It is above every token that was ever
+    /// seen, tried or demanded by the store, so that no number is used twice even if the seat was deleted.
     ///
-    /// After the highest there is, an operator must remove the seat: then numbers begin anew, and the answer says so.
+    /// After [`Token::MAX`], an operator must remove the seat. Then numbers begin again at the floor, and the
+    /// second part of the result is true.
     pub(crate) fn next_token(&mut self) -> Option<(Token, bool)> {
         let last = self.highest.max(self.floor);
         let begins_anew = last == Token::MAX && self.seat.is_none();
@@ -114,58 +115,59 @@ impl Observation {
         Some((next, begins_anew))
     }
 
-    /// Whether the seat is still what our last bid was to replace.
+    /// Returns whether the seat is still the one that the last bid was to replace.
     pub(crate) fn is_as_bid_for(&self) -> bool {
         self.seat.as_ref().map(|seat| &seat.version) == self.bid_over.as_ref()
     }
 
-    /// Whether the seat names us.
+    /// Returns whether the seat names this candidate.
     pub(crate) fn is_held_by_us(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.record.is_held_by(self.me))
     }
 
-    /// The highest token ever seen or tried.
+    /// Returns the highest token that was ever seen or tried.
     pub(crate) fn highest_token(&self) -> Token {
         self.highest
     }
 
-    /// Takes in a reading that was sent and received at these moments. Returns whether something was
-    /// lost since the one before.
+    /// Takes in a reading, with the moments of its send and its receipt. Returns whether data was lost since
+    /// the last reading.
     pub(crate) fn read(&mut self, sent: Moment, received: Moment, reading: Reading, timing: &Timing) -> bool {
         let Reading { seat, floor, identity } = reading;
-        let another_life = self.identity.as_ref().is_some_and(|known| *known != identity);
+        let another_identity = self.identity.as_ref().is_some_and(|known| *known != identity);
         let stepped_back = self.seat.as_ref().is_some_and(|before| is_step_back(before, seat.as_ref()));
-        let lost = another_life || stepped_back || self.is_misplaced(seat.as_ref());
+        let lost = another_identity || stepped_back || self.is_late_bid(seat.as_ref());
         if lost {
-            // A leader may be at work whose term this store has forgotten. Its hold ends within
-            // its lease from its last renewal, which was before now.
+            // A leader may still lead a term that this store has forgotten. Its hold ends within its lease from
+            // its last renewal, and that renewal was sent before now.
             let known = self.seat.as_ref().map_or(Duration::ZERO, |before| before.record.lease);
             self.wait_out = self.wait_out.max(received + known.max(timing.lease()));
         }
-        if another_life {
-            self.glance = None;
+        if another_identity {
+            self.clock = None;
         }
 
         let before = self.seat.take();
-        let unchanged =
-            !another_life && before.as_ref().map(|before| &before.version) == seat.as_ref().map(|seat| &seat.version);
+        let unchanged = !another_identity
+            && before.as_ref().map(|before| &before.version) == seat.as_ref().map(|seat| &seat.version);
         if !unchanged {
             self.unchanged_since = received;
-            // A write that was under way when we looked last may bear a time from before that: then what we saw
-            // of the clock before is still good.
-            let earlier = match (self.glance, seat.as_ref().map(|seat| seat.life)) {
-                (Some(glance), Some(Life::Clock { renewed, .. })) if glance.store > renewed => self.earlier,
-                (glance, _) => glance,
+            // A write that was in flight during the last look can bear a time from before that look. Then the
+            // reading of the clock before that look is still the one that is older than the write.
+            let earlier = match (self.clock, seat.as_ref().map(|seat| seat.life)) {
+                (Some(clock), Some(Life::Clock { renewed, .. })) if clock.store > renewed => self.earlier,
+                (clock, _) => clock,
             };
-            // The clock may have been set since. The shorter the time, the less it can have been.
+            // The store's clock may have been set since that reading. The shorter the time in between, the less
+            // can have happened.
             let lease = seat.as_ref().map_or(Duration::ZERO, |seat| seat.record.lease);
             self.earlier = earlier.filter(|earlier| received.since(earlier.received) <= lease);
         }
         let is_over = seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
         let was_over = before.is_some_and(|before| before.life == Life::Over) && unchanged;
         self.over_since = is_over.then(|| self.over_since.filter(|_| was_over).unwrap_or(received));
-        self.glance = match seat.as_ref().map(|seat| seat.life) {
-            Some(Life::Clock { now, .. }) => Some(Glance { received, store: now }),
+        self.clock = match seat.as_ref().map(|seat| seat.life) {
+            Some(Life::Clock { now, .. }) => Some(ClockReading { received, store: now }),
             _ => None,
         };
         self.sent = sent;
@@ -174,64 +176,65 @@ impl Observation {
         self.highest = self.highest.max(seat.as_ref().map_or(Token::ZERO, |seat| seat.record.token));
         self.identity = Some(identity);
         self.seat = seat;
-        self.note_holder();
+        self.remember_holder();
         lost
     }
 
-    /// Whether a bid of ours has landed after we had already seen another seat in its place: the seat
-    /// went backwards in between, and what we saw may have named a leader.
-    fn is_misplaced(&self, after: Option<&Seat>) -> bool {
+    /// Returns whether a bid of this candidate has landed after the candidate had already seen another seat in
+    /// its place. Then the seat went backwards in between, and the seat that was lost may have named a leader.
+    fn is_late_bid(&self, after: Option<&Seat>) -> bool {
         let ours = |seat: Option<&Seat>| seat.is_some_and(|seat| seat.record.is_held_by(self.me));
         let before = self.seat.as_ref();
         ours(after) && !ours(before) && before.map(|before| &before.version) != self.bid_over.as_ref()
     }
 
-    /// Takes in what we have written ourselves.
+    /// Takes in a record that this candidate has written.
     pub(crate) fn wrote(&mut self, now: Moment, seat: Seat) {
         self.highest = self.highest.max(seat.record.token);
         self.unchanged_since = now;
         self.over_since = None;
         self.earlier = None;
         self.seat = Some(seat);
-        self.note_holder();
+        self.remember_holder();
     }
 
-    fn note_holder(&mut self) {
+    fn remember_holder(&mut self) {
         let holder = self.seat.as_ref().and_then(|seat| seat.record.holder.as_ref());
         self.last_holder = holder.map(|holder| holder.incarnation).or(self.last_holder);
     }
 
-    /// When a seat that is not our own may be taken.
+    /// Returns when a seat that names another candidate may be taken.
     pub(crate) fn free(&self, rules: &Rules) -> Free {
         let Some(seat) = self.seat.as_ref().filter(|seat| !seat.record.is_vacant()) else {
             return Free::Now;
         };
-        // The holder's own lease counts, not ours.
+        // The lease of the holder counts, not that of this candidate.
         let lease = seat.record.lease;
         match seat.life {
-            Life::Held => Free::WhenTold,
+            Life::Held => Free::WhenNotified,
             Life::Over => match rules.takeover {
                 Takeover::Instant => Free::Now,
-                Takeover::Safe => self.once(self.over_since.unwrap_or(self.received) + lease),
+                Takeover::Safe => self.free_from(self.over_since.unwrap_or(self.received) + lease),
             },
-            Life::Observe => self.once(self.unchanged_since + lease),
-            // We have received it then, if not by looking.
-            Life::Received { at } => self.once(self.unchanged_since.min(at) + lease),
+            Life::Observe => self.free_from(self.unchanged_since + lease),
+            // The store's client received this version at `at`, which may be before this candidate read it.
+            Life::Received { at } => self.free_from(self.unchanged_since.min(at) + lease),
             Life::Clock { now, renewed } => match rules.clock_trust {
-                ClockTrust::Never => self.once(self.unchanged_since + lease),
-                ClockTrust::Always => self.once_store_says(now, renewed, lease, &rules.timing, Moment::ORIGIN),
-                ClockTrust::Vouched => self.once_vouched(now, renewed, lease, &rules.timing),
+                ClockTrust::Never => self.free_from(self.unchanged_since + lease),
+                ClockTrust::Always => self.free_by_store_clock(now, renewed, lease, &rules.timing, Moment::ORIGIN),
+                ClockTrust::Vouched => self.free_by_vouched_clock(now, renewed, lease, &rules.timing),
             },
         }
     }
 
-    /// Free if the last reading was sent at this moment or later.
-    fn once(&self, moment: Moment) -> Free {
+    /// Returns `Now` if the last read was sent at `moment` or later.
+    fn free_from(&self, moment: Moment) -> Free {
         if self.sent >= moment { Free::Now } else { Free::At(moment) }
     }
 
-    /// Free once a lease has passed on the store's clock, and not before `own` on ours.
-    fn once_store_says(
+    /// Returns `Now` once a lease has passed on the store's clock, but not before `own` on this process's
+    /// clock.
+    fn free_by_store_clock(
         &self,
         now: StoreTime,
         renewed: StoreTime,
@@ -240,23 +243,25 @@ impl Observation {
         own: Moment,
     ) -> Free {
         let left = lease.saturating_sub(now.checked_since(renewed).unwrap_or_default());
-        if left.is_zero() { self.once(own) } else { Free::At(own.max(self.received + timing.stretched(left))) }
+        if left.is_zero() { self.free_from(own) } else { Free::At(own.max(self.received + timing.stretched(left))) }
     }
 
-    /// The store's clock steps, so its word counts only where our own clock vouches for it.
+    /// Returns when the seat is free by the store's clock, as far as this process's own clock vouches for it. A
+    /// store's clock can step, so what it says does not count without that.
     ///
-    /// With an earlier reading (received r, store time S <= renewed), the seat was renewed at most
-    /// `(renewed - S) / (1 - drift)` of true time after r, unless the store's clock was set back in
-    /// between. So from `r + lease + (renewed - S)(1 + drift)/(1 - drift)` on our clock, a true
-    /// lease has passed since the renewal; and if the clock was set back, the store itself still
-    /// counts a lease from then on. Without such a reading we count from when we first saw this
-    /// version, which is always sound.
+    /// *Claim.* Let an earlier reading of the clock have been received at `r`, with the store time
+    /// `S <= renewed`. If the store's clock was not set back in between, the seat was renewed at most
+    /// `(renewed - S) / (1 - drift)` of true time after `r`. So from
+    /// `r + lease + (renewed - S)(1 + drift)/(1 - drift)` on our clock, a true lease has passed since the
+    /// renewal. If the clock was set back in between, the rule still holds, because it also requires that a
+    /// lease has passed on the store's clock since the renewal. Without such a reading, a lease counts from the
+    /// first receipt of this version, which is always sound.
     ///
-    /// The rule fails only if the clock was set back between the earlier reading and the renewal,
-    /// and forward again between the renewal and this reading. The earlier reading is at most a
-    /// lease older than when we first saw this version, and a lease after that we need no
-    /// vouching any more: so both steps must fall within two leases, and an attempt at either end.
-    fn once_vouched(&self, now: StoreTime, renewed: StoreTime, lease: Duration, timing: &Timing) -> Free {
+    /// *Limits.* The rule fails only if the clock was set back between the earlier reading and the renewal, and
+    /// set forward again between the renewal and this reading. The earlier reading is at most a lease older
+    /// than the first receipt of this version, and a lease after that receipt no vouching is needed. So both
+    /// steps must fall within two leases, plus the time of a call at either end.
+    fn free_by_vouched_clock(&self, now: StoreTime, renewed: StoreTime, lease: Duration, timing: &Timing) -> Free {
         let observed = self.unchanged_since + lease;
         if self.sent >= observed {
             return Free::Now;
@@ -265,7 +270,7 @@ impl Observation {
             let after = renewed.checked_since(earlier.store)?;
             Some(earlier.received + lease + timing.stretched(after))
         });
-        match vouched.map(|own| self.once_store_says(now, renewed, lease, timing, own)) {
+        match vouched.map(|own| self.free_by_store_clock(now, renewed, lease, timing, own)) {
             None => Free::At(observed),
             Some(Free::At(moment)) => Free::At(moment.min(observed)),
             Some(free) => free,
@@ -273,21 +278,22 @@ impl Observation {
     }
 }
 
-/// Whether the seat has vanished, or says less than it did before: a lower token, a term that was
-/// over and runs again, one term with two holders, or a renewal older than one that was seen.
+/// Returns whether the seat has vanished or gone backwards: it has a lower token, a term that was over runs
+/// again, one term has two holders, or the renewal is older than one that was seen.
 fn is_step_back(before: &Seat, after: Option<&Seat>) -> bool {
     let Some(after) = after else { return true };
     if after.record.token != before.record.token {
         return after.record.token < before.record.token;
     }
     let holder = |seat: &Seat| -> Option<Incarnation> { seat.record.holder.as_ref().map(|h| h.incarnation) };
-    // A term is given up once, and last of all.
+    // A release is the last write of a term, so a vacant seat is never a step back within it.
     if holder(after).is_none() {
         return false;
     }
     if holder(after) != holder(before) {
         return true;
     }
-    // Or the store's clock was set back, which costs nothing: we count from when we saw it anyway.
+    // The other cause is a store clock that was set back. That costs no time, because the lease counts from the
+    // receipt anyway.
     matches!((before.life, after.life), (Life::Clock { renewed: was, .. }, Life::Clock { renewed, .. }) if renewed < was)
 }

@@ -4,7 +4,7 @@ const LEASE: Duration = Duration::from_secs(15);
 
 type Action = PresenceAction<&'static str, u32>;
 
-/// A process, its clock, and what it has asked for.
+/// A process, its clock, and the actions that it has asked for.
 struct Process {
     presence: Presence<&'static str, u32>,
     now: Moment,
@@ -17,7 +17,7 @@ impl Process {
         Self { presence: Presence::new(), now: Moment::from_nanos(1), asked: Vec::new(), wake: None }
     }
 
-    /// One that is there, with what this candidate says on the board.
+    /// A process whose notes are in the store, with this notice on the board of `seat`.
     fn standing(seat: &'static str, notice: u32) -> Self {
         let mut process = Self::new();
         process.announces(seat, LEASE, notice);
@@ -37,7 +37,7 @@ impl Process {
         self.step(PresenceInput::Announce { seat, lease, fit: true, notice });
     }
 
-    /// What it has asked for, but for wakes.
+    /// Returns the actions since the last call, without wakes.
     fn asked(&mut self) -> Vec<Action> {
         self.asked_to_wake();
         std::mem::take(&mut self.asked)
@@ -53,7 +53,7 @@ impl Process {
         });
     }
 
-    /// Waits for what it has asked to be woken for, and returns how long that took.
+    /// Moves the clock to the wake that it asked for, and returns how long that took.
     fn wakes(&mut self) -> Duration {
         let before = self.now;
         self.asked_to_wake();
@@ -68,7 +68,7 @@ fn say_present(lease: Duration) -> Action {
 }
 
 fn put(seat: &'static str, notice: u32) -> Action {
-    PresenceAction::Put { seat, notice, lifetime: LASTS, within: LEASE / 3 }
+    PresenceAction::Put { seat, notice, lifetime: NOTICE_LIFETIME, within: LEASE / 3 }
 }
 
 fn remove(seat: &'static str) -> Action {
@@ -76,7 +76,7 @@ fn remove(seat: &'static str) -> Action {
 }
 
 #[test]
-fn a_process_says_once_a_lease_that_it_is_there_and_puts_nothing_again() {
+fn a_process_reports_itself_once_per_lease_and_repeats_no_notice() {
     let mut process = Process::standing("jobs", 1);
     for _ in 0..5 {
         assert_eq!(process.wakes(), LEASE);
@@ -87,7 +87,7 @@ fn a_process_says_once_a_lease_that_it_is_there_and_puts_nothing_again() {
 }
 
 #[test]
-fn what_the_store_has_lost_is_put_again() {
+fn notices_that_the_store_has_lost_are_written_again() {
     let mut process = Process::standing("jobs", 1);
     process.wakes();
     process.asked();
@@ -96,7 +96,7 @@ fn what_the_store_has_lost_is_put_again() {
 }
 
 #[test]
-fn a_call_that_fails_is_made_again_after_a_third_of_a_lease() {
+fn a_failed_report_is_repeated_after_a_third_of_a_lease() {
     let mut process = Process::standing("jobs", 1);
     process.wakes();
     process.asked();
@@ -109,7 +109,7 @@ fn a_call_that_fails_is_made_again_after_a_third_of_a_lease() {
 }
 
 #[test]
-fn a_notice_that_could_not_be_put_is_put_later() {
+fn a_notice_that_could_not_be_written_is_written_later() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 2 });
     assert_eq!(process.asked(), [put("jobs", 2)]);
@@ -121,7 +121,7 @@ fn a_notice_that_could_not_be_put_is_put_later() {
 }
 
 #[test]
-fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
+fn a_change_of_fitness_is_written_at_once_and_other_changes_with_the_next_report() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 2 });
     process.step(PresenceInput::Change { seat: "jobs", fit: true, notice: 3 });
@@ -129,7 +129,7 @@ fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
     process.wakes();
     process.step(PresenceInput::Present(Ok(NoteState::Present)));
     assert_eq!(process.asked(), [say_present(LEASE), put("jobs", 3)]);
-    // What changes while it is being put is put after that.
+    // A change that arrives while a notice is in flight is written afterwards.
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 4 });
     assert_eq!(process.asked(), []);
     process.step(PresenceInput::Notification("jobs", Ok(())));
@@ -137,17 +137,17 @@ fn a_change_of_fitness_is_told_at_once_and_others_when_it_costs_nothing() {
 }
 
 #[test]
-fn the_shortest_lease_counts() {
+fn the_shortest_lease_sets_the_interval_of_reports() {
     let mut process = Process::standing("jobs", 1);
     process.announces("mail", LEASE * 2, 2);
     let within = LEASE * 2 / 3;
-    assert_eq!(process.asked(), [PresenceAction::Put { seat: "mail", notice: 2, lifetime: LASTS, within }]);
+    assert_eq!(process.asked(), [PresenceAction::Put { seat: "mail", notice: 2, lifetime: NOTICE_LIFETIME, within }]);
     process.announces("news", LEASE / 3, 3);
     assert_eq!(process.asked()[0], say_present(LEASE / 3));
 }
 
 #[test]
-fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing() {
+fn a_candidate_that_withdraws_is_removed_and_a_process_without_candidates_reports_nothing() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
@@ -156,7 +156,7 @@ fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing(
     assert!(process.presence.is_settled() && process.presence.notices.is_empty());
     process.wakes();
     assert_eq!((process.asked(), process.wake), (vec![], None));
-    // Nor is anything asked of the store for one that was never there.
+    // Nor is anything written for a candidate that was never announced to the store.
     process.announces("jobs", LEASE, 2);
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [say_present(LEASE)]);
@@ -164,9 +164,10 @@ fn a_candidate_that_leaves_is_struck_off_and_a_process_without_any_says_nothing(
     assert_eq!(process.asked(), []);
 }
 
-/// Found by the simulator: the process was taken to be asking already, and never said again that it is there.
+/// Found by the simulator: the process waited for an answer that it had not asked for, and was never reported
+/// again.
 #[test]
-fn a_removal_that_fails_when_nobody_stands_any_more_keeps_no_later_candidate_off_the_board() {
+fn a_removal_that_fails_after_the_last_candidate_left_does_not_block_later_candidates() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
@@ -180,7 +181,7 @@ fn a_removal_that_fails_when_nobody_stands_any_more_keeps_no_later_candidate_off
 }
 
 #[test]
-fn a_notice_is_put_again_before_its_lifetime_is_over() {
+fn a_notice_is_written_again_before_its_lifetime_is_over() {
     let mut process = Process::standing("jobs", 1);
     let (put_at, mut again) = (process.now, Vec::new());
     while again.is_empty() {
@@ -191,10 +192,10 @@ fn a_notice_is_put_again_before_its_lifetime_is_over() {
     }
     assert_eq!(again, [put("jobs", 1)]);
     let age = process.now.since(put_at);
-    assert!(age >= LASTS / 2 && age <= LASTS * 3 / 4, "{age:?}");
-    // Leases of hours count instead of ten minutes.
-    process.announces("archive", LASTS, 2);
-    let within = LASTS / 3;
-    let put = PresenceAction::Put { seat: "archive", notice: 2, lifetime: LASTS * 4, within };
+    assert!(age >= NOTICE_LIFETIME / 2 && age <= NOTICE_LIFETIME * 3 / 4, "{age:?}");
+    // With leases of hours, notices last for four leases instead of ten minutes.
+    process.announces("archive", NOTICE_LIFETIME, 2);
+    let within = NOTICE_LIFETIME / 3;
+    let put = PresenceAction::Put { seat: "archive", notice: 2, lifetime: NOTICE_LIFETIME * 4, within };
     assert_eq!(process.asked(), [put]);
 }

@@ -1,48 +1,49 @@
-//! What may differ from store to store and from election to election.
+//! The rules that differ from store to store and from election to election.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{Score, Timing};
 
-/// How one candidate behaves in one election.
+/// The rules by which one candidate takes part in one election.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// How long everything takes.
+    /// The lease, and all durations that are scaled from it.
     pub timing: Timing,
-    /// How much the store's clock is believed ([`Life::Clock`](crate::Life::Clock)).
+    /// When to rely on the store's clock ([`Life::Clock`](crate::Life::Clock)).
     pub clock_trust: ClockTrust,
-    /// How soon a seat may be taken whose session is over ([`Life::Over`](crate::Life::Over)).
+    /// When to take a seat whose session has ended ([`Life::Over`](crate::Life::Over)).
     pub takeover: Takeover,
-    /// How much the store's push can be counted on.
+    /// How far the candidate relies on the store's pushes instead of reading the seat.
     pub push: Push,
-    /// Whether its first renewal in a term comes at a time of its own, so that the renewals of many elections
-    /// that were won together are spread. Not where one heartbeat renews them all.
+    /// Whether the first renewal of a term comes at a random time, which spreads the renewals of elections that
+    /// were won together. Off where one heartbeat renews all seats of a process.
     pub spread: bool,
-    /// Whether it stands by itself, or only when asked for a bid.
+    /// Whether the candidate bids on its own. Otherwise it bids only on [`Input::Bid`](crate::Input::Bid).
     pub stands: bool,
-    /// Whether a seat stays taken for as long as this process keeps its session with the store: one that is left
-    /// behind does not lapse while other elections of the process go on.
+    /// Whether the seat stays taken for as long as this process keeps its session with the store. Such a seat
+    /// does not lapse when its election stops while other elections keep the session alive.
     pub held_by_session: bool,
-    /// Whether the seat is given up when it stops; otherwise it is left to lapse.
+    /// Whether the candidate releases the seat when it stops. Otherwise the seat is left to lapse.
     pub release_on_stop: bool,
-    /// The higher, the sooner its turn when the seat is free.
+    /// The candidate's priority: when the seat is free, candidates with higher numbers go first.
     pub priority: i32,
-    /// Whether it asks a leader of lower priority to hand over.
+    /// Whether the candidate asks a leader of lower priority to hand over.
     pub preempt: bool,
-    /// Below this it does not stand.
+    /// The lowest health with which the candidate stands for the seat.
     pub min_health: Score,
-    /// Whether it hands over when it leads and is no longer well enough.
+    /// Whether a leader steps down when its health falls below `min_health`.
     pub step_down_when_unhealthy: bool,
-    /// What it says about itself while it leads.
+    /// Key-value pairs for people to read, which the record shows while the candidate leads.
     pub metadata: Arc<BTreeMap<String, String>>,
 }
 
 impl Rules {
-    /// What a candidate must be well enough to stand, unless told otherwise.
+    /// The default of [`Rules::min_health`]: a score of 0.8.
     pub const MIN_HEALTH: Score = Score::of_percent(80);
 
-    /// The usual ones: stands, releases when it stops, never gives up.
+    /// Returns the default rules: the candidate stands on its own, releases the seat when it stops, and has
+    /// priority 0.
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -62,36 +63,36 @@ impl Rules {
     }
 }
 
-/// When the store's clock is believed.
+/// When a follower relies on the store's clock to tell that a lease has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockTrust {
-    /// Where the candidate's own clock confirms it.
+    /// Where the candidate's own clock confirms what the store's clock says.
     #[default]
     Vouched,
-    /// Never: a seat has expired once it was seen unchanged for its lease.
+    /// Never: a seat is free once the candidate has seen it unchanged for its lease.
     Never,
-    /// Always: for a clock that cannot step, such as the one that all processes of a machine share.
+    /// Always. Only for a clock that cannot step, such as the one that all processes of a machine share.
     Always,
 }
 
-/// How soon a seat may be taken whose session is over.
+/// When a follower takes a seat whose session has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takeover {
-    /// At once: the session's end is taken for the leader's end.
+    /// At once: the end of the session counts as the end of the leader.
     Instant,
-    /// A lease after the session was first seen to be over.
+    /// A lease after the follower first saw that the session had ended.
     #[default]
     Safe,
 }
 
-/// How much a store's push can be counted on.
+/// How far candidates can rely on the pushes of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Push {
-    /// It has none.
+    /// The store sends no pushes: changes must be looked for.
     #[default]
     None,
-    /// It may be lost without a word.
+    /// A push can be lost without any sign of the loss.
     Hint,
-    /// A watch that is no longer served resolves.
+    /// A push is never lost silently: when the store no longer serves a watch, the watch reports a gap.
     Proven,
 }

@@ -1,31 +1,31 @@
-//! How well a candidate is.
+//! The health of a candidate as a number.
 
 use std::fmt;
 
-/// How well a candidate is, by its own account: from 0 (not at all) to 1 (perfectly).
+/// The health that a candidate reports about itself, from 0 (unhealthy) to 1 (perfectly healthy).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Score(u32);
 
 impl Score {
     const WHOLE: u32 = 1_000_000;
 
-    /// Not at all.
+    /// The lowest score: the candidate is not healthy at all.
     pub const ZERO: Self = Self(0);
 
-    /// Perfectly: what is assumed before anything was reported.
+    /// The highest score, which a candidate has until it reports another one.
     pub const FULL: Self = Self(Self::WHOLE);
 
-    /// The score of so many percent, at most a hundred.
+    /// Returns the score of `percent` percent, which must be at most 100.
     pub(crate) const fn of_percent(percent: u32) -> Self {
         Self(percent * (Self::WHOLE / 100))
     }
 
-    /// The score of this number; `None` if it is not from 0 to 1.
+    /// Returns the score for `number`, or `None` if `number` is not between 0 and 1 or is not a number.
     pub fn new(number: f64) -> Option<Self> {
         (0.0..=1.0).contains(&number).then(|| Self((number * f64::from(Self::WHOLE)).round() as u32))
     }
 
-    /// Its number.
+    /// Returns the score as a number from 0 to 1, with six decimal places.
     pub fn get(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }

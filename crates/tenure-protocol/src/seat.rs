@@ -1,4 +1,4 @@
-//! The seat: what a store keeps of an election, and what it can say about the holder.
+//! The seat: the record that a store keeps of an election, and what the store reports about its holder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,29 +7,31 @@ use std::time::Duration;
 
 use crate::{Moment, StoreTime};
 
-/// The number of a term. It only ever rises for a seat, so a resource that remembers the highest
-/// one it has seen can turn away a leader that has been replaced: a fencing token.
+/// The number of a term: a fencing token.
+///
+/// The tokens of a seat only ever rise. A resource that remembers the highest token it has seen can therefore
+/// reject the writes of a leader that has been replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {
-    /// Below every token of a term.
+    /// A token below that of every term, for a seat that has never been won.
     pub const ZERO: Self = Self(0);
 
-    /// The highest token there is: the largest that databases with signed integers can hold.
+    /// The highest token: the largest number that databases with signed 64-bit integers can hold.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// The token with this number; numbers above [`Token::MAX`] become it.
+    /// Returns the token with this number. Numbers above [`Token::MAX`] become [`Token::MAX`].
     pub const fn new(number: u64) -> Self {
         if number > Self::MAX.0 { Self::MAX } else { Self(number) }
     }
 
-    /// The number itself.
+    /// Returns the number of this token, for comparing and for writing to a resource.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The token after this one, or `None` after the last.
+    /// Returns the token after this one, or `None` after [`Token::MAX`].
     pub const fn next(self) -> Option<Self> {
         if self.0 >= Self::MAX.0 { None } else { Some(Self(self.0 + 1)) }
     }
@@ -41,17 +43,52 @@ impl fmt::Display for Token {
     }
 }
 
-/// Tells one start of a program from every other: random, and new at every start.
+impl From<u64> for Token {
+    /// As [`Token::new`]: numbers above [`Token::MAX`] become it.
+    fn from(number: u64) -> Self {
+        Self::new(number)
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+impl From<Token> for i64 {
+    /// Every token fits into the signed integers of databases.
+    fn from(token: Token) -> Self {
+        token.0.cast_signed()
+    }
+}
+
+/// Written as a number.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Token {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Token {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(Self::new)
+    }
+}
+
+/// A random number that tells one start of a program from every other start, even with the same id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(u128);
 
 impl Incarnation {
-    /// The incarnation with these bits.
+    /// Returns the incarnation with these bits, for example from a record that was written earlier.
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// The bits themselves.
+    /// Returns the bits of this incarnation, for example to write them into a record.
     pub const fn to_bits(self) -> u128 {
         self.0
     }
@@ -71,13 +108,20 @@ impl fmt::Debug for Incarnation {
 
 /// A participant in an election.
 ///
-/// Two processes with the same `id` are still two candidates: it is the incarnation that counts.
+/// Two processes with the same `id` are two candidates, because their incarnations differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Candidate {
-    /// A name for people to read, never cut short.
+    /// A name for people to read. It is stored whole, never truncated.
     pub id: Arc<str>,
-    /// What tells this start of it from every other.
+    /// The number that tells this start of the candidate from every other start.
     pub incarnation: Incarnation,
+}
+
+impl Candidate {
+    /// Returns the id, the name for people to read.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 impl fmt::Display for Candidate {
@@ -86,34 +130,35 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// What is written in a seat.
+/// The content of a seat, as a candidate writes it and the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds the seat; `None` once it was given up. A vacant record names no incarnation.
+    /// The candidate that holds the seat, or `None` after a release. A vacant record names no incarnation.
     pub holder: Option<Candidate>,
-    /// The term's number. A vacant record keeps the last one, so that numbers never restart.
+    /// The number of the term. A vacant record keeps the last token, so that numbers never restart.
     pub token: Token,
-    /// How long the seat stays taken without a renewal.
+    /// How long the seat stays taken without a renewal, as the holder asked for.
     pub lease: Duration,
-    /// When the term began, in milliseconds of the holder's wall clock since 1970. For people to
-    /// read; the protocol never looks at it.
+    /// When the term began, in milliseconds since 1970 on the holder's wall clock. It is for people to read;
+    /// the protocol never uses it.
     pub since_ms: Option<u64>,
-    /// The candidate that the last holder has named to follow it.
+    /// The candidate that the last holder named as its successor, in a vacant record.
     pub heir: Option<Candidate>,
-    /// The holder's priority.
+    /// The priority of the holder, or 0 in a vacant record.
     pub priority: i32,
-    /// Whether there are candidates of different priorities, so that a bidder asks who stands first.
+    /// Whether the candidates have different priorities. If so, a bidder reads the roster before it bids.
     pub ranked: bool,
-    /// What the holder says about itself.
+    /// Key-value pairs that the holder shows to people, from [`Rules::metadata`](crate::Rules::metadata).
     pub metadata: Arc<BTreeMap<String, String>>,
-    /// New in every write, so that no two writes of a seat are ever equal.
+    /// A random number, new in every write, so that no two writes of a seat are equal.
     pub nonce: u64,
-    /// Fields written by a newer version of this program: name, and value as JSON. Kept.
+    /// Fields that a newer version of this program wrote: name, and value as JSON. They are kept.
     pub unknown: Arc<BTreeMap<String, String>>,
 }
 
 impl Record {
-    /// A record that says no more than who holds the seat, or that nobody does. Its nonce is zero.
+    /// Creates a record with a holder, or a vacant one. Its nonce is zero, and it has no priority and no
+    /// metadata.
     pub fn new(holder: Option<Candidate>, token: Token, lease: Duration) -> Self {
         Self {
             holder,
@@ -129,113 +174,113 @@ impl Record {
         }
     }
 
-    /// Whether `incarnation` holds the seat.
+    /// Returns whether the candidate with this incarnation holds the seat.
     pub fn is_held_by(&self, incarnation: Incarnation) -> bool {
         self.holder.as_ref().is_some_and(|h| h.incarnation == incarnation)
     }
 
-    /// Whether nobody holds the seat.
+    /// Returns whether the record names no holder, as after a release.
     pub fn is_vacant(&self) -> bool {
         self.holder.is_none()
     }
 }
 
-/// Names one write of a seat. Opaque: only the store that gave it can tell what it means.
+/// The name of one write of a seat. It is opaque: only the store that issued it can interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(Arc<str>);
 
 impl Version {
-    /// A version with this text.
+    /// Creates a version from a text that the store chooses.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// Returns the text that the store gave this version.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Names one life of a store's data: another one means that the data may have gone backwards
-/// (a Redis restarted or failed over, a PostgreSQL on another timeline).
+/// The name of one history of a store's data. A new identity means that the data may have gone backwards, for
+/// example because a Redis server failed over or a PostgreSQL server switched to another timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(Arc<str>);
 
 impl Identity {
-    /// An identity with this text.
+    /// Creates an identity from a text that the store chooses.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// Returns the text that the store gave this identity.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What the store itself can say about the holder of a seat.
+/// What the store itself reports about the holder of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Nothing: only that versions change can be seen.
+    /// Nothing: a follower can only see that versions change.
     Observe,
-    /// Nothing, but that this very version was received at this moment, on our own clock: a store that
-    /// is told of every change knows it before it is asked.
+    /// This version reached this process at a known time. A store that is notified of every change receives the
+    /// version before it is asked for it.
     Received {
-        /// When.
+        /// When the store's client received this version, on the clock of this process.
         at: Moment,
     },
-    /// By its own clock: what time it is there, and when the seat was last written.
+    /// The store's clock: its current time, and when the seat was last written.
     Clock {
-        /// The store's time when it answered.
+        /// The time on the store's clock when it answered.
         now: StoreTime,
-        /// The store's time when the seat was last written.
+        /// The time on the store's clock when the seat was last written.
         renewed: StoreTime,
     },
-    /// The holder's session lives.
+    /// The session that holds the seat is alive, so the seat is taken.
     Held,
-    /// The holder's session is gone.
+    /// The session that held the seat has ended.
     Over,
 }
 
-/// A seat as read from a store.
+/// A seat as it was read from a store, with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// What is written in it.
+    /// The content of the seat at the time of the read.
     pub record: Record,
-    /// Which write that was.
+    /// The version to expect in a write that replaces this record.
     pub version: Version,
-    /// What the store says about the holder.
+    /// What the store reports about the holder at the time of the read.
     pub life: Life,
 }
 
-/// The answer to reading a seat.
+/// The answer of a store to reading a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The seat, or `None` if there is no record of it.
+    /// The seat, or `None` if the store has no record of it.
     pub seat: Option<Seat>,
-    /// Every token minted from this reading must be above this. [`Token::ZERO`] where the store
-    /// has nothing to say.
+    /// A bid that is based on this reading must use a token above this one. [`Token::ZERO`] if the store has no
+    /// such lower bound.
     pub floor: Token,
-    /// Which life of the store's data this is; `None` where a store has only ever one.
+    /// The identity of the data that was read, or `None` if the store's data never changes its identity.
     pub identity: Option<Identity>,
 }
 
 impl Reading {
-    /// A reading of a store without a floor for tokens or an identity.
+    /// Creates a reading of a store that has neither a token floor nor an identity.
     pub fn of(seat: Option<Seat>) -> Self {
         Self { seat, floor: Token::ZERO, identity: None }
     }
 }
 
-/// Who leads, as last seen.
+/// The leader of an election, as a candidate last saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// The candidate that holds the seat.
+    /// The candidate that holds the seat, with its incarnation.
     pub candidate: Candidate,
-    /// The number of its term.
+    /// The number of the leader's term, its fencing token.
     pub token: Token,
-    /// When its term began, by its own wall clock, in milliseconds since 1970.
+    /// When the term began, in milliseconds since 1970 on the leader's wall clock.
     pub since_ms: Option<u64>,
-    /// What it says about itself.
+    /// Key-value pairs that the leader shows to people.
     pub metadata: Arc<BTreeMap<String, String>>,
 }

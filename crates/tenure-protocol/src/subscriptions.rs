@@ -1,58 +1,61 @@
-//! Who is told what: one watch of the store serves all elections of a process.
+//! Routes the pushes of a store: one watch serves all elections of a process.
 //!
 //! ```text
 //!   store: listening, gap, holder, request, session over
 //!                          │
 //!                          ▼
-//!                   Subscriptions ──▶ tells each election what is news to it, and whether it hears
+//!                   Subscriptions ──▶ notifies each election of changes, and whether pushes arrive
 //!                          ▲
 //!   engine: reads that were sent, what each election has seen
 //! ```
 //!
 //! # Listen, then look
 //!
-//! A change is missed if it happens after the seat was read and before the store listens. So only a read that was
-//! sent after the store said that it listens counts as the look; one sent before that is made again. The same goes for
-//! what is heard while a read is on its way: the read may have missed it.
+//! A change is missed if it happens after the seat was read and before the store starts to listen. So only a read
+//! that is sent after the store has reported that it listens counts as the look; a read that was sent before that
+//! is repeated. The same holds for a push that arrives while a read is in flight: the read may have missed the
+//! change.
 //!
-//! Both come down to an order. Everything that is heard, and every read that is sent, gets the next number. An
-//! election that has seen the seat by a read of some number is told of everything with a higher one: news, and the
-//! beginning of listening. What was heard before a read was sent, the read has seen. That a number is given only when
-//! the engine takes in what it has heard, and so may be too high, costs a look that was not needed, and nothing else.
+//! Both rules follow from one order. Every push that arrives and every read that is sent gets the next number. An
+//! election that has seen the seat by the read with number *n* is notified of everything with a higher number:
+//! changes, and the start of listening. A read has seen every change that was pushed before the read was sent. A
+//! push gets its number only when the engine processes it, so the number can be too high. That costs an unnecessary
+//! look and nothing else.
 //!
-//! # Sessions that are over
+//! # Sessions that have ended
 //!
-//! The end of a session can overtake what was said of it before: a seat was won on it, or read while it still lived,
-//! and the answer is on its way. So sessions that are over are remembered. That we have won or kept a seat on one of
-//! them is not believed any more. (A read needs no such check: nobody leads by what it has read alone.) And an election
-//! that waits for another's session which has ended since it looked is told at once.
+//! The end of a session can overtake earlier answers about it: a seat was won on it, or read while it was alive,
+//! and the answer is still in flight. So sessions that have ended are remembered. A later answer that this process
+//! won or kept a seat on such a session is not believed. (A read needs no such check, because a read alone never
+//! makes a leader.) And an election that waits for another candidate's session is notified at once if that session
+//! has ended since the election looked.
 //!
-//! # No more than is needed
+//! # No unnecessary notifications
 //!
-//! A push wakes the elections of its seat alone. If it says what the seat holds now, it wakes none that has seen that:
-//! a leader is not woken by its own bid. And each is told once of a new holder until it watches again, and once of
-//! requests until it reads them, however much is heard.
+//! A push wakes only the elections of its seat. If the push says what the seat holds now, it does not wake an
+//! election that has already seen that: a leader is not woken by its own bid. Each election is notified once of a
+//! new holder until it watches again, and once of requests until it reads them, however many pushes arrive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{Change, Incarnation, Input, Token};
 
-/// What is news to an election.
+/// A notification for one election, to step its machine with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
-    /// Whether the store is listened to for its seat: while it is not, changes must be looked for.
+    /// Whether pushes for the seat arrive. While they do not, the election must look for changes itself.
     Hears(bool),
-    /// The holder may have changed.
+    /// The holder of the seat may have changed.
     Holder,
-    /// A request may lie on the board.
+    /// A request to the leader may be pending on the board.
     Request,
-    /// The session that its own seat is held on is over.
+    /// The session on which the election holds its own seat has ended.
     SessionOver,
 }
 
 impl Notification {
-    /// What its machine is stepped with.
+    /// Returns the input to step the machine of the election with.
     pub const fn into_input(self) -> Input {
         match self {
             Self::Hears(hears) => Input::Hears(hears),
@@ -63,71 +66,71 @@ impl Notification {
     }
 }
 
-/// What a push says of a seat.
+/// How much a push says about the new state of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushDetail {
-    /// Only that the holder may have changed.
+    /// No detail: only that the holder may have changed.
     Nothing,
-    /// That the seat was last written with this nonce.
+    /// The nonce of the last write of the seat.
     Nonce(u64),
-    /// That the seat names this holder and term now; `None`: that there is no seat.
+    /// The holder and term that the seat names now. `None`: the seat does not exist.
     Names(Option<(Option<Incarnation>, Token)>),
 }
 
-/// What an election has seen of its seat, and minds.
+/// What an election has seen of its seat, and what it wants to be notified of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watching {
-    /// The holder and term that it saw; `None`: there was no seat.
+    /// The holder and term that it saw. `None`: the seat did not exist.
     pub names: Option<(Option<Incarnation>, Token)>,
-    /// The nonce of what it saw.
+    /// The nonce of the record that it saw, if the record has one.
     pub nonce: Option<u64>,
-    /// Whether requests are news to it.
+    /// Whether the election wants to be notified of requests. Only a leader does.
     pub requests: bool,
-    /// The session that the seat is held on.
+    /// The session that holds the seat, if the store has sessions.
     pub session: Option<SessionId>,
-    /// Whether that is its own.
+    /// Whether `session` belongs to this process.
     pub own: bool,
 }
 
-/// Names a session with a store. No two sessions ever have the same.
+/// The name of a session with a store. No two sessions ever have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
-    /// A session with this name.
+    /// Creates the id of the session with this name.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 
-    /// Its name.
+    /// Returns the name that the store gave the session.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The elections of a process, and what they are to be told.
+/// The elections of a process, and what each of them has been notified of.
 #[derive(Debug)]
 pub struct Subscriptions<S, E> {
     order: u64,
-    /// Since when everything is listened to.
+    /// The number at which the store started to listen for all seats.
     all: Option<u64>,
     seats: BTreeMap<S, Topic<E>>,
     elections: BTreeMap<E, Subscriber<S>>,
-    /// Sessions that are over, and when that was heard.
+    /// Sessions that have ended, and the number at which this became known.
     over: BTreeMap<SessionId, u64>,
 }
 
-/// So many sessions that are over are remembered, the last ones. That is for answers that are on their way, which are
-/// given up within a lease: so many do not end meanwhile.
-const REMEMBERED: usize = 4096;
+/// How many ended sessions are remembered, the most recent ones. They matter only for answers in flight, which
+/// time out within a lease, and far fewer sessions end in that time.
+const MAX_ENDED: usize = 4096;
 
 #[derive(Debug)]
 struct Topic<E> {
-    /// Since when it is listened to by itself.
+    /// The number at which the store started to listen for this seat alone.
     listening: Option<u64>,
-    /// When something of it alone may have been missed.
+    /// The number of the last gap that concerned this seat alone.
     gap: u64,
-    said: Option<(u64, PushDetail)>,
+    pushed: Option<(u64, PushDetail)>,
     requested: u64,
     elections: Vec<E>,
 }
@@ -136,47 +139,56 @@ struct Topic<E> {
 struct Subscriber<S> {
     seat: S,
     hears: bool,
-    /// The last read that was sent, and the last one that was answered.
+    /// The last read that was sent, and the last read that was answered.
     sent: u64,
     seen: u64,
-    /// When it was last told to look because the store had begun to listen, and to read its board.
-    looks: u64,
-    asks: u64,
-    /// The last reading of the board that was sent, or its beginning.
+    /// When the election was last asked to look because the store had started to listen, and to read its board.
+    look_notified: u64,
+    request_notified: u64,
+    /// The last read of the board that was sent, or the start of the election.
     board: u64,
     watching: Option<Watching>,
-    /// The session that its seat was last seen to be held on, and whether that is its own.
+    /// The session that was last seen to hold the seat, and whether it belongs to this process.
     session: Option<(SessionId, bool)>,
 }
 
 impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
-    /// Nobody listens yet.
+    /// Creates an empty table: no election, and a store that does not listen yet.
     pub fn new() -> Self {
         Self { order: 0, all: None, seats: BTreeMap::new(), elections: BTreeMap::new(), over: BTreeMap::new() }
     }
 
-    /// An election begins, before its first read. It does not hear anything until it is told so.
+    /// Adds an election, before its first read. No pushes arrive for it until it gets [`Notification::Hears`].
     pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Notification)>) {
         let topic = self.seats.entry(seat.clone()).or_insert_with(|| Topic {
             listening: None,
             gap: 0,
-            said: None,
+            pushed: None,
             requested: 0,
             elections: Vec::new(),
         });
         topic.elections.push(election);
-        let hears = topic.heard_since(self.all).is_some();
-        // A request is for one term, and nobody knows of a term of ours before it has begun: what lies on the board
-        // by now is not for us.
+        let hears = topic.listening_since(self.all).is_some();
+        // A request is for one term, and no candidate knows of a term before it has begun. So the requests that
+        // are on the board now are not for this election.
         self.order += 1;
         let board = self.order;
-        let subscriber =
-            Subscriber { seat, hears, sent: 0, seen: 0, looks: 0, asks: 0, board, watching: None, session: None };
+        let subscriber = Subscriber {
+            seat,
+            hears,
+            sent: 0,
+            seen: 0,
+            look_notified: 0,
+            request_notified: 0,
+            board,
+            watching: None,
+            session: None,
+        };
         self.elections.insert(election, subscriber);
         out.push((election, Notification::Hears(hears)));
     }
 
-    /// An election has ended. Returns its seat, if no other election is about that.
+    /// Removes an election. Returns its seat if no other election of the process uses it.
     pub fn end(&mut self, election: E) -> Option<S> {
         let seat = self.elections.remove(&election)?.seat;
         let topic = self.seats.get_mut(&seat)?;
@@ -188,7 +200,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         Some(seat)
     }
 
-    /// A read of its seat is sent.
+    /// Records that a read of the election's seat was sent. Call it before the read leaves.
     pub fn read_sent(&mut self, election: E) {
         self.order += 1;
         if let Some(subscriber) = self.elections.get_mut(&election) {
@@ -196,16 +208,16 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         }
     }
 
-    /// The last read of its seat that was sent is answered.
+    /// Records that the last read of the election's seat was answered.
     pub fn read_answered(&mut self, election: E) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.seen = subscriber.sent;
-            // If it was sent before the store listened, it was not the look that was asked for.
-            subscriber.looks = 0;
+            // If that read was sent before the store listened, it was not the look that was asked for.
+            subscriber.look_notified = 0;
         }
     }
 
-    /// A reading of its board is sent.
+    /// Records that a read of the election's board was sent. Call it before the read leaves.
     pub fn board_sent(&mut self, election: E) {
         self.order += 1;
         if let Some(subscriber) = self.elections.get_mut(&election) {
@@ -213,60 +225,63 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         }
     }
 
-    /// From now on, an election is told of what differs from this, once.
+    /// Notifies the election once of anything that differs from `watching`, now or later.
     pub fn watch(&mut self, election: E, watching: Watching, out: &mut Vec<(E, Notification)>) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.session = watching.session.clone().map(|session| (session, watching.own));
             if !watching.requests {
-                // What it was asked to read in a term that is over was for that term.
-                subscriber.asks = 0;
+                // It was asked to read requests for a term that is over.
+                subscriber.request_notified = 0;
             }
             subscriber.watching = Some(watching);
-            self.tell(election, out);
+            self.notify(election, out);
         }
     }
 
-    /// The store listens, for one seat or for all, also for seats to come: nothing that happens from now on is missed.
+    /// Records that the store listens, for one seat or for all (also for seats to come): from now on, no change
+    /// is missed.
     pub fn listening(&mut self, seat: Option<&S>, out: &mut Vec<(E, Notification)>) {
-        self.hear(seat, true, out);
+        self.set_listening(seat, true, out);
     }
 
-    /// The store no longer listens, and may have missed something.
+    /// Records that the store no longer listens, for one seat or for all, and may have missed something.
     pub fn gap(&mut self, seat: Option<&S>, out: &mut Vec<(E, Notification)>) {
-        self.hear(seat, false, out);
+        self.set_listening(seat, false, out);
     }
 
-    /// The holder of a seat may have changed. Returns whether anybody is about that seat.
-    pub fn holder(&mut self, seat: &S, said: PushDetail, out: &mut Vec<(E, Notification)>) -> bool {
+    /// Notifies the elections of a seat that the holder may have changed. Returns whether there are any.
+    pub fn holder(&mut self, seat: &S, pushed: PushDetail, out: &mut Vec<(E, Notification)>) -> bool {
         self.order += 1;
         let Some(topic) = self.seats.get_mut(seat) else { return false };
-        topic.said = Some((self.order, said));
-        self.tell_seat(seat, out);
+        topic.pushed = Some((self.order, pushed));
+        self.notify_seat(seat, out);
         true
     }
 
-    /// A request may lie on the board of a seat. Returns whether anybody is about that seat.
+    /// Notifies the leader of a seat that a request may be pending. Returns whether the seat has elections
+    /// here.
     pub fn request(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) -> bool {
         self.order += 1;
         let Some(topic) = self.seats.get_mut(seat) else { return false };
         topic.requested = self.order;
-        self.tell_seat(seat, out);
+        self.notify_seat(seat, out);
         true
     }
 
-    /// The session that we hold a seat on is over. That is told at once, whatever else was.
+    /// Notifies the elections of a seat at once that the session on which this process holds it has ended,
+    /// whatever else they have been notified of. Returns whether there are any.
     pub fn lost(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) -> bool {
         let Some(topic) = self.seats.get(seat) else { return false };
         out.extend(topic.elections.iter().map(|election| (*election, Notification::SessionOver)));
         true
     }
 
-    /// A session is over. If it is our own, that is told at once to whoever leads on it, whatever else was; if it is
-    /// another's, to whoever waits for it.
+    /// Records that a session has ended. An election that leads on it is notified at once, whatever else it has
+    /// been notified of; an election that waits for another candidate's session is notified, too.
     pub fn session_over(&mut self, session: &SessionId, out: &mut Vec<(E, Notification)>) {
         self.order += 1;
         self.over.insert(session.clone(), self.order);
-        if self.over.len() > REMEMBERED {
+        if self.over.len() > MAX_ENDED {
             let oldest = self.over.iter().min_by_key(|(_, at)| **at).map(|(session, _)| session.clone());
             oldest.map(|oldest| self.over.remove(&oldest));
         }
@@ -278,29 +293,29 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         for (election, own) in concerned {
             match own {
                 true => out.push((election, Notification::SessionOver)),
-                false => self.tell(election, out),
+                false => self.notify(election, out),
             }
         }
     }
 
-    /// Whether a session is known to be over.
+    /// Returns whether a session is known to have ended.
     pub fn is_over(&self, session: &SessionId) -> bool {
         self.over.contains_key(session)
     }
 
-    /// Whether requests to a seat are news to anybody.
+    /// Returns whether any election of this process wants to be notified of requests for a seat.
     pub fn wants_requests(&self, seat: &S) -> bool {
-        let minds = |election: &E| {
+        let is_interested = |election: &E| {
             let watching = self.elections.get(election).and_then(|subscriber| subscriber.watching.as_ref());
             watching.is_some_and(|watching| watching.requests)
         };
-        self.seats.get(seat).is_some_and(|topic| topic.elections.iter().any(minds))
+        self.seats.get(seat).is_some_and(|topic| topic.elections.iter().any(is_interested))
     }
 
-    fn hear(&mut self, seat: Option<&S>, hears: bool, out: &mut Vec<(E, Notification)>) {
+    fn set_listening(&mut self, seat: Option<&S>, hears: bool, out: &mut Vec<(E, Notification)>) {
         self.order += 1;
         let since = hears.then_some(self.order);
-        // Without a gap in between, nothing begins.
+        // Listening starts anew only after a gap.
         let begun = |before: Option<u64>| before.filter(|_| hears).or(since);
         let concerned: Vec<S> = match seat {
             Some(seat) => {
@@ -314,7 +329,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             None => {
                 let all = begun(self.all);
                 for topic in self.seats.values_mut() {
-                    // A seat that was missed though all others were heard begins anew.
+                    // A seat with a gap of its own starts anew, even if the other seats had no gap.
                     let missed = hears && all.is_some_and(|all| all <= topic.gap);
                     topic.listening = topic.listening.filter(|_| hears).or(since.filter(|_| missed));
                 }
@@ -322,19 +337,19 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
                 self.seats.keys().cloned().collect()
             }
         };
-        concerned.iter().for_each(|seat| self.tell_seat(seat, out));
+        concerned.iter().for_each(|seat| self.notify_seat(seat, out));
     }
 
-    fn tell_seat(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) {
+    fn notify_seat(&mut self, seat: &S, out: &mut Vec<(E, Notification)>) {
         let elections = self.seats.get(seat).map(|topic| topic.elections.clone()).unwrap_or_default();
-        elections.into_iter().for_each(|election| self.tell(election, out));
+        elections.into_iter().for_each(|election| self.notify(election, out));
     }
 
-    /// Tells an election what is news to it.
-    fn tell(&mut self, election: E, out: &mut Vec<(E, Notification)>) {
+    /// Sends an election the notification that is due, if any.
+    fn notify(&mut self, election: E, out: &mut Vec<(E, Notification)>) {
         let Some(subscriber) = self.elections.get_mut(&election) else { return };
         let Some(topic) = self.seats.get(&subscriber.seat) else { return };
-        let since = topic.heard_since(self.all);
+        let since = topic.listening_since(self.all);
         if subscriber.hears != since.is_some() {
             subscriber.hears = since.is_some();
             out.push((election, Notification::Hears(subscriber.hears)));
@@ -345,33 +360,33 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             subscriber.watching = None;
             out.push((election, Notification::SessionOver));
         } else if ended.is_some_and(|at| *at > subscriber.seen)
-            || topic.said.is_some_and(|(at, said)| at > subscriber.seen && watching.differs_from(said))
+            || topic.pushed.is_some_and(|(at, pushed)| at > subscriber.seen && watching.differs_from(pushed))
         {
             subscriber.watching = None;
             out.push((election, Notification::Holder));
-        } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.looks)) {
-            // Nothing is known to be new: it goes on watching.
-            subscriber.looks = self.order;
+        } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.look_notified)) {
+            // Nothing is known to have changed, so the election keeps its watch.
+            subscriber.look_notified = self.order;
             out.push((election, Notification::Holder));
         } else if watching.requests
-            && subscriber.asks <= subscriber.board
+            && subscriber.request_notified <= subscriber.board
             && since.is_some_and(|since| since.max(topic.requested) > subscriber.board)
         {
-            subscriber.asks = self.order;
+            subscriber.request_notified = self.order;
             out.push((election, Notification::Request));
         }
     }
 }
 
 impl<E> Topic<E> {
-    fn heard_since(&self, all: Option<u64>) -> Option<u64> {
+    fn listening_since(&self, all: Option<u64>) -> Option<u64> {
         all.filter(|all| *all > self.gap).or(self.listening)
     }
 }
 
 impl Watching {
-    fn differs_from(&self, said: PushDetail) -> bool {
-        match said {
+    fn differs_from(&self, pushed: PushDetail) -> bool {
+        match pushed {
             PushDetail::Nothing => true,
             PushDetail::Nonce(nonce) => self.nonce != Some(nonce),
             PushDetail::Names(names) => self.names != names,

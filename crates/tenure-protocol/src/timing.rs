@@ -1,4 +1,4 @@
-//! How long everything takes: scaled from the lease, and checked once.
+//! The durations of an election: scaled from the lease, and checked once.
 //!
 //! ```text
 //!  send of the last renewal                                    hold ends      lease ends
@@ -10,37 +10,38 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The durations of an election as asked for. What is `None` is scaled from the lease.
+/// The durations of an election as the user asked for them. `None` is scaled from the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durations {
     /// How long the seat stays taken without a renewal.
     pub lease: Duration,
-    /// How long after a renewal the next one is due (lease / 3).
+    /// How long after a renewal the next one is due. Default: lease / 3.
     pub renew_every: Option<Duration>,
-    /// How long one call to the store may take (lease / 15).
+    /// The time-out of one call to the store. Default: lease / 15.
     pub call_timeout: Option<Duration>,
-    /// The longest pause before a failed call is retried (lease / 15). Shortened if it does not fit into the lease.
+    /// The longest pause before a failed call is retried. Default: lease / 15. It is shortened if it does not
+    /// fit into the lease.
     pub retry_every: Option<Duration>,
-    /// The longest that a follower's pauses grow to while the store keeps failing (lease / 3).
+    /// The longest pause of a follower while the store keeps failing. Default: lease / 3.
     pub retry_max: Option<Duration>,
-    /// How often a follower reads the seat although it was notified of nothing (lease / 3, or the lease where lost
-    /// notifications are detected).
+    /// How often a follower reads the seat without being notified. Default: lease / 3, or the lease if the
+    /// store detects lost notifications.
     pub poll_every: Option<Duration>,
-    /// How long work is given to wrap up before the term ends (lease * 2 / 15).
+    /// How long work may take to wrap up before the term ends. Default: lease * 2 / 15.
     pub drain: Option<Duration>,
-    /// How long work may take to wrap up when the end is voluntary (`drain`).
+    /// How long work may take to wrap up when the end is voluntary. Default: `drain`.
     pub stop_grace: Option<Duration>,
-    /// Stop for good after the store has failed for this long (never).
+    /// How long the store may fail before the candidate stops for good. Default: forever.
     pub give_up_after: Option<Duration>,
-    /// How far a clock may run fast or slow, in parts per million (10,000: one percent).
+    /// How far a clock may run fast or slow, in parts per million. Default: 10,000, which is one percent.
     pub drift_ppm: u32,
 }
 
 impl Durations {
-    /// One percent.
+    /// The default of [`Durations::drift_ppm`]: one percent.
     pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 
-    /// Scales everything from this lease.
+    /// Returns durations that are all scaled from this lease.
     pub const fn of(lease: Duration) -> Self {
         Self {
             lease,
@@ -56,11 +57,13 @@ impl Durations {
         }
     }
 
-    /// Fills in what was left open, and checks that two failed renewals, their read-backs and a third try fit before
-    /// the drain. A retry pause that is too long for that is shortened: see [`Timing::shortened_retry`].
+    /// Fills in the defaults, and checks that two failed renewals, their read-backs and a third attempt fit
+    /// before the drain. If the retry pause is too long for that, it is shortened: see
+    /// [`Timing::shortened_retry`].
     ///
     /// # Errors
-    /// If a duration is zero, or the rest does not fit even with the shortest retry pause.
+    /// If the lease is too short or too long, a duration is zero, `give_up_after` is shorter than the lease, or
+    /// the durations do not fit even with the shortest retry pause.
     pub fn check(&self) -> Result<Timing, TimingError> {
         let lease = self.lease;
         if lease < Timing::SHORTEST_LEASE {
@@ -107,7 +110,7 @@ impl Durations {
     }
 }
 
-/// The durations of an election, known to fit together.
+/// The durations of an election, which are known to fit together. [`Durations::check`] creates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     lease: Duration,
@@ -124,28 +127,28 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Shorter leases are refused: no scheduler keeps such a promise.
+    /// The shortest lease that is accepted. No scheduler keeps processes on time for a shorter one.
     pub const SHORTEST_LEASE: Duration = Duration::from_millis(15);
 
-    /// Longer leases are refused: surely a mistake, and a crash would cost a week.
+    /// The longest lease that is accepted, a week. After a crash, the seat stays empty for a lease.
     pub const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-    /// How long the seat stays taken without a renewal.
+    /// Returns how long the seat stays taken without a renewal.
     pub const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// How long after a renewal the next one is due.
+    /// Returns how long after a renewal the next one is due.
     pub const fn renew_every(&self) -> Duration {
         self.renew_every
     }
 
-    /// How long one call to the store may take.
+    /// Returns the time-out of one call to the store.
     pub const fn call_timeout(&self) -> Duration {
         self.call_timeout
     }
 
-    /// The longest pause before a failed call is retried.
+    /// Returns the longest pause before a failed call is retried.
     pub const fn retry_every(&self) -> Duration {
         self.retry_every
     }
@@ -155,88 +158,89 @@ impl Timing {
         self.asked_retry.filter(|asked| *asked > self.retry_every)
     }
 
-    /// The longest that a follower's pauses grow to while the store keeps failing.
+    /// Returns the longest pause of a follower while the store keeps failing.
     pub const fn retry_max(&self) -> Duration {
         self.retry_max
     }
 
-    /// How often a follower reads the seat although it was notified of nothing, if that was asked for.
+    /// Returns how often a follower reads the seat without being notified, if the user asked for an interval.
     pub const fn poll_every(&self) -> Option<Duration> {
         self.poll_every
     }
 
-    /// Stop for good after the store has failed for this long; `None`: never.
+    /// Returns how long the store may fail before the candidate stops for good. `None`: forever.
     pub const fn give_up_after(&self) -> Option<Duration> {
         self.give_up_after
     }
 
-    /// The time of a lease in which renewals are tried: before the drain.
+    /// The part of the hold in which renewals are tried: everything before the drain.
     fn room(&self) -> Duration {
         self.hold().saturating_sub(self.drain)
     }
 
-    /// Shorter pauses between the calls of a leader whose store fails would only add to the store's load.
+    /// The shortest retry pause. Shorter ones would only add to the load of a store that fails.
     fn shortest_retry(&self) -> Duration {
         self.lease / 150
     }
 
-    /// How long others leave a free seat to whoever was named or goes first: long enough for one that no
-    /// push tells of it, looks every third of a lease, and has a slow clock and a slow store.
+    /// Returns how long other candidates leave a free seat to its heir, or to a higher priority. It is long
+    /// enough for an heir that gets no push, looks every third of a lease, and has a slow clock and a slow
+    /// store.
     pub fn head_start(&self) -> Duration {
         self.lease * 2 / 5
     }
 
-    /// How long a candidate must be well again before it counts as such.
+    /// Returns how long a candidate must be healthy again before it may stand.
     pub const fn recovery(&self) -> Duration {
         self.lease
     }
 
-    /// How long a candidate must have been well, and the store reachable, before it asks a leader of
-    /// lower priority to hand over.
+    /// Returns how long a candidate must have been healthy, and the store reachable, before the candidate asks
+    /// a leader of lower priority to hand over.
     pub fn settled(&self) -> Duration {
         self.lease * 2
     }
 
-    /// How long work is given to wrap up before the term ends.
+    /// Returns how long work may take to wrap up before the term ends.
     pub const fn drain(&self) -> Duration {
         self.drain
     }
 
-    /// How long work may take to wrap up when the end is voluntary.
+    /// Returns how long work may take to wrap up when the end is voluntary.
     pub const fn stop_grace(&self) -> Duration {
         self.stop_grace
     }
 
-    /// How far a clock may run fast or slow, in parts per million.
+    /// Returns how far a clock may run fast or slow, in parts per million.
     pub const fn drift_ppm(&self) -> u32 {
         self.drift_ppm
     }
 
-    /// How long after the end of a term its work may still be seen running before that is called
-    /// an overrun: what it takes to drop a future or reap a process.
+    /// Returns how long after the end of a term its work may still run before that counts as an overrun.
+    /// Dropping a future or reaping a process takes a moment.
     pub fn overrun_slack(&self) -> Duration {
         (self.lease / 100).max(Duration::from_millis(50))
     }
 
-    /// How long the leader counts on its lease: `lease * (1 - drift) / (1 + drift)`.
+    /// Returns how long the leader relies on its lease: `lease * (1 - drift) / (1 + drift)`.
     ///
-    /// If its clock is as slow and a follower's as fast as the drift allows, the leader's hold
-    /// still ends no later than the follower has counted out the lease.
+    /// Even if the leader's clock is as slow and a follower's clock as fast as the drift allows, the hold ends
+    /// no later than the follower has counted a whole lease.
     pub fn hold(&self) -> Duration {
         self.hold_of(self.lease)
     }
 
-    /// How long the leader counts on a lease of another length (what a server granted).
+    /// Returns how long the leader relies on a lease of another length, such as one that a server granted.
     pub fn hold_of(&self, lease: Duration) -> Duration {
         let drift = u128::from(self.drift_ppm).min(MILLION);
         scale(lease, MILLION - drift, MILLION + drift)
     }
 
-    /// The longest that `span`, measured on one clock, can seem on another: `span * (1 + drift) /
+    /// Returns the longest time that `span`, measured on one clock, can take on another: `span * (1 + drift) /
     /// (1 - drift)`.
     pub fn stretched(&self, span: Duration) -> Duration {
         let drift = u128::from(self.drift_ppm).min(MILLION - 1);
-        // One nanosecond more, as the division rounds down.
+        // Rounded up, because the division rounds down.
         scale(span, MILLION + drift, MILLION - drift) + Duration::from_nanos(1)
     }
 }
@@ -248,36 +252,37 @@ fn scale(span: Duration, up: u128, down: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Why durations were refused.
+/// Why [`Durations::check`] rejected the durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimingError {
     /// The lease is below [`Timing::SHORTEST_LEASE`].
     LeaseTooShort {
-        /// The lease asked for.
+        /// The lease that was asked for, shown in the message.
         lease: Duration,
     },
     /// The lease is above [`Timing::LONGEST_LEASE`].
     LeaseTooLong {
-        /// The lease asked for.
+        /// The lease that was asked for, shown in the message.
         lease: Duration,
     },
-    /// A duration is zero that must not be.
+    /// A duration is zero that must be positive.
     Zero {
-        /// The option's name.
+        /// The name of the option that is zero, such as `call_timeout`.
         name: &'static str,
     },
-    /// `give_up_after` is shorter than the lease: a candidate would stop for good whenever the store restarts.
+    /// `give_up_after` is shorter than the lease, so the candidate would stop for good at any restart of the
+    /// store.
     GivesUpTooSoon {
-        /// What was asked for.
+        /// The duration that was asked for, shown in the message.
         give_up_after: Duration,
-        /// The lease.
+        /// The lease that it must not be shorter than.
         lease: Duration,
     },
     /// Two failed renewals, their read-backs and a third attempt do not fit before the drain.
     DoesNotFit(Box<DoesNotFit>),
 }
 
-/// The sum that does not fit.
+/// The durations that do not fit. Its message shows the sum, and a value that would fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoesNotFit {
     timing: Timing,
@@ -286,23 +291,21 @@ pub struct DoesNotFit {
 impl fmt::Display for TimingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseTooShort { lease } => write!(
-                f,
-                "a lease of {lease:?} is too short: ask for {:?} or more (15s is a good start)",
-                Timing::SHORTEST_LEASE
-            ),
+            Self::LeaseTooShort { lease } => {
+                write!(f, "lease must be at least {:?}, got {lease:?} (15s is a good start)", Timing::SHORTEST_LEASE)
+            }
             Self::LeaseTooLong { lease } => write!(
                 f,
-                "a lease of {lease:?} is too long: after a crash nobody would lead for that time; \
-                 ask for a week or less (15s is a good start)"
+                "lease must be at most 7 days, got {lease:?}: after a crash, the seat stays empty for a lease \
+                 (15s is a good start)"
             ),
             Self::Zero { name } => {
-                write!(f, "{name} is zero: give it a duration, or leave it out to scale it from the lease")
+                write!(f, "{name} must not be zero; leave it out to scale it from the lease")
             }
             Self::GivesUpTooSoon { give_up_after, lease } => write!(
                 f,
                 "give_up_after must be at least the lease ({lease:?}), got {give_up_after:?}: \
-                 a shorter one would end the candidate for good at the next restart of the store"
+                 a shorter one would end the candidate for good at any restart of the store"
             ),
             Self::DoesNotFit(sum) => sum.fmt(f),
         }
@@ -312,15 +315,15 @@ impl fmt::Display for TimingError {
 impl fmt::Display for DoesNotFit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.timing;
-        write!(f, "a lease of {:?} cannot be renewed safely with these durations: ", t.lease)?;
+        write!(f, "a lease of {:?} cannot be renewed reliably with these durations; ", t.lease)?;
         let others = t.call_timeout.saturating_mul(5).saturating_add(t.shortest_retry() * 2);
         match t.room().checked_sub(others).filter(|most| !most.is_zero()) {
             Some(most) => write!(f, "use a renew_every of at most {:?}", rounded(most))?,
-            None => write!(f, "leave call_timeout, drain and drift out, or give a longer lease")?,
+            None => write!(f, "leave out call_timeout, drain and drift, or use a longer lease")?,
         }
         write!(
             f,
-            " (two failed renewals and a third try take renew_every {:?} + 2 x retry_every {:?} + 5 x call_timeout {:?} \
+            " (two failed renewals and a third attempt take renew_every {:?} + 2 x retry_every {:?} + 5 x call_timeout {:?} \
              = {:?}, and the lease leaves {:?}: {:?} less {} % drift and drain {:?})",
             t.renew_every,
             t.shortest_retry(),
@@ -334,7 +337,7 @@ impl fmt::Display for DoesNotFit {
     }
 }
 
-/// Rounds down to what people write.
+/// Rounds a duration down to a value that a person would write.
 fn rounded(span: Duration) -> Duration {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(if millis > 1000 { millis - millis % 100 } else { millis })
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn fifteen_seconds_renewed_every_ten_is_refused_with_what_would_do() {
+    fn a_renewal_interval_that_does_not_fit_is_refused_with_one_that_does() {
         let asked = Durations { renew_every: Some(S(10)), ..Durations::of(S(15)) };
         let text = asked.check().unwrap_err().to_string();
         assert!(text.contains("use a renew_every of at most 7.5s"), "{text}");
@@ -372,7 +375,7 @@ mod tests {
         advised.check().unwrap();
     }
 
-    /// Lease, renewals and retries as other systems have them by default.
+    /// Lease, renewal and retry intervals that other systems have by default.
     #[test]
     fn retries_that_do_not_fit_are_shortened() {
         for (lease, renew, retry) in [(30, 10, 5), (15, 5, 2), (15, 3, 3), (15, 2, 2), (15, 5, 10)] {
@@ -388,19 +391,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_up_within_a_lease() {
+    fn give_up_after_must_not_be_shorter_than_the_lease() {
         let soon = Durations { give_up_after: Some(S(14)), ..Durations::of(S(15)) };
         let text = soon.check().unwrap_err().to_string();
         assert_eq!(
             text,
             "give_up_after must be at least the lease (15s), got 14s: \
-             a shorter one would end the candidate for good at the next restart of the store"
+             a shorter one would end the candidate for good at any restart of the store"
         );
         Durations { give_up_after: Some(S(15)), ..Durations::of(S(15)) }.check().unwrap();
     }
 
     #[test]
-    fn more_than_ten_percent_of_drift_need_sooner_renewals_and_the_error_says_so() {
+    fn more_than_ten_percent_of_drift_needs_more_frequent_renewals_and_the_error_says_so() {
         Durations { drift_ppm: 100_000, ..Durations::of(S(15)) }.check().unwrap();
         let asked = Durations { drift_ppm: 120_000, ..Durations::of(S(15)) };
         let text = asked.check().unwrap_err().to_string();
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_durations_are_refused() {
         let base = Durations::of(S(15));
         assert!(matches!(Durations::of(Duration::ZERO).check(), Err(TimingError::LeaseTooShort { .. })));
         assert!(matches!(Durations::of(Duration::MAX).check(), Err(TimingError::LeaseTooLong { .. })));

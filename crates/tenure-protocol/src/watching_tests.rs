@@ -1,4 +1,4 @@
-//! A machine and its subscriptions together, as the engine runs them.
+//! A machine together with its subscriptions, as the engine runs them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::*;
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// One election over a store whose pushes prove themselves alive.
+/// One election over a store that never loses a push silently.
 struct World {
     machine: Machine,
     subscriptions: Subscriptions<u8, u8>,
@@ -41,8 +41,8 @@ impl World {
             now: Moment::from_nanos(100_000_000_000),
             asked: Vec::new(),
         };
-        world.told(|subscriptions, out| subscriptions.listening(None, out));
-        world.told(|subscriptions, out| subscriptions.begin(1, 0, out));
+        world.push(|subscriptions, out| subscriptions.listening(None, out));
+        world.push(|subscriptions, out| subscriptions.begin(1, 0, out));
         world.step(Input::Start);
         world
     }
@@ -61,9 +61,9 @@ impl World {
                     Action::ReadBoard => self.subscriptions.board_sent(1),
                     Action::Swap { .. } => self.asked.push("swap"),
                     Action::Watch { seat, requests } => {
-                        let mut told = Vec::new();
-                        self.subscriptions.watch(1, watching(seat.as_ref(), requests), &mut told);
-                        inputs.extend(told.into_iter().map(|(_, told)| told.into_input()));
+                        let mut notified = Vec::new();
+                        self.subscriptions.watch(1, watching(seat.as_ref(), requests), &mut notified);
+                        inputs.extend(notified.into_iter().map(|(_, one)| one.into_input()));
                     }
                     _ => {}
                 }
@@ -71,16 +71,16 @@ impl World {
         }
     }
 
-    /// Lets the store tell something, and returns what the election is told of it.
-    fn told(
+    /// Lets the store push something, and returns the notifications that the election gets.
+    fn push(
         &mut self,
-        tell: impl FnOnce(&mut Subscriptions<u8, u8>, &mut Vec<(u8, Notification)>),
+        push: impl FnOnce(&mut Subscriptions<u8, u8>, &mut Vec<(u8, Notification)>),
     ) -> Vec<Notification> {
-        let mut told = Vec::new();
-        tell(&mut self.subscriptions, &mut told);
-        let told: Vec<_> = told.into_iter().map(|(_, told)| told).collect();
-        told.iter().for_each(|told| self.step(told.into_input()));
-        told
+        let mut notified = Vec::new();
+        push(&mut self.subscriptions, &mut notified);
+        let notified: Vec<_> = notified.into_iter().map(|(_, one)| one).collect();
+        notified.iter().for_each(|one| self.step(one.into_input()));
+        notified
     }
 
     fn read(&mut self, seat: Option<Seat>) {
@@ -114,30 +114,30 @@ fn watching(seat: Option<&Seat>, requests: bool) -> Watching {
 }
 
 #[test]
-fn a_look_that_was_under_way_when_listening_began_is_repeated() {
+fn a_look_that_was_in_flight_when_listening_began_is_repeated() {
     let mut world = World::new();
     world.read(Some(held(2, 5, "a")));
     world.asked.clear();
-    // Its regular look, once a lease.
+    // The regular look, once per lease.
     world.later(14.99);
     assert_eq!(world.asked, ["read"]);
-    world.told(|subscriptions, out| subscriptions.gap(None, out));
-    world.told(|subscriptions, out| subscriptions.listening(None, out));
+    world.push(|subscriptions, out| subscriptions.gap(None, out));
+    world.push(|subscriptions, out| subscriptions.listening(None, out));
     world.asked.clear();
     world.read(Some(held(2, 5, "a")));
-    assert_eq!(world.asked, ["read"], "what changed between that read and the new listening would be missed");
+    assert_eq!(world.asked, ["read"], "a change between that read and the start of listening would be missed");
 }
 
 #[test]
-fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
+fn a_leader_that_handed_over_is_notified_of_requests_in_its_next_term() {
     let mut world = World::new();
     world.read(None);
     world.done("v1");
     let token = world.machine.term(world.now).unwrap();
-    // The second is told while the board is being read for the first.
+    // The second one arrives while the board is being read for the first one.
     for _ in 0..2 {
         assert_eq!(
-            world.told(|subscriptions, out| {
+            world.push(|subscriptions, out| {
                 subscriptions.request(&0, out);
             }),
             [Notification::Request]
@@ -146,9 +146,9 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
     world.step(Input::Requests(vec![Request::StepDown { token, to: None }]));
     world.step(Input::Drained(token));
     world.done("v2");
-    // Another leads, and gives up.
+    // Another candidate leads, and releases the seat.
     for seat in [held(2, 9, "x"), vacant(9, "y")] {
-        world.told(|subscriptions, out| {
+        world.push(|subscriptions, out| {
             subscriptions.holder(&0, PushDetail::Nothing, out);
         });
         world.later(2.0);
@@ -158,7 +158,7 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
     assert!(world.leads());
     world.later(0.1);
     assert_eq!(
-        world.told(|subscriptions, out| {
+        world.push(|subscriptions, out| {
             subscriptions.request(&0, out);
         }),
         [Notification::Request]
@@ -166,11 +166,11 @@ fn a_leader_that_handed_over_is_told_of_requests_in_its_next_term() {
 }
 
 #[test]
-fn the_end_of_its_own_session_is_told_at_once_also_right_after_empty_news() {
+fn the_end_of_its_own_session_is_reported_at_once_even_right_after_spurious_notifications() {
     let mut world = World::new();
     world.read(Some(held(2, 5, "a")));
     for _ in 0..2 {
-        world.told(|subscriptions, out| {
+        world.push(|subscriptions, out| {
             subscriptions.holder(&0, PushDetail::Nothing, out);
         });
         world.later(0.001);
@@ -182,6 +182,6 @@ fn the_end_of_its_own_session_is_told_at_once_also_right_after_empty_news() {
     world.later(0.001);
     world.done("mine");
     assert!(world.leads());
-    world.told(|subscriptions, out| subscriptions.session_over(&SessionId::new("mine"), out));
-    assert!(!world.leads(), "it leads on a session that is known to be over");
+    world.push(|subscriptions, out| subscriptions.session_over(&SessionId::new("mine"), out));
+    assert!(!world.leads(), "it leads on a session that is known to have ended");
 }

@@ -1,25 +1,25 @@
-//! What the command was asked for.
+//! The command line.
 
 use tenure_sim::Mutant;
 
 pub(crate) const HELP: &str = "\
-Simulates elections: a store, three to five candidates with clocks of their own, and what goes wrong.
-A seed stands for one world, and always gives the same one.
+Simulates elections: a store, three to five candidates with clocks of their own, and faults.
+A seed determines one world: the same seed always gives the same world.
 
-  tenure-sim --seeds 10000          run this many seeds; every promise must hold in each
-  tenure-sim --mutants              break one rule of the machine at a time; each must be caught
+  tenure-sim --seeds 10000          run this many seeds; every invariant must hold in each
+  tenure-sim --mutants              break one rule of the protocol at a time; an invariant must notice each
   tenure-sim --seeds 10000 --mutants   both
-  tenure-sim --seed 42              replay one seed, with a timeline in words
-  tenure-sim --seed 42 --mutant NAME   replay it with a rule broken
+  tenure-sim --seed 42              replay one seed, with a timeline
+  tenure-sim --seed 42 --mutant NAME   replay it with one rule broken
 
   --from N           the first seed (0)
-  --mutant NAME      with --mutants: this one only
-  --most N           with --mutants: how many seeds a mutant may survive (20000)
-  --threads N        how many threads (2)
+  --mutant NAME      with --mutants: only this one
+  --most N           with --mutants: how many seeds to try before a mutant counts as survived (20000)
+  --threads N        the number of threads (2)
 
-Exit code 0 if everything held, 1 if not, 2 if asked for something that there is not.
-When a promise is broken, the invariant, what happened and the command that replays it are printed.
-What is checked and what is broken: crates/tenure-sim/README.md.";
+The exit code is 0 if all invariants held and all mutants were caught, 1 if not, and 2 for invalid options.
+When an invariant is violated, the command prints its name, what happened, and the command that replays it.
+crates/tenure-sim/README.md lists the invariants and the faults.";
 
 pub(crate) struct Args {
     pub(crate) mode: Mode,
@@ -46,7 +46,7 @@ impl Args {
         while let Some(word) = words.next() {
             let mut number = || -> Result<u64, String> {
                 let text = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-                text.parse().map_err(|_| format!("{word} needs a number, not {text}"))
+                text.parse().map_err(|_| format!("{word} must be a number, got {text:?}"))
             };
             match word.as_str() {
                 "--help" | "-h" => return Ok(Self { mode: Mode::Help, ..args }),
@@ -60,10 +60,10 @@ impl Args {
                     let name = words.next().ok_or("--mutant needs a name")?;
                     args.mutant = Some(crate::find_mutant(&name).ok_or_else(|| {
                         let names: Vec<_> = tenure_sim::mutants().iter().map(|mutant| mutant.name).collect();
-                        format!("there is no mutant {name}; there are: {}", names.join(", "))
+                        format!("unknown mutant {name:?}; the mutants are {}", names.join(", "))
                     })?);
                 }
-                other => return Err(format!("there is no option {other}")),
+                other => return Err(format!("unknown option {other:?}")),
             }
         }
         args.mode = match (seed, wants_seeds, wants_mutants || args.mutant.is_some()) {

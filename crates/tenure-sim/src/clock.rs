@@ -1,4 +1,4 @@
-//! True time, which only the world knows, and the clocks that the nodes and the store go by.
+//! True time, which only the world knows, and the clocks of the nodes and the store.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tenure_protocol::Moment;
 /// True time, in nanoseconds since the world began.
 pub(crate) type Time = u64;
 
-/// Nanoseconds of a duration.
+/// Returns a duration in nanoseconds.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 const MILLION: i128 = 1_000_000;
 
-/// A clock that starts anywhere and runs a little fast or slow.
+/// A clock with its own origin, which runs a little fast or slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalClock {
     origin: u64,
@@ -26,13 +26,13 @@ impl LocalClock {
         Self { origin, ppm }
     }
 
-    /// What the clock shows at this true time.
+    /// Returns what the clock shows at this true time.
     pub(crate) fn read(self, at: Time) -> Moment {
         let passed = i128::from(at) * (MILLION + i128::from(self.ppm)) / MILLION;
         Moment::from_nanos(self.origin + u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// The first true time at which the clock shows this moment or a later one.
+    /// Returns the first true time at which the clock shows this moment or a later one.
     pub(crate) fn when(self, moment: Moment) -> Time {
         let passed = i128::from(moment.as_nanos()) - i128::from(self.origin);
         if passed <= 0 {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_shows_a_moment_first_when_it_says_so() {
+    fn when_returns_the_first_time_at_which_the_clock_shows_a_moment() {
         for ppm in [-30_000, -7, 0, 3, 30_000] {
             let clock = LocalClock::new(12_345, ppm);
             for moment in [12_345, 12_346, 20_000, 999_999_937] {

@@ -1,14 +1,15 @@
-//! A world with many seats: a few processes, each with an election about every seat. The calls of a process leave by
-//! the real [`Admission`](tenure_protocol::Admission), and its news come in by the real
+//! A world with many seats: a few processes, each with an election for every seat. The calls of a process leave
+//! through the real [`Admission`](tenure_protocol::Admission), and its pushes arrive through the real
 //! [`Subscriptions`](tenure_protocol::Subscriptions).
 //!
-//! - here: the queue, the run, and what goes wrong
-//! - `crowd/process.rs`: a process: its machines, its calls, what it is told
-//! - `crowd/store.rs`: the store: calls land, answers and pushes leave
-//! - `crowd/checks.rs`: what must hold
+//! - this file: the event queue, the run, and the faults
+//! - `crowd/process.rs`: a process: its machines, its calls, its notifications
+//! - `crowd/store.rs`: the store: calls take effect, answers and pushes leave
+//! - `crowd/checks.rs`: the invariants
 //!
-//! In *clear* weather every call is answered, though some take long and one seat at a time may be odd: a call that it
-//! is in fails as a whole. In *rough* weather calls and answers get lost, too, and processes are killed.
+//! In *clear* weather every call is answered, though some take long, and one seat at a time may be faulty: a call
+//! that contains it fails as a whole. In *rough* weather calls and answers are lost, too, and processes are
+//! killed.
 
 mod checks;
 mod process;
@@ -30,27 +31,27 @@ use store::{Landing, Store};
 pub(crate) use checks::NAMES;
 pub(crate) use process::Ask;
 
-/// What the store of this world is called.
+/// What the summary calls the store of this world.
 pub(crate) const KIND: &str = "many seats, calls in batches";
 
 const LEASE: Duration = Duration::from_secs(15);
-/// How long the world lasts, in leases, and for how much of that nothing goes wrong any more at its end.
+/// How long the world lasts, in leases, and how much of that is free of faults at its end.
 const LEASES: u64 = 40;
 const QUIET: u64 = 6;
 
-/// What this seed stands for.
+/// What a seed determines.
 struct Plan {
     seats: usize,
     reads: BatchLimits,
     writes: BatchLimits,
     clear: bool,
-    /// How long a call takes in each direction, at most.
+    /// The longest time of a call, in each direction.
     slowest: Time,
-    /// What a push says.
-    said: PushDetail,
+    /// What a push says about a seat.
+    detail: PushDetail,
 }
 
-/// What a push says of the seat.
+/// What a push says about a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PushDetail {
     Nothing,
@@ -58,7 +59,7 @@ enum PushDetail {
     Names,
 }
 
-/// Something that will happen. A process is named with its life, as it may be another by then.
+/// A future event. A process is named with its life, because it may have restarted by then.
 enum Event {
     Start(usize),
     /// An election begins.
@@ -66,27 +67,27 @@ enum Event {
     Wake(usize, u32, usize, u64),
     /// A call reaches the store.
     Land(Landing),
-    /// The store has answered for the ask at this place of a call.
+    /// The store has answered the ask at this place of a call.
     Answer(usize, u32, u64, usize, Answer),
-    /// A call has come to its end; whether nothing of it has happened because of one seat.
+    /// A call has ended. The flag says whether it took no effect because of one seat.
     CallEnds(usize, u32, u64, bool),
     TimeOut(usize, u32, Ask),
-    /// The store begins to listen on behalf of a process.
+    /// The store starts to listen on behalf of a process.
     Subscribe(usize, u32),
-    /// A process takes in that the store listens, or that it did not for a while.
+    /// A process is notified that the store listens, or that there was a gap.
     Hears(usize, u32, bool),
     Push(usize, u32, usize, u64, Option<store::Names>),
     Strike,
 }
 
-/// What an ask is answered with, and when the store did it.
+/// The answer to an ask, and when the store processed the ask.
 #[derive(Clone, Debug)]
 struct Answer {
     input: Input,
     done_at: Time,
 }
 
-/// The world that one seed stands for.
+/// The world of one seed.
 pub(crate) struct Crowd {
     plan: Plan,
     now: Time,
@@ -114,7 +115,7 @@ impl Plan {
             writes: most(dice),
             clear: dice.chance(600),
             slowest: nanos(LEASE) / 150,
-            said: [PushDetail::Nothing, PushDetail::Nonce, PushDetail::Names][dice.below(3) as usize],
+            detail: [PushDetail::Nothing, PushDetail::Nonce, PushDetail::Names][dice.below(3) as usize],
         }
     }
 }
@@ -123,7 +124,7 @@ impl Crowd {
     pub(crate) fn new(seed: u64, make: Parts, traced: bool) -> Self {
         let mut dice = Dice::new(seed ^ 0x00c0_de0f_c0de);
         let plan = Plan::of(&mut dice);
-        let timing = Durations::of(LEASE).check().expect("the usual durations fit");
+        let timing = Durations::of(LEASE).check().expect("the default durations fit");
         let rules = Rules { push: Push::Proven, ..Rules::new(timing) };
         let processes = 2 + dice.below(3) as usize;
         let mut world = Self {
@@ -150,7 +151,7 @@ impl Crowd {
         world
     }
 
-    /// Runs to the end, or to the first broken promise.
+    /// Runs until the world ends or an invariant is violated.
     pub(crate) fn run(mut self) -> Outcome {
         let end = nanos(LEASE) * LEASES;
         while let Some(Reverse((at, id))) = self.queue.pop() {
@@ -190,10 +191,10 @@ impl Crowd {
         }
     }
 
-    /// Something goes wrong, or somebody hands over.
+    /// Makes a fault or a hand-over happen.
     fn strike(&mut self) {
         if self.is_quiet() {
-            self.set_odd(None);
+            self.set_faulty(None);
             return;
         }
         let process = self.dice.below(self.processes.len() as u64) as usize;
@@ -206,8 +207,8 @@ impl Crowd {
             5 => self.drop_waiting(process),
             6 => self.cut_watch(process),
             7..10 => {
-                let odd = self.store.odd.is_none().then_some(seat);
-                self.set_odd(odd);
+                let faulty = self.store.faulty.is_none().then_some(seat);
+                self.set_faulty(faulty);
             }
             10 => self.kill(process),
             _ => self.store.loses = self.store.loses.is_none().then_some(300),
@@ -216,10 +217,10 @@ impl Crowd {
         self.after(soon, Event::Strike);
     }
 
-    fn set_odd(&mut self, odd: Option<usize>) {
-        if self.store.odd != odd {
-            self.say(None, || format!("the odd seat is {odd:?}"));
-            self.store.odd = odd;
+    fn set_faulty(&mut self, faulty: Option<usize>) {
+        if self.store.faulty != faulty {
+            self.say(None, || format!("the faulty seat is {faulty:?}"));
+            self.store.faulty = faulty;
             self.checks.odd_at = self.now;
         }
     }

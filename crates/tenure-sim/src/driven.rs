@@ -1,4 +1,4 @@
-//! What the world needs of a machine: the real one and each mutant are driven alike.
+//! The interfaces through which the world drives the real machines and the mutants alike.
 
 use std::time::Duration;
 
@@ -9,50 +9,50 @@ use tenure_protocol::{
 
 use crate::crowd::Ask;
 
-/// A machine that can be driven.
+/// The interface of a machine.
 pub(crate) trait Driven {
     fn step(&mut self, now: Moment, input: Input, out: &mut Vec<Action>);
     fn term(&self, now: Moment) -> Option<Token>;
     fn is_over(&self) -> bool;
 }
 
-/// What a process tells of itself, that can be driven.
-pub(crate) trait Tells {
+/// The interface of a presence.
+pub(crate) trait DrivenPresence {
     fn step(&mut self, now: Moment, input: PresenceInput<(), Standing>, out: &mut Vec<PresenceAction<(), Standing>>);
 }
 
-/// What decides which calls leave, that can be driven.
-pub(crate) trait Admits {
+/// The interface of an admission queue.
+pub(crate) trait DrivenAdmission {
     fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: Ask);
     fn next(&mut self, is_wanted: &mut dyn FnMut(&Ask) -> bool) -> Option<(u64, Vec<Ask>)>;
     fn ended(&mut self, call: u64);
     fn take_apart(&mut self, call: u64, asks: Vec<Ask>) -> Vec<Ask>;
 }
 
-/// What decides who is told, that can be driven. Elections are known by their seats.
-pub(crate) trait Tidings {
+/// The interface of subscriptions. Elections are identified by their seats.
+pub(crate) trait DrivenSubscriptions {
     fn begin(&mut self, seat: usize) -> Vec<(usize, Input)>;
     fn end(&mut self, seat: usize);
     fn read_sent(&mut self, seat: usize);
     fn read_answered(&mut self, seat: usize);
     fn watch(&mut self, seat: usize, names: Option<Names>, nonce: Option<u64>) -> Vec<(usize, Input)>;
-    fn hear(&mut self, hears: bool) -> Vec<(usize, Input)>;
+    fn set_listening(&mut self, hears: bool) -> Vec<(usize, Input)>;
     fn holder(&mut self, seat: usize, nonce: Option<u64>, names: Option<Option<Names>>) -> Vec<(usize, Input)>;
 }
 
-/// Who holds a seat, and in which term.
+/// The holder and term that a seat names.
 pub(crate) type Names = (Option<Incarnation>, Token);
 
-/// Makes the machines of a process.
+/// Creates the machines of a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
     pub(crate) machine: Make,
-    pub(crate) presence: fn() -> Box<dyn Tells>,
-    pub(crate) admission: fn(BatchLimits, BatchLimits) -> Box<dyn Admits>,
-    pub(crate) subscriptions: fn() -> Box<dyn Tidings>,
+    pub(crate) presence: fn() -> Box<dyn DrivenPresence>,
+    pub(crate) admission: fn(BatchLimits, BatchLimits) -> Box<dyn DrivenAdmission>,
+    pub(crate) subscriptions: fn() -> Box<dyn DrivenSubscriptions>,
 }
 
-/// Makes a machine.
+/// Creates a machine.
 pub(crate) type Make = fn(Candidate, Rules, u64) -> Box<dyn Driven>;
 
 /// Implements [`Driven`] by the type's own methods of the same names.
@@ -77,10 +77,10 @@ pub(crate) use drive;
 
 drive!(Machine);
 
-/// The same for [`Tells`].
+/// The same for [`DrivenPresence`].
 macro_rules! drive_presence {
     ($presence:ty) => {
-        impl $crate::driven::Tells for $presence {
+        impl $crate::driven::DrivenPresence for $presence {
             fn step(
                 &mut self,
                 now: Moment,
@@ -96,10 +96,10 @@ pub(crate) use drive_presence;
 
 drive_presence!(Presence<(), Standing>);
 
-/// The same for [`Admits`]. A mutant has types of its own.
+/// The same for [`DrivenAdmission`]. A mutant has types of its own.
 macro_rules! drive_admission {
     ($($from:ident)::+) => {
-        impl $crate::driven::Admits for $($from)::+::Admission<$crate::crowd::Ask> {
+        impl $crate::driven::DrivenAdmission for $($from)::+::Admission<$crate::crowd::Ask> {
             fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: $crate::crowd::Ask) {
                 let lane = match lane {
                     Lane::Keep => $($from)::+::Lane::Keep,
@@ -131,14 +131,14 @@ pub(crate) use drive_admission;
 
 drive_admission!(tenure_protocol);
 
-/// The same for [`Tidings`].
+/// The same for [`DrivenSubscriptions`].
 macro_rules! drive_subscriptions {
     ($($from:ident)::+) => {
-        impl $crate::driven::Tidings for $($from)::+::Subscriptions<usize, usize> {
+        impl $crate::driven::DrivenSubscriptions for $($from)::+::Subscriptions<usize, usize> {
             fn begin(&mut self, seat: usize) -> Vec<(usize, Input)> {
-                let mut told = Vec::new();
-                <$($from)::+::Subscriptions<_, _>>::begin(self, seat, seat, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
+                let mut notified = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::begin(self, seat, seat, &mut notified);
+                notified.into_iter().map(|(seat, one)| (seat, $($from)::+::Notification::into_input(one))).collect()
             }
 
             fn end(&mut self, seat: usize) {
@@ -160,18 +160,18 @@ macro_rules! drive_subscriptions {
                 nonce: Option<u64>,
             ) -> Vec<(usize, Input)> {
                 let watching = $($from)::+::Watching { names, nonce, ..Default::default() };
-                let mut told = Vec::new();
-                <$($from)::+::Subscriptions<_, _>>::watch(self, seat, watching, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
+                let mut notified = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::watch(self, seat, watching, &mut notified);
+                notified.into_iter().map(|(seat, one)| (seat, $($from)::+::Notification::into_input(one))).collect()
             }
 
-            fn hear(&mut self, hears: bool) -> Vec<(usize, Input)> {
-                let mut told = Vec::new();
+            fn set_listening(&mut self, hears: bool) -> Vec<(usize, Input)> {
+                let mut notified = Vec::new();
                 match hears {
-                    true => <$($from)::+::Subscriptions<_, _>>::listening(self, None, &mut told),
-                    false => <$($from)::+::Subscriptions<_, _>>::gap(self, None, &mut told),
+                    true => <$($from)::+::Subscriptions<_, _>>::listening(self, None, &mut notified),
+                    false => <$($from)::+::Subscriptions<_, _>>::gap(self, None, &mut notified),
                 }
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
+                notified.into_iter().map(|(seat, one)| (seat, $($from)::+::Notification::into_input(one))).collect()
             }
 
             fn holder(
@@ -180,14 +180,14 @@ macro_rules! drive_subscriptions {
                 nonce: Option<u64>,
                 names: Option<Option<$crate::driven::Names>>,
             ) -> Vec<(usize, Input)> {
-                let said = match (nonce, names) {
+                let pushed = match (nonce, names) {
                     (Some(nonce), _) => $($from)::+::PushDetail::Nonce(nonce),
                     (None, Some(names)) => $($from)::+::PushDetail::Names(names),
                     (None, None) => $($from)::+::PushDetail::Nothing,
                 };
-                let mut told = Vec::new();
-                <$($from)::+::Subscriptions<_, _>>::holder(self, &seat, said, &mut told);
-                told.into_iter().map(|(seat, told)| (seat, $($from)::+::Notification::into_input(told))).collect()
+                let mut notified = Vec::new();
+                <$($from)::+::Subscriptions<_, _>>::holder(self, &seat, pushed, &mut notified);
+                notified.into_iter().map(|(seat, one)| (seat, $($from)::+::Notification::into_input(one))).collect()
             }
         }
     };
@@ -196,7 +196,7 @@ pub(crate) use drive_subscriptions;
 
 drive_subscriptions!(tenure_protocol);
 
-/// The machines as they are.
+/// The real machines.
 pub(crate) const REAL: Parts = Parts {
     machine: |me, rules, seed| Box::new(Machine::new(me, rules, seed)),
     presence: || Box::new(Presence::new()),

@@ -1,14 +1,15 @@
-//! What goes wrong: one file each.
+//! The faults, one file each.
 //!
-//! A fault either shapes the fate of calls or strikes now and then; each is on or off per seed. A
-//! fault that would break what is *not* promised holds back by itself: its guard says why.
+//! A fault either changes what happens to calls, or strikes at random times. Each seed has some of the faults.
+//! A fault never does anything that the protocol does *not* promise to survive: its guard refuses, and says
+//! why.
 
 pub(crate) mod clock_steps;
 pub(crate) mod deletion;
 pub(crate) mod fate;
 pub(crate) mod flapping;
-pub(crate) mod illness;
 pub(crate) mod kills;
+pub(crate) mod manual_bids;
 pub(crate) mod partition;
 pub(crate) mod pauses;
 pub(crate) mod roll_back;
@@ -18,8 +19,8 @@ pub(crate) mod step_downs;
 pub(crate) mod stops;
 pub(crate) mod store_restart;
 pub(crate) mod transfers;
+pub(crate) mod unhealthy;
 pub(crate) mod watches_cut;
-pub(crate) mod whims;
 pub(crate) mod writes_fail;
 
 use tenure_protocol::{Dice, Score};
@@ -27,59 +28,59 @@ use tenure_protocol::{Dice, Score};
 use crate::plan::{Kind, Weather};
 use crate::world::World;
 
-/// What can go wrong.
+/// The kinds of faults that a world can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// Requests and replies are lost.
+    /// Requests and replies are lost on their way.
     Loss,
-    /// Messages are slow.
+    /// Messages take up to a twelfth of a lease longer.
     Delay,
-    /// A write lands long after its sender has stopped waiting.
+    /// A write takes effect long after its sender has timed out.
     LateEffects,
-    /// The store refuses or denies calls for no reason.
+    /// The store refuses or denies calls without a reason.
     Refusals,
-    /// A node is cut off from the store.
+    /// A node is cut off from the store for a while.
     Partition,
-    /// A process stands still.
+    /// A process pauses, while its clock continues.
     Pauses,
-    /// The store's clock is set.
+    /// The store's clock is set forward or back.
     ClockSteps,
-    /// The store ends a session before its time.
+    /// The store ends a session before its TTL has passed.
     SessionsEnded,
-    /// The seat is deleted.
+    /// The seat is deleted from the store, as by an operator.
     Deletion,
-    /// The seat is set back to what it was.
+    /// The seat is set back to an earlier record.
     RollBack,
-    /// The store restarts with another identity, maybe without its last writes.
+    /// The store restarts with another identity, possibly without its last writes.
     StoreRestart,
-    /// Someone asks the leader to step down.
+    /// A user or a request asks the leader to step down.
     StepDowns,
     /// A candidate is stopped, and started again later.
     Stops,
     /// A process is killed, and starts again under the same id.
     Kills,
-    /// Candidates give up after some errors in a row.
+    /// Candidates give up after the store has failed for some time.
     GiveUp,
-    /// Users of manual elections bid and let go.
-    Whims,
-    /// Someone hands over to a named heir.
+    /// Users of manual elections bid and release at any time.
+    ManualBids,
+    /// A user or a request asks the leader to hand over to an heir.
     Transfers,
-    /// A candidate is unwell for a while.
-    Illness,
-    /// A candidate is well every other moment.
+    /// A candidate reports bad health for a while.
+    Unhealthy,
+    /// The health of a candidate changes again and again.
     Flapping,
-    /// A node does not hear of writes for a while, and then of some again.
+    /// A node gets no notifications of writes for a while, and then some of them twice.
     WatchesCut,
-    /// Readings take nearly as long as they may on their way to the store.
+    /// Reads take almost the whole time-out on their way to the store.
     SlowLooks,
     /// A leader is cut off right after a write of its own was answered.
     Severed,
-    /// Readings work, and no write does.
+    /// Reads succeed, but all writes fail for a while.
     WritesFail,
 }
 
 impl FaultKind {
-    /// All of them.
+    /// All kinds of faults, in the order in which the summary lists them.
     pub const ALL: [Self; 23] = [
         Self::Loss,
         Self::Delay,
@@ -96,9 +97,9 @@ impl FaultKind {
         Self::Stops,
         Self::Kills,
         Self::GiveUp,
-        Self::Whims,
+        Self::ManualBids,
         Self::Transfers,
-        Self::Illness,
+        Self::Unhealthy,
         Self::Flapping,
         Self::WatchesCut,
         Self::SlowLooks,
@@ -106,7 +107,7 @@ impl FaultKind {
         Self::WritesFail,
     ];
 
-    /// In words.
+    /// Returns what the summary calls this kind of fault.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loss => "messages lost",
@@ -124,18 +125,18 @@ impl FaultKind {
             Self::Stops => "stops",
             Self::Kills => "kills",
             Self::GiveUp => "candidates gave up",
-            Self::Whims => "manual bids and releases",
+            Self::ManualBids => "manual bids and releases",
             Self::Transfers => "transfers",
-            Self::Illness => "candidates unwell for a while",
-            Self::Flapping => "candidates well every other moment",
+            Self::Unhealthy => "candidates unhealthy for a while",
+            Self::Flapping => "candidates with flapping health",
             Self::WatchesCut => "watches cut",
-            Self::SlowLooks => "readings slow on their way",
+            Self::SlowLooks => "reads slow on their way",
             Self::Severed => "leaders cut off right after a renewal",
-            Self::WritesFail => "no write worked for a while",
+            Self::WritesFail => "times with all writes failing",
         }
     }
 
-    /// Lets the fault happen; false if its guard holds it back or there is nothing to do.
+    /// Makes the fault happen. Returns false if its guard refuses or there is nothing to do.
     pub(crate) fn strike(self, world: &mut World) -> bool {
         match self {
             Self::Partition => partition::strike(world),
@@ -148,9 +149,9 @@ impl FaultKind {
             Self::StepDowns => step_downs::strike(world),
             Self::Stops => stops::strike(world),
             Self::Kills => kills::strike(world),
-            Self::Whims => whims::strike(world),
+            Self::ManualBids => manual_bids::strike(world),
             Self::Transfers => transfers::strike(world),
-            Self::Illness => illness::strike(world),
+            Self::Unhealthy => unhealthy::strike(world),
             Self::Flapping => flapping::strike(world),
             Self::WatchesCut => watches_cut::strike(world),
             Self::WritesFail => writes_fail::strike(world),
@@ -164,7 +165,7 @@ impl FaultKind {
         }
     }
 
-    /// How many leases lie between two strikes, on average; `None` for what shapes calls.
+    /// Returns how many leases pass between two strikes on average. `None` for faults that change calls.
     pub(crate) fn leases_between(self) -> Option<u64> {
         match self {
             Self::Loss
@@ -176,14 +177,14 @@ impl FaultKind {
             | Self::Severed => None,
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
             Self::ClockSteps => Some(4),
-            Self::Whims | Self::WatchesCut => Some(1),
+            Self::ManualBids | Self::WatchesCut => Some(1),
             Self::Flapping | Self::WritesFail => Some(4),
             _ => Some(2),
         }
     }
 }
 
-/// Faults that bring out the worst in each other; focused seeds have one of these and one more.
+/// Faults that are most dangerous together. A focused seed has one of these sets and one more fault.
 const THEMES: [&[FaultKind]; 28] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
@@ -198,9 +199,9 @@ const THEMES: [&[FaultKind]; 28] = [
     &[FaultKind::ClockSteps, FaultKind::SessionsEnded, FaultKind::Pauses],
     &[FaultKind::Loss, FaultKind::Kills],
     &[FaultKind::Transfers, FaultKind::Kills],
-    &[FaultKind::Transfers, FaultKind::LateEffects, FaultKind::Illness],
+    &[FaultKind::Transfers, FaultKind::LateEffects, FaultKind::Unhealthy],
     &[FaultKind::Transfers, FaultKind::Loss, FaultKind::SessionsEnded],
-    &[FaultKind::Illness, FaultKind::Partition],
+    &[FaultKind::Unhealthy, FaultKind::Partition],
     &[FaultKind::Flapping, FaultKind::Pauses],
     &[FaultKind::WatchesCut, FaultKind::Delay, FaultKind::RollBack],
     &[FaultKind::WatchesCut, FaultKind::Pauses, FaultKind::Kills],
@@ -215,16 +216,16 @@ const THEMES: [&[FaultKind]; 28] = [
     &[FaultKind::ClockSteps, FaultKind::Partition, FaultKind::Pauses],
 ];
 
-/// What may happen in good order.
+/// Events that are not faults: everything a user may do.
 const ORDERLY: [FaultKind; 5] =
-    [FaultKind::StepDowns, FaultKind::Stops, FaultKind::Transfers, FaultKind::Illness, FaultKind::Flapping];
+    [FaultKind::StepDowns, FaultKind::Stops, FaultKind::Transfers, FaultKind::Unhealthy, FaultKind::Flapping];
 
-/// What an unwell candidate may report: from bad to hardly worth mentioning.
-fn unwell(dice: &mut Dice) -> Score {
-    Score::new([0.0, 0.4, 0.79][dice.below(3) as usize]).expect("it is between 0 and 1")
+/// Returns a health score that an unhealthy candidate may report: from very bad to almost good enough.
+fn unhealthy_score(dice: &mut Dice) -> Score {
+    Score::new([0.0, 0.4, 0.79][dice.below(3) as usize]).expect("these are valid scores")
 }
 
-/// Which faults a seed has.
+/// The set of faults that a seed has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults(u32);
 
@@ -246,7 +247,7 @@ impl Faults {
                 for &fault in THEMES[dice.below(THEMES.len() as u64) as usize] {
                     faults.add(fault);
                 }
-                faults.add(FaultKind::Whims);
+                faults.add(FaultKind::ManualBids);
                 faults.add(FaultKind::ALL[dice.below(FaultKind::ALL.len() as u64) as usize]);
             }
             Weather::Ambush => {
@@ -265,7 +266,7 @@ impl Faults {
                         faults.add(fault);
                     }
                 }
-                faults.add(FaultKind::Whims);
+                faults.add(FaultKind::ManualBids);
             }
         }
         let clock_may_step = matches!(kind, Kind::ClockVouched | Kind::ClockObserve);
@@ -279,8 +280,8 @@ impl Faults {
                 faults.remove(fault);
             }
         }
-        // Whoever gives up forgets what it has seen of a seat that was lost since; and there must be
-        // someone left who remembers.
+        // A candidate that gives up forgets what it has seen of a seat that was lost since, and at least one
+        // candidate must remember it.
         if [FaultKind::Deletion, FaultKind::RollBack, FaultKind::StoreRestart].iter().any(|&fault| faults.has(fault)) {
             faults.remove(FaultKind::GiveUp);
         }

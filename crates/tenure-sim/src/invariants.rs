@@ -1,8 +1,7 @@
-//! What must hold whatever goes wrong: one file each.
+//! The invariants, which must hold whatever faults occur: one file each.
 
-mod asks_with_pauses;
 mod begin_and_end;
-mod begins_with_room;
+mod begins_with_time_left;
 mod failing_store_spared;
 mod free_seat_taken;
 mod hand_overs;
@@ -16,11 +15,12 @@ mod one_leader;
 mod progress;
 mod released_after_drained;
 mod renewals_not_wasted;
+mod requests_apart;
 mod roster_is_true;
 mod steps_aside;
 mod stop_ends;
 mod tokens_rise;
-mod unfit_lead_not;
+mod unhealthy_do_not_lead;
 mod work_in_term;
 
 use tenure_protocol::{Action, Input};
@@ -31,50 +31,50 @@ use crate::world::World;
 
 pub(crate) use progress::bound as progress_bound;
 
-/// Something that an invariant may look at.
+/// An event that an invariant can check.
 pub(crate) enum What<'a> {
-    /// A machine is about to take this in.
+    /// A machine is about to process this input.
     TakesIn(NodeNr, &'a Input),
-    /// A machine asked for this, and it has been done or published.
+    /// A machine returned this action, and it has been performed or published.
     Acted(NodeNr, &'a Action),
     /// A machine has taken a step.
     Stepped(NodeNr),
-    /// A process goes on after a pause, and has not taken anything in yet.
+    /// A process resumes after a pause, and has not processed any input yet.
     Resumed,
-    /// A process is about to be gone.
+    /// A process is about to end.
     Gone(NodeNr),
-    /// Something has happened.
+    /// An event has been processed.
     Moved,
-    /// The world has come to its end.
+    /// The world has ended.
     Finished,
 }
 
-/// Something that must hold.
+/// A condition that must hold in every world.
 pub(crate) trait Invariant {
-    /// What it says, in few words.
+    /// Returns the name of the invariant, as reports and mutants refer to it.
     fn name(&self) -> &'static str;
 
-    /// Looks at what happened; an error tells how it broke the invariant.
+    /// Checks an event. The error says how it violates the invariant.
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String>;
 }
 
-/// All of them.
+/// Returns all invariants.
 pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
     let nodes = plan.parts.len();
     vec![
         Box::new(one_leader::OneLeader),
         Box::new(tokens_rise::TokensRise::default()),
         Box::new(begin_and_end::BeginAndEnd::new(nodes)),
-        Box::new(begins_with_room::BeginsWithRoom),
+        Box::new(begins_with_time_left::BeginsWithTimeLeft),
         Box::new(work_in_term::WorkInTerm),
         Box::new(released_after_drained::ReleasedAfterDrained),
         Box::new(no_false_loss::NoFalseLoss),
         Box::new(steps_aside::StepsAside::new(nodes)),
-        Box::new(unfit_lead_not::UnfitLeadNot),
+        Box::new(unhealthy_do_not_lead::UnhealthyDoNotLead),
         Box::new(heir_first::HeirFirst::new(nodes)),
         Box::new(highest_first::HighestFirst::default()),
         Box::new(no_ping_pong::NoPingPong::new(nodes)),
-        Box::new(asks_with_pauses::AsksWithPauses::new(nodes)),
+        Box::new(requests_apart::RequestsApart::new(nodes)),
         Box::new(free_seat_taken::FreeSeatTaken::default()),
         Box::new(stop_ends::StopEnds::new(nodes)),
         Box::new(no_livelock::NoLivelock::new(nodes)),
@@ -86,7 +86,7 @@ pub(crate) fn all(plan: &Plan) -> Vec<Box<dyn Invariant>> {
     ]
 }
 
-/// The names of all invariants.
+/// Returns the names of all invariants.
 pub(crate) fn names() -> Vec<&'static str> {
     all(&Plan::of(0)).iter().map(|invariant| invariant.name()).collect()
 }

@@ -1,7 +1,9 @@
-//! The election of Tenure against model stores that lose, delay, forget and lie about the time.
+//! Runs the election of Tenure against model stores that lose, delay and forget data, and whose clocks are
+//! wrong.
 //!
-//! One seed is one world: a store of some kind, three to five candidates with clocks of their own,
-//! and what goes wrong; or a few processes with many elections each, whose calls and news they share. The same seed always gives the same world, step by step.
+//! A seed determines one world: either a store of some kind, three to five candidates with clocks of their own,
+//! and the faults that occur; or a few processes with many elections each, which share calls and pushes. The
+//! same seed always gives the same world, step by step.
 
 mod clock;
 mod crowd;
@@ -21,12 +23,14 @@ pub use faults::FaultKind;
 pub use mutants::{Mutant, mutants};
 pub use outcome::{Outcome, Stats, Violation};
 
-/// Runs the world of this seed to its end, or to the first broken promise.
+/// Runs the world of this seed until it ends or an invariant is violated. With `traced`, the outcome contains a
+/// timeline.
 pub fn run(seed: u64, traced: bool) -> Outcome {
     run_with(driven::REAL, seed, traced)
 }
 
-/// Runs the world of this seed with machines that are broken on purpose.
+/// Runs the world of this seed with one rule of the protocol broken. With `traced`, the outcome contains a
+/// timeline.
 pub fn run_mutant(mutant: &Mutant, seed: u64, traced: bool) -> Outcome {
     run_with(mutant.make, seed, traced)
 }
@@ -39,7 +43,7 @@ fn run_with(make: driven::Parts, seed: u64, traced: bool) -> Outcome {
     world::World::new(plan::Plan::of(seed), make, traced).run()
 }
 
-/// The names of everything that is checked.
+/// Returns the names of all invariants, as mutants and violations refer to them.
 pub fn invariants() -> Vec<&'static str> {
     [invariants::names().as_slice(), &crowd::NAMES].concat()
 }

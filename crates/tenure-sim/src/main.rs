@@ -1,4 +1,4 @@
-//! The command: many seeds, all mutants, or one seed with its timeline.
+//! The command: runs many seeds, all mutants, or one seed with its timeline.
 
 mod args;
 mod many;
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(problem) => {
-            eprintln!("{problem}\n\n`tenure-sim --help` tells what there is.");
+            eprintln!("{problem}\n\nrun `tenure-sim --help` for the options");
             return ExitCode::from(2);
         }
     };
@@ -38,16 +38,16 @@ fn replay(seed: u64, mutant: Option<&'static Mutant>) -> bool {
         None => run(seed, true),
     };
     println!("seed {seed}: a store of the kind \"{}\"", outcome.kind);
-    println!("{:>10}  who      what (<- comes in, -> goes out)", "seconds");
+    println!("{:>10}  node     event (<- in, -> out)", "seconds");
     for line in &outcome.timeline {
         println!("{line}");
     }
-    tell(seed, mutant, &outcome);
+    report(seed, mutant, &outcome);
     outcome.violation.is_none()
 }
 
-/// Tells how a seed broke a promise, and how to see it again.
-fn tell(seed: u64, mutant: Option<&Mutant>, outcome: &Outcome) {
+/// Prints how a seed violated an invariant, and the command that replays it.
+fn report(seed: u64, mutant: Option<&Mutant>, outcome: &Outcome) {
     let Some(violation) = &outcome.violation else { return };
     println!("\nBROKEN: {} ({}): {}", violation.invariant, outcome.kind, violation.what);
     let mutant = mutant.map_or(String::new(), |mutant| format!(" --mutant {}", mutant.name));

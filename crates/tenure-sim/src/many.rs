@@ -1,4 +1,4 @@
-//! Many seeds, and all mutants, on a few threads.
+//! Runs many seeds, and all mutants, on a few threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use tenure_sim::{FaultKind, Mutant, Outcome, Stats, run, run_mutant};
 
 use crate::args::Args;
 
-/// How many broken seeds are printed in full.
+/// How many failing seeds are printed in full.
 const SHOWN: usize = 10;
 
-/// Runs seeds; every promise must hold in each.
+/// Runs many seeds. Returns whether every invariant held in each.
 pub(crate) fn seeds(args: &Args) -> bool {
     let started = Instant::now();
     let next = AtomicU64::new(args.from);
@@ -36,7 +36,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
-            let (its_stats, its_kinds, its_broken) = thread.join().expect("a thread does not panic");
+            let (its_stats, its_kinds, its_broken) = thread.join().expect("a worker thread panicked");
             stats.add(&its_stats);
             for (kind, count) in its_kinds {
                 *kinds.entry(kind).or_default() += count;
@@ -47,7 +47,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
     broken.sort_by_key(|(seed, _)| *seed);
     summary(args, &stats, &kinds, started.elapsed().as_secs_f64());
     for (seed, outcome) in broken.iter().take(SHOWN) {
-        crate::tell(*seed, None, outcome);
+        crate::report(*seed, None, outcome);
     }
     println!("{} violations", broken.len());
     broken.is_empty()
@@ -55,7 +55,7 @@ pub(crate) fn seeds(args: &Args) -> bool {
 
 fn summary(args: &Args, stats: &Stats, kinds: &BTreeMap<&str, u64>, seconds: f64) {
     println!(
-        "{} seeds from {}, in {seconds:.1} s ({:.0} a second)",
+        "{} seeds from {}, in {seconds:.1} s ({:.0} per second)",
         args.seeds,
         args.from,
         args.seeds as f64 / seconds
@@ -65,14 +65,14 @@ fn summary(args: &Args, stats: &Stats, kinds: &BTreeMap<&str, u64>, seconds: f64
     }
     println!("  {:>9}  steps", stats.steps);
     println!("  {:>9}  terms begun, {} hand-overs", stats.terms, stats.hand_overs);
-    println!("  {:>9.2}  leases until somebody led again, at most, once all was quiet", stats.slowest_recovery);
+    println!("  {:>9.2}  leases until a candidate led after all faults had stopped, at most", stats.slowest_recovery);
     for fault in FaultKind::ALL {
         println!("  {:>9}  {}", stats.faults.get(&fault).copied().unwrap_or(0), fault.name());
     }
     println!("  checked: {}", tenure_sim::invariants().join(", "));
 }
 
-/// Breaks one rule at a time; each must be caught by the invariant that its file names.
+/// Runs all mutants. Returns whether each was caught by the invariant that its file names.
 pub(crate) fn mutants(args: &Args) -> bool {
     let started = Instant::now();
     let all: Vec<&Mutant> =
@@ -90,7 +90,7 @@ pub(crate) fn mutants(args: &Args) -> bool {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
-            results.extend(thread.join().expect("a thread does not panic"));
+            results.extend(thread.join().expect("a worker thread panicked"));
         }
     });
     println!("{:<42} {:<32} seeds needed", "mutant", "caught by");
@@ -112,7 +112,7 @@ pub(crate) fn mutants(args: &Args) -> bool {
     survivors.is_empty()
 }
 
-/// The first seed in which the invariant notices that is meant to.
+/// Returns the first seed in which the expected invariant is violated.
 fn hunt(mutant: &Mutant, args: &Args) -> Option<(u64, Outcome)> {
     (args.from..args.from + args.most)
         .map(|seed| (seed, run_mutant(mutant, seed, false)))

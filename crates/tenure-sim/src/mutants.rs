@@ -1,6 +1,6 @@
-//! Machines that are broken on purpose, one rule each: `src/mutants/NAME.mutant`, built by `build.rs`.
+//! Machines with one rule broken on purpose: `src/mutants/NAME.mutant`, built by `build.rs`.
 //!
-//! A mutant that nothing catches would mean that the world is too kind, or that the rule is not needed.
+//! If no invariant catches a mutant, either the simulated worlds are too harmless, or the rule is unnecessary.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tenure_protocol::{Action, BatchLimits, Input, Lane, Moment, PresenceAction, 
 
 use crate::driven::{Parts, REAL};
 
-/// A machine that is broken on purpose.
+/// A machine with one rule broken on purpose.
 pub struct Mutant {
-    /// Its file's name.
+    /// The name of its file, without the extension.
     pub name: &'static str,
-    /// What is broken.
+    /// A sentence that says which rule is broken, and how.
     pub about: &'static str,
-    /// The invariant that must notice.
+    /// The name of the invariant that must catch it.
     pub caught_by: &'static str,
     pub(crate) make: Parts,
 }
 
-/// All of them, by name.
+/// Returns all mutants, sorted by name. Each breaks one rule.
 pub fn mutants() -> &'static [Mutant] {
     ALL
 }

@@ -1,48 +1,48 @@
-//! What came of a seed.
+//! The outcome of a run.
 
 use std::collections::BTreeMap;
 
 use crate::faults::FaultKind;
 
-/// What came of one seed.
+/// The outcome of running one seed, returned by [`run`](crate::run).
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The kind of store.
+    /// The kind of store that the world had, as a short phrase.
     pub kind: &'static str,
-    /// The first promise that was broken.
+    /// The first invariant that was violated, if any.
     pub violation: Option<Violation>,
-    /// What there was.
+    /// Counts of steps, terms and faults in this world.
     pub stats: Stats,
-    /// What happened, in words, if it was asked for.
+    /// What happened, one line per event, if a timeline was requested.
     pub timeline: Vec<String>,
 }
 
-/// A promise that was broken.
+/// An invariant that was violated, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The name of the invariant, as in [`invariants`](crate::invariants).
     pub invariant: &'static str,
-    /// What happened.
+    /// A sentence that says what happened, with the nodes and tokens.
     pub what: String,
 }
 
-/// What there was in one seed or in many.
+/// Counts of what happened in one seed or in many.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Steps of machines.
+    /// The number of steps that machines have taken.
     pub steps: u64,
-    /// Terms that began.
+    /// The number of terms that have begun, of all candidates.
     pub terms: u64,
-    /// Terms that began after one of another candidate.
+    /// The number of terms that began after a term of another candidate.
     pub hand_overs: u64,
-    /// Faults by kind.
+    /// The number of faults that have struck, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
-    /// The longest that nobody led after everything had fallen quiet, in leases of the longest.
+    /// The longest time without a leader after all faults had stopped, in units of the longest lease.
     pub slowest_recovery: f64,
 }
 
 impl Stats {
-    /// Adds up.
+    /// Adds the counts of another run. The slowest recovery becomes the maximum of both.
     pub fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.terms += other.terms;

@@ -1,4 +1,4 @@
-//! What one seed stands for: the store, the candidates, and what goes wrong.
+//! The plan of a seed: the store, the candidates, and the faults.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use tenure_protocol::{ClockTrust, Dice, Durations, Push, Rules, Score, Takeover,
 use crate::clock::{Time, nanos};
 use crate::faults::{FaultKind, Faults};
 
-/// What kind of store the candidates meet at.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Only versions can be seen to change.
+    /// A follower only sees that versions change.
     Observe,
-    /// Only versions can be seen to change, and whoever listens is told of each: late, twice, or not at all.
+    /// A follower only sees that versions change, and listeners are notified of each write: late, twice, or not
+    /// at all.
     Received,
-    /// The store tells its time; our own clock vouches for it.
+    /// The store reports its time, which counts where a candidate's own clock vouches for it.
     ClockVouched,
-    /// The store tells its time; it is never believed.
+    /// The store reports its time, which never counts.
     ClockObserve,
-    /// The store tells its time, which never steps; it is always believed.
+    /// The store reports its time, which never steps and always counts.
     ClockStore,
-    /// The store tells its time, which never steps, and whether the holder's process is gone.
+    /// The store reports its time, which never steps, and whether the holder's process is gone.
     Lock,
-    /// Sessions; the end of one is taken for the end of the leader.
+    /// The store has sessions, and the end of a session counts as the end of the leader.
     SessionInstant,
-    /// Sessions; a lease is waited after the end of one.
+    /// The store has sessions, and followers wait for a lease after the end of one.
     SessionSafe,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds of stores.
     pub(crate) const ALL: [Self; 8] = [
         Self::Observe,
         Self::Received,
@@ -41,11 +42,11 @@ impl Kind {
         Self::SessionSafe,
     ];
 
-    /// In a word or two.
+    /// Returns the name of this kind, for the summary.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Observe => "observe",
-            Self::Received => "observe, told of each write",
+            Self::Received => "observe, notified of each write",
             Self::ClockVouched => "clock, vouched",
             Self::ClockObserve => "clock, clock_trust=never",
             Self::ClockStore => "clock, clock_trust=always",
@@ -55,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Whether the end of a holder's session or process is taken for its end.
+    /// Returns whether the end of a holder's session or process counts as the end of the holder.
     pub(crate) fn takes_over_at_once(self) -> bool {
         matches!(self, Self::SessionInstant | Self::Lock)
     }
@@ -65,39 +66,40 @@ impl Kind {
     }
 }
 
-/// How rough the seed is.
+/// How many faults a seed has, and of which sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// Nothing goes wrong.
+    /// No faults.
     Calm,
-    /// Calls fail, but never more in a row than the timing has room for.
+    /// Calls fail, but never more in a row than the timing allows for.
     Gentle,
-    /// Nothing goes wrong, but users step down, hand over, fall ill, stop and start again.
+    /// No faults, but candidates step down, hand over, become unhealthy, stop and start again.
     Orderly,
-    /// Anything, a little of each.
+    /// A little of every fault.
     Rough,
-    /// Two or three kinds of faults, much of each.
+    /// Two or three kinds of faults, many of each.
     Focused,
-    /// Leaders are cut off right after a write, while others look, and something happens to the seat just then.
+    /// Leaders are cut off right after a write, while others look, and something happens to the seat at that
+    /// moment.
     Ambush,
 }
 
 impl Weather {
-    /// Whether no call ever goes wrong.
+    /// Returns whether no call ever fails.
     pub(crate) fn is_orderly(self) -> bool {
         matches!(self, Self::Calm | Self::Orderly)
     }
 
-    /// Whether more goes wrong than the timing has room for.
+    /// Returns whether more calls fail than the timing allows for.
     pub(crate) fn is_rough(self) -> bool {
         matches!(self, Self::Rough | Self::Focused | Self::Ambush)
     }
 }
 
-/// What priorities there may be: none, two levels, many.
+/// The priorities that candidates can have: none, two levels, or many.
 const PRIORITIES: [&[i32]; 5] = [&[0], &[0], &[0, 1], &[-1, 0], &[i32::MIN, -1, 0, 0, 1, 2, i32::MAX]];
 
-/// One candidate's part in it.
+/// The part of one candidate in the plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) lease: Duration,
@@ -114,7 +116,7 @@ pub(crate) struct Part {
     pub(crate) step_down_when_unhealthy: bool,
 }
 
-/// What one seed stands for.
+/// What a seed determines.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -124,25 +126,24 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     pub(crate) push: Push,
     pub(crate) drift_ppm: u32,
-    /// What a message takes at most, one way, when nothing is wrong.
+    /// The longest time of a message, one way, without faults.
     pub(crate) latency: Duration,
-    /// The store's clock runs this much fast or slow.
+    /// How fast or slow the store's clock runs.
     pub(crate) store_ppm: i64,
-    /// The store keeps a renewed seat by its holder and term, not by its version.
+    /// The store matches renewals by holder and term, not by version.
     pub(crate) renews_by_holder: bool,
-    /// The store numbers its writes itself, and never the same way twice.
+    /// The store numbers its writes itself, and never issues the same version twice.
     pub(crate) own_versions: bool,
     pub(crate) has_floor: bool,
     pub(crate) has_identity: bool,
     pub(crate) has_board: bool,
-    /// The store itself turns away bids for a seat whose session lives; otherwise it only compares
-    /// versions.
+    /// The store itself refuses bids for a seat whose session is alive. Otherwise it only compares versions.
     pub(crate) guards_sessions: bool,
-    /// A renewal sends a heartbeat of its own; otherwise it counts on the shared one.
+    /// A renewal sends a heartbeat of its own. Otherwise it relies on the shared one.
     pub(crate) renewal_beats: bool,
-    /// What a session is granted, in percent of the lease asked for.
+    /// The TTL that a session is granted, in percent of the lease that was asked for.
     pub(crate) granted_percent: u32,
-    /// Until when things go wrong, and until when the world runs.
+    /// When faults stop, and when the world ends.
     pub(crate) quiet_at: Time,
     pub(crate) ends_at: Time,
 }
@@ -196,7 +197,7 @@ impl Plan {
             parts,
             push: [Push::None, Push::Hint, Push::Proven][dice.below(3) as usize],
             drift_ppm,
-            // In millionths of a lease: from next to nothing to 4 ms of a second.
+            // In millionths of a lease: from almost nothing to 4 ms per second.
             latency: longest.mul_f64([0.07, 33.0, 333.0, 4000.0][dice.below(4) as usize] / 1e6),
             store_ppm: rate(drift_ppm, extremes, &mut dice),
             renews_by_holder: dice.chance(500),
@@ -212,7 +213,7 @@ impl Plan {
         }
     }
 
-    /// The longest lease of any candidate.
+    /// Returns the longest lease of all candidates.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.parts.iter().map(|part| part.lease).max().unwrap_or_default()
     }
@@ -224,7 +225,7 @@ impl Plan {
             asked.stop_grace = Some(part.lease * 2);
         }
         asked.give_up_after = part.give_up_after;
-        let timing = asked.check().expect("the usual durations fit");
+        let timing = asked.check().expect("the default durations fit");
         let mut rules = Rules::new(timing);
         rules.clock_trust = match self.kind {
             Kind::ClockObserve => ClockTrust::Never,
@@ -245,23 +246,23 @@ impl Plan {
     }
 }
 
-/// The usual, more often than not; or any that is allowed, from the shortest to the longest.
+/// Returns 15 s in most seeds, otherwise any lease that is allowed.
 fn longest(dice: &mut Dice) -> Duration {
     if dice.chance(700) {
         return Duration::from_secs(15);
     }
-    // Three times the shortest, as some candidates have a third of it.
+    // Three times the shortest lease, because some candidates have a third of it.
     let (shortest, most) = (Timing::SHORTEST_LEASE.as_secs_f64() * 3.0, Timing::LONGEST_LEASE.as_secs_f64());
     let share = dice.below(1001) as f64 / 1000.0;
     Duration::from_secs_f64((shortest * (most / shortest).powf(share)).clamp(shortest, most))
 }
 
-/// The usual, more often than not; or none, half, or nothing less than all.
+/// Returns the default in most seeds, otherwise 0, 0.5 or 1.
 fn min_health(dice: &mut Dice) -> Score {
     match dice.below(8) {
         0 => Score::ZERO,
         1 => Score::FULL,
-        2 => Score::new(0.5).expect("it is between 0 and 1"),
+        2 => Score::new(0.5).expect("0.5 is a valid score"),
         _ => Rules::MIN_HEALTH,
     }
 }

@@ -1,7 +1,7 @@
-//! The model stores: what is common to all of them.
+//! The model stores, and what they have in common.
 //!
-//! A store is a shelf with one seat on it. What it can say about the holder, and what it demands
-//! of a write, differs by kind: one file each.
+//! A store is a shelf with one seat on it. What it reports about the holder, and what it demands of a write,
+//! depends on its kind: one file each.
 
 mod clocked;
 mod locked;
@@ -15,27 +15,27 @@ use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Request, Sea
 use crate::clock::Time;
 use crate::plan::{Kind, Plan};
 
-/// Names a session of one node.
+/// The number of a session.
 pub(crate) type SessionId = u64;
 
-/// A conditional write as it reaches the store.
+/// A conditional write that reaches the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) expected: Option<Version>,
     pub(crate) record: Record,
-    /// The life of the store's data that the writer last read.
+    /// The identity of the store's data that the writer last read.
     pub(crate) identity: u32,
-    /// The session that the writer counts on.
+    /// The session that the writer relies on.
     pub(crate) session: Option<SessionId>,
 }
 
-/// What came of a write: a swap, or a refusal because the writer's own session is over.
+/// The result of a write: a swap, or a refusal because the writer's own session has ended.
 pub(crate) enum Written {
     Answer(Swap),
     NoSession,
 }
 
-/// One kind of store.
+/// A kind of store.
 pub(crate) trait Model {
     fn shelf(&self) -> &Shelf;
     fn shelf_mut(&mut self) -> &mut Shelf;
@@ -44,39 +44,39 @@ pub(crate) trait Model {
     fn renew(&mut self, now: Time, write: &Write) -> Written;
     /// Sets the store's clock forward or back.
     fn step_clock(&mut self, _by: i128) {}
-    /// A process is gone, and the kernel frees its lock.
+    /// Handles the end of a process: the kernel frees its lock.
     fn process_gone(&mut self, _who: Incarnation) {}
-    /// Starts a session that ends by itself after this long without a heartbeat.
+    /// Opens a session that expires after this long without a heartbeat.
     fn open_session(&mut self, _now: Time, _ttl: Duration) -> SessionId {
         0
     }
-    /// Keeps a session; false if it is over.
+    /// Keeps a session alive. Returns false if it has ended.
     fn beat(&mut self, _now: Time, _session: SessionId) -> bool {
         true
     }
-    /// Ends a session before its time; false if there was nothing to end.
+    /// Ends a session early. Returns false if it had already ended.
     fn end_session(&mut self, _now: Time, _session: SessionId) -> bool {
         false
     }
-    /// How a session stands.
+    /// Returns the state of a session.
     fn session(&self, _now: Time, _session: SessionId) -> SessionState {
         SessionState::Alive { until: Time::MAX }
     }
 }
 
-/// How a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Alive {
         until: Time,
     },
-    /// Nobody kept it.
+    /// It got no heartbeat in time.
     Expired,
-    /// Ended by the store before its time.
+    /// The store ended it early.
     EndedEarly,
 }
 
-/// Builds the store that the plan asks for.
+/// Creates the store for this plan.
 pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
     let shelf = Shelf::new(plan);
     match plan.kind {
@@ -91,19 +91,19 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Model> {
     }
 }
 
-/// The session that a version names, if it does.
+/// Returns the session that a version names, if any.
 pub(crate) fn session_in(version: &Version) -> Option<SessionId> {
     version.as_str().strip_prefix('s')?.split('-').next()?.parse().ok()
 }
 
-/// A seat as it is kept.
+/// A seat as the store keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) record: Record,
     pub(crate) version: Version,
-    /// The store's time of the write.
+    /// The time of the write on the store's clock.
     pub(crate) written: i128,
-    /// Counts the writes.
+    /// The number of the write.
     pub(crate) number: u64,
 }
 
@@ -113,18 +113,18 @@ impl Kept {
     }
 }
 
-/// Where the seat is kept, with all that it ever was.
+/// The place where a seat is kept, with its whole history.
 pub(crate) struct Shelf {
     pub(crate) seat: Option<Kept>,
     pub(crate) past: Vec<Kept>,
     pub(crate) identity: u32,
-    /// What is asked of the leader.
+    /// The pending requests to the leader.
     pub(crate) board: Vec<Request>,
-    /// Who was ever written into the seat, and with which term; also what was lost again.
+    /// All holders that were ever written into the seat, with their terms, including lost ones.
     pub(crate) ever_held: Vec<(Incarnation, Token)>,
-    /// Counts every write there ever was, also those that were lost again.
+    /// The number of all writes, including lost ones.
     pub(crate) writes: u64,
-    /// How often the seat was set back to what it was.
+    /// How often the seat was set back to an earlier state.
     pub(crate) set_back: u32,
     own_versions: bool,
     has_floor: bool,
@@ -149,7 +149,7 @@ impl Shelf {
         }
     }
 
-    /// The holder and term that the seat names now.
+    /// Returns the holder and term that the seat names now.
     pub(crate) fn names(&self) -> Option<(Option<Incarnation>, Token)> {
         self.seat.as_ref().map(|kept| (kept.holder(), kept.record.token))
     }
@@ -165,19 +165,19 @@ impl Shelf {
                 version: kept.version.clone(),
                 life: life(kept),
             }),
-            // Like a wall clock's milliseconds: ahead of every number that was ever bid.
+            // Like a wall clock in milliseconds: above every token that was ever bid.
             floor: if self.has_floor { Token::new(now / 1_000_000) } else { Token::ZERO },
             identity: self.has_identity.then(|| Identity::new(format!("life {}", self.identity))),
         }
     }
 
-    /// Whether the writer has seen what it is about to replace, in this life of the store.
+    /// Returns whether the writer has seen the record that it is about to replace, under this identity.
     fn expects_what_is_there(&self, write: &Write) -> bool {
         (!self.has_identity || write.identity == self.identity)
             && self.seat.as_ref().map(|kept| &kept.version) == write.expected.as_ref()
     }
 
-    /// Whether the seat is still that of the writer and its term.
+    /// Returns whether the seat still names the writer and its term.
     fn is_the_writers(&self, write: &Write) -> bool {
         let mine = write.record.holder.as_ref().map(|holder| holder.incarnation);
         self.names() == Some((mine, write.record.token))

@@ -1,22 +1,22 @@
-//! Inputs and actions in words, for timelines.
+//! Descriptions of inputs and actions, for timelines.
 
 use tenure_protocol::{Action, Input, Life, Moment, Reading, Record, Standing, Swap};
 
 pub(crate) fn input(input: &Input) -> String {
     match input {
-        Input::Read(Ok(reading)) => format!("the seat reads: {}", seat(reading)),
-        Input::Read(Err(fault)) => format!("the reading failed: {fault:?}"),
+        Input::Read(Ok(reading)) => format!("the read returns {}", seat(reading)),
+        Input::Read(Err(fault)) => format!("the read failed: {fault:?}"),
         Input::Written(Ok(Swap::Done { version, since, .. })) => {
             let since = since.map_or(String::new(), |since| format!(", proved alive at {since}"));
             format!("written as {}{since}", version.as_str())
         }
-        Input::Written(Ok(Swap::Lost)) => "not written: the seat is another".into(),
+        Input::Written(Ok(Swap::Lost)) => "not written: the seat has another version".into(),
         Input::Written(Err(fault)) => format!("the write failed: {fault:?}"),
         Input::Roster(roster) => {
             let who = |who: &Standing| {
-                format!("{} ({}{})", who.candidate, who.priority, if who.fit { "" } else { ", unwell" })
+                format!("{} ({}{})", who.candidate, who.priority, if who.fit { "" } else { ", unhealthy" })
             };
-            format!("the roster reads: {}", roster.iter().map(who).collect::<Vec<_>>().join(", "))
+            format!("the roster lists {}", roster.iter().map(who).collect::<Vec<_>>().join(", "))
         }
         Input::Transfer(heir) => format!("hand over to {heir}"),
         other => format!("{other:?}"),
@@ -43,7 +43,7 @@ pub(crate) fn action(action: &Action, now: Moment) -> String {
         Action::Ended { token, why } => format!("TERM {token} ENDED: {}", why.as_str()),
         Action::Leader(leader) => match leader {
             Some(leader) => format!("sees {} lead, term {}", leader.candidate, leader.token),
-            None => "sees nobody lead".into(),
+            None => "sees no leader".into(),
         },
         other => format!("{other:?}"),
     }
@@ -58,8 +58,8 @@ fn seat(reading: &Reading) -> String {
             Some(age) => format!(", written {:.4} s ago by the store's clock", age.as_secs_f64()),
             None => ", written in the future by the store's clock".into(),
         },
-        Life::Held => ", its session lives".into(),
-        Life::Over => ", its session is over".into(),
+        Life::Held => ", its session is alive".into(),
+        Life::Over => ", its session has ended".into(),
     };
     let identity = reading.identity.as_ref().map_or(String::new(), |identity| format!(", {}", identity.as_str()));
     format!("{} as {}{life}{identity}", record(&seat.record), seat.version.as_str())

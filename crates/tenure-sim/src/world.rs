@@ -1,22 +1,22 @@
-//! The world: events in true time, the nodes, the store, and what goes wrong between them.
+//! The world: events in true time, the nodes, the store, and the faults.
 //!
-//! - here: the queue, the run, and what faults may ask of the world
-//! - `world/calls.rs`: calls to the store, under the attempt's time-out of the node's own clock
-//! - `world/processes.rs`: processes start, stand still, are killed; what reaches them
-//! - `world/acts.rs`: what a machine asks for is done, and its work runs
-//! - `world/sessions.rs`: heartbeats, and news of a session's end
-//! - `world/watches.rs`: the store's push
-//! - `world/hearing.rs`: what nodes hear of writes, where the store tells of each
-//! - `world/board.rs`: the board: requests to the leader, and who stands is read
-//! - `world/roster.rs`: who stands: what processes tell of themselves
-//! - `world/able.rs`: whom nothing keeps from the seat
+//! - this file: the event queue, the run, and what faults can do to the world
+//! - `world/calls.rs`: calls to the store, with time-outs on the node's own clock
+//! - `world/processes.rs`: processes start, pause and are killed; inputs reach them
+//! - `world/acts.rs`: the actions of a machine are performed, and the work of its terms runs
+//! - `world/sessions.rs`: heartbeats, and notifications of the end of a session
+//! - `world/watches.rs`: the pushes of the store
+//! - `world/received.rs`: notifications of each write, for stores that send them
+//! - `world/board.rs`: the board: requests to the leader, and reads of the roster
+//! - `world/roster.rs`: the roster: how processes announce themselves
+//! - `world/eligible.rs`: which candidates nothing keeps from the seat
 
-mod able;
 mod acts;
 mod board;
 mod calls;
-mod hearing;
+mod eligible;
 mod processes;
+mod received;
 mod roster;
 mod sessions;
 mod watches;
@@ -35,17 +35,17 @@ use crate::outcome::{Outcome, Stats, Violation};
 use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 use calls::Call;
-pub(crate) use hearing::{Hearing, News};
+pub(crate) use received::{News, Received};
 pub(crate) use roster::Roster;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A process starts.
     Start(NodeNr),
-    /// Something reaches this start of a process.
+    /// An input reaches this start of a process.
     Arrive(NodeNr, u32, Arrival),
-    /// A process goes on after a pause.
+    /// A process continues after a pause.
     Resume(NodeNr, u32),
     /// A call reaches the store.
     Effect(u64),
@@ -53,28 +53,28 @@ pub(crate) enum Event {
     BeatDue(NodeNr, u32),
     /// A heartbeat reaches the store.
     Beat(sessions::Heartbeat),
-    /// A session may have ended by itself.
+    /// A session may have expired.
     SessionExpiry(SessionId),
     /// A watch reaches the store.
     WatchArrives(NodeNr, u32, crate::node::Watch),
-    /// A node begins to listen for writes.
+    /// A node starts to listen for writes.
     Listen(NodeNr, u32),
-    /// Something on the board is read or written.
+    /// A call for the board reaches the store.
     Board(board::BoardCall),
-    /// What a process tells of itself reaches the board.
-    Tell(roster::TellCall),
-    /// A process reports how well it is.
+    /// An announcement of a process reaches the store.
+    Announce(roster::AnnounceCall),
+    /// A process reports its health.
     Report(NodeNr, u32, Score),
-    /// The term of a node may end by the clock, and cut its work.
+    /// The term of a node may end by the clock, which cuts its work.
     Cut(NodeNr, u32, Token),
     Strike(FaultKind),
     /// The store's clock is set forward.
     ClockForward,
-    /// Nothing goes wrong any more.
+    /// All faults stop.
     Quiet,
 }
 
-/// The world that one seed stands for.
+/// The world of one seed.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: Time,
@@ -82,16 +82,15 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) store: Box<dyn Model>,
     pub(crate) roster: Roster,
-    /// A term that the store has forgotten and that may still be valid, or whose number might be
-    /// used again.
+    /// A term that the store has forgotten, and that may still be current or whose token might be reused.
     pub(crate) lost: Option<Lost>,
     /// When the store last forgot something.
     lost_at: Option<Time>,
-    /// Until when no write works, and how each is answered.
+    /// Until when all writes fail, and how each is answered.
     pub(crate) writes_fail: Option<(Time, Input)>,
-    /// When the store's clock was last set back and forward.
+    /// When the store's clock was last set back, and last set forward.
     pub(crate) last_step: [Option<Time>; 2],
-    /// When somebody led first after everything had fallen quiet.
+    /// When a candidate first led after all faults had stopped.
     pub(crate) led_after_quiet: Option<Time>,
     last_leader: Option<(NodeNr, u32)>,
     make: Parts,
@@ -99,7 +98,7 @@ pub(crate) struct World {
     events: BTreeMap<u64, Event>,
     next: u64,
     calls: BTreeMap<u64, Call>,
-    /// Bids that never reached the store; so far.
+    /// Bids that have not reached the store so far.
     strays: Vec<u64>,
     invariants: Vec<Box<dyn Invariant>>,
     violation: Option<Violation>,
@@ -156,7 +155,7 @@ impl World {
         world
     }
 
-    /// Runs to the end, or to the first broken promise.
+    /// Runs until the world ends or an invariant is violated.
     pub(crate) fn run(mut self) -> Outcome {
         while let Some(Reverse((at, id))) = self.queue.pop() {
             if at > self.plan.ends_at {
@@ -208,9 +207,9 @@ impl World {
             Event::Beat(beat) => self.beat_arrives(beat),
             Event::SessionExpiry(session) => self.session_may_be_over(session),
             Event::WatchArrives(node, life, watch) => self.watch_arrives(node, life, watch),
-            Event::Listen(node, life) => self.begin_hearing(node, life),
+            Event::Listen(node, life) => self.start_listening(node, life),
             Event::Board(call) => self.board_called(call),
-            Event::Tell(call) => self.told(call),
+            Event::Announce(call) => self.announcement_arrives(call),
             Event::Report(node, life, score) => {
                 if self.now < self.plan.quiet_at {
                     self.arrive(node, life, Arrival::Notification(Input::Health(score)));
@@ -228,7 +227,7 @@ impl World {
                         self.count(fault);
                         self.plan_strike(fault);
                     } else {
-                        // Held back by its guard: the moment may come soon.
+                        // Its guard refused. The right moment may come soon.
                         let soon = self.dice.below(nanos(self.plan.longest_lease()) / 5);
                         self.after(soon, Event::Strike(fault));
                     }
@@ -238,7 +237,7 @@ impl World {
         }
     }
 
-    /// Lets something happen after this much true time.
+    /// Schedules an event after this much true time.
     pub(crate) fn after(&mut self, delay: Time, event: Event) {
         self.at(self.now.saturating_add(delay), event);
     }
@@ -257,7 +256,7 @@ impl World {
     }
 
     fn fall_quiet(&mut self) {
-        self.say(None, || "nothing goes wrong any more".into());
+        self.say(None, || "all faults stop".into());
         self.writes_fail = None;
         for node in 0..self.nodes.len() {
             self.nodes[node].cut_off_until = 0;
@@ -267,8 +266,8 @@ impl World {
             if !self.nodes[node].runs() {
                 self.start(node);
             }
-            // Whoever was unwell gets well.
-            self.tell(node, Input::Health(Score::FULL));
+            // Unhealthy candidates recover.
+            self.input(node, Input::Health(Score::FULL));
         }
     }
 
@@ -304,7 +303,7 @@ impl World {
         &mut self.stats
     }
 
-    /// A running node, more often than not the one that leads: nobody misses a follower.
+    /// Picks a running node: usually the leader, because faults of followers have little effect.
     pub(crate) fn pick_node(&mut self) -> Option<NodeNr> {
         let leader = self.nodes.iter().position(|node| node.current(self.now).is_some());
         let leader = leader.filter(|_| self.dice.chance(600));
@@ -312,9 +311,9 @@ impl World {
         Some(leader.unwrap_or(any)).filter(|&node| self.nodes[node].runs())
     }
 
-    /// Whether every running candidate has seen the holder and term that the seat names now, so that
-    /// it would notice their loss. Where a lapse is told by versions or by the store's clock, they
-    /// must have seen the last renewal, too: nobody can miss what it never saw.
+    /// Returns whether every running candidate has seen the holder and term that the seat names now, so that it
+    /// would notice their loss. If a lapse is determined by versions or by the store's clock, they must have
+    /// seen the last renewal, too: a candidate cannot notice the loss of a record that it never saw.
     pub(crate) fn everyone_knows_the_seat(&mut self) -> bool {
         self.may_start();
         let shelf = self.store.shelf();
@@ -328,7 +327,7 @@ impl World {
             && self.nodes.iter().any(|node| node.runs() && node.asked_to_stop.is_none() && node.rules.stands)
     }
 
-    /// The store forgets that this term was ever won.
+    /// Makes the store forget that this term was ever won.
     pub(crate) fn lose(&mut self, token: Token) {
         let lease = nanos(self.plan.longest_lease());
         self.lost = Some(Lost { token, over_at: self.now + lease + lease / 10 });
@@ -337,8 +336,8 @@ impl World {
         self.let_strays_land();
     }
 
-    /// Whether a candidate may start that has seen nothing yet: not while it could miss a term that
-    /// was lost, or use its number again.
+    /// Returns whether a candidate may start that has not seen the seat yet. It must not start while it could
+    /// miss a term that was lost, or reuse its token.
     pub(crate) fn may_start(&mut self) -> bool {
         let Some(lost) = self.lost else { return true };
         let shelf = self.store.shelf();

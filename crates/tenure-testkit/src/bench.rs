@@ -1,4 +1,4 @@
-//! Where a law is tried: connections, seats of its own, records to write, and waiting.
+//! The tools of a law: connections, seats of its own, records to write, and waits with time-outs.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,8 +12,8 @@ use tenure_core::{
 use crate::failure::ensure;
 use crate::{Failure, Subject, Verdict};
 
-/// Where a law is tried. Each has seats of its own, so that laws can run at the same time and again
-/// on data that stays.
+/// The environment of one run of a law. Each run has seats of its own, so that laws can run concurrently and repeatedly
+/// on the same data.
 #[derive(Clone)]
 pub struct Bench {
     pub(crate) subject: Arc<dyn Subject>,
@@ -21,11 +21,11 @@ pub struct Bench {
     pub(crate) patience: Duration,
 }
 
-/// A connection that was opened for a law.
+/// A connection of a law.
 pub(crate) type Connection = Arc<dyn DynSeatStore>;
 
 impl Bench {
-    /// A bench for this subject.
+    /// Creates an environment for one run of a law on this subject.
     pub fn new(subject: Arc<dyn Subject>) -> Self {
         let patience = subject.patience();
         Self { subject, run: rand::random(), patience }
@@ -45,10 +45,10 @@ impl Bench {
         self.subject.lease()
     }
 
-    /// A seat that no other law, and no other run of this one, uses.
+    /// Returns a seat that no other law, and no other run of this law, uses.
     pub(crate) fn seat(&self, name: &str) -> SeatName {
         let unique = format!("{:016x}", self.run);
-        // As long as it may be: the end of a long name gives way.
+        // Truncates a name that would be too long.
         let mut room = SeatName::LONGEST - unique.len() - 1;
         while !name.is_char_boundary(room.min(name.len())) {
             room -= 1;
@@ -57,7 +57,7 @@ impl Bench {
         SeatName::new(format!("{unique}-{name}")).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What a candidate would write to hold a seat.
+    /// Returns the record that a candidate writes to hold a seat.
     pub(crate) fn held(&self, holder: &Candidate, token: u64) -> Record {
         Record {
             holder: Some(holder.clone()),
@@ -73,19 +73,19 @@ impl Bench {
         }
     }
 
-    /// What a candidate would write to give a seat up.
+    /// Returns the record that a candidate writes to release a seat.
     pub(crate) fn vacant(&self, token: u64) -> Record {
         Record { nonce: rand::random(), ..Record::new(None, Token::new(token), self.lease()) }
     }
 
-    /// Waits for something that must happen, and says what it was if it does not.
+    /// Waits for a future that must resolve. If it times out, the failure says what was expected.
     pub(crate) async fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::time::timeout(self.patience, future)
             .await
-            .map_err(|_| Failure::new(format!("waited {:?} in vain: {what}", self.patience)))
+            .map_err(|_| Failure::new(format!("timed out after {:?}, expected: {what}", self.patience)))
     }
 
-    /// Asks again and again until the answer is yes, for what nothing tells of by itself.
+    /// Polls a condition until it is true.
     pub(crate) async fn until<F: Future<Output = Result<bool, Failure>>>(
         &self,
         what: &str,
@@ -100,7 +100,8 @@ impl Bench {
         .await?
     }
 
-    /// Holds a watch to it that what was seen already wakes nobody again and again. Late news may, a few times.
+    /// Checks that a state which the caller has seen does not keep waking the watch. Late notifications may wake it a
+    /// few times.
     pub(crate) async fn stays_quiet(&self, what: &str, store: &Connection, seat: &SeatName, seen: &Seen) -> Verdict {
         for _ in 0..50 {
             if tokio::time::timeout(self.lease() / 20, store.changed(seat, seen)).await.is_err() {
@@ -108,23 +109,24 @@ impl Bench {
             }
             tokio::time::sleep(self.lease() / 100).await;
         }
-        Err(Failure::new(format!("{what} wakes a watch again and again")))
+        Err(Failure::new(format!("{what} keeps waking a watch")))
     }
 
-    /// Reads a seat that must be there.
+    /// Reads a seat that must exist.
     pub(crate) async fn read(&self, store: &Connection, seat: &SeatName) -> Result<Seat, Failure> {
         let reading = self.within("a reading", store.read(seat)).await??;
         reading.seat.ok_or_else(|| Failure::new(format!("the seat {:?} is gone", seat.as_str())))
     }
 
-    /// Whether a candidate that has ended has given up its seat, `since` when it was free to do so. On a machine so busy
-    /// that it could not for a whole lease, it has left the seat to lapse.
-    pub(crate) async fn gave_up(&self, seat: &SeatName, since: Instant) -> Result<bool, Failure> {
+    /// Returns whether a candidate that has ended has released its seat; `since` is when it could first do so. A
+    /// machine can be so busy that it could not for a whole lease. Then it has left the seat to expire, which counts
+    /// as well.
+    pub(crate) async fn has_released(&self, seat: &SeatName, since: Instant) -> Result<bool, Failure> {
         let took = since.elapsed();
         Ok(self.read(&self.connect(), seat).await?.record.is_vacant() || took >= self.lease())
     }
 
-    /// Writes a seat, which must be done.
+    /// Writes a seat. The write must succeed.
     pub(crate) async fn write(
         &self,
         store: &Connection,
@@ -134,10 +136,10 @@ impl Bench {
     ) -> Result<Written, Failure> {
         let sent = now();
         let swap = self.within("an answer to a swap", store.swap(seat, expected, record)).await??;
-        Written::of(swap, sent, "a swap on the current version of a seat that is free")
+        Written::of(swap, sent, "a swap on the current version of a free seat")
     }
 
-    /// Keeps a seat, which must be done.
+    /// Renews a seat. The renewal must succeed.
     pub(crate) async fn renew(
         &self,
         store: &Connection,
@@ -150,7 +152,7 @@ impl Bench {
         Written::of(swap, sent, "a renewal by the holder")
     }
 
-    /// Tries a write that must be lost.
+    /// Makes a swap that must be lost.
     pub(crate) async fn lose(
         &self,
         what: &str,
@@ -171,13 +173,13 @@ impl std::fmt::Debug for Bench {
     }
 }
 
-/// A write that was done.
+/// A write that succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) version: Version,
-    /// What it counts from: the send, or that of the heartbeat it stands on.
+    /// The moment from which its lease counts: its send, or the send of the heartbeat that keeps it.
     pub(crate) since: Moment,
-    /// When it was sent, and when its answer came.
+    /// When it was sent, and when its answer was received.
     pub(crate) sent: Moment,
     pub(crate) answered: Moment,
     pub(crate) granted: Option<Duration>,
@@ -186,7 +188,7 @@ pub(crate) struct Written {
 impl Written {
     fn of(swap: Swap, sent: Moment, what: &str) -> Result<Self, Failure> {
         match swap {
-            Swap::Lost => Err(Failure::new(format!("{what} must be done, but was lost"))),
+            Swap::Lost => Err(Failure::new(format!("{what} must succeed, but was lost"))),
             Swap::Done { version, since, granted } => {
                 let since = since.map_or(sent, |since| since.min(sent));
                 Ok(Self { version, since, sent, answered: now(), granted })
@@ -195,7 +197,7 @@ impl Written {
     }
 }
 
-/// A candidate with this id and an incarnation like no other.
+/// Returns a candidate with this id and a new incarnation.
 pub(crate) fn candidate(id: &str) -> Candidate {
     Candidate { id: id.into(), incarnation: Incarnation::from_bits(rand::random()) }
 }

@@ -1,14 +1,15 @@
-//! Candidates of laws and of a store's own tests, each with an engine of its own as if in another process, and with
-//! everything at hand to make things go wrong for it.
+//! Candidates for laws and for a store's own tests. Each has an engine of its own, as if in another process, and
+//! switches that make its calls fail, hang or block.
 //!
-//! What a candidate waits for must come: otherwise it panics and says what that was. In a law, such a panic is the
-//! failure of the law.
+//! Every wait has a time-out. When it expires, the method panics with a message that says what was expected. In a law,
+//! such a panic is the failure of the law.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Builder, Election, Elections, EndReason, Ended, Error, Event, Events, Fault, SeatName, Store, StoreError, Term,
+    Builder, Election, Elections, EndReason, Ended, Error, EventKind, Events, Fault, SeatName, Store, StoreError, Term,
     Token,
 };
 use tokio::task::JoinHandle;
@@ -17,34 +18,40 @@ use crate::failure::ensure;
 use crate::wrap::{Blocking, Brake, Counter, Counting, Cuttable, Wire};
 use crate::{Bench, Failure, OverlapDetector, Verdict};
 
-/// How long to wait for what must happen: only a broken test takes it all.
+/// The time-out of waits in tests. It is long, because only a failing test waits until it expires.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A candidate of an election, as if in a process of its own.
+/// A candidate with an engine of its own, as if in another process, and switches to make its calls fail.
 #[derive(Debug)]
 pub struct TestCandidate {
-    /// Its election.
+    /// The election that the candidate stands in.
     pub election: Election,
-    /// All elections of its process.
+    /// All elections of the candidate's simulated process.
     pub elections: Elections,
-    /// What happens, from its start.
+    /// The events of the election since its start.
     pub events: Events,
-    /// Cuts it off from the store.
+    /// The switch that cuts the candidate off from the store.
     pub wire: Wire,
-    /// Pauses its engine at the next call.
+    /// The switch that pauses the engine at its next call.
     pub brake: Brake,
-    /// Counts its calls.
+    /// The number of calls that the candidate has made to the store.
     pub counter: Counter,
     patience: Duration,
 }
 
 impl Bench {
-    /// A candidate of this election, started.
+    /// Starts a candidate for this seat, with the lease and the options of the subject.
+    ///
+    /// # Errors
+    /// If the election does not start.
     pub fn stand(&self, seat: &SeatName, id: &str) -> Result<TestCandidate, Failure> {
         self.stand_with(seat, id, |election| election)
     }
 
-    /// A candidate of this election, configured and started.
+    /// Starts a candidate for this seat with further options.
+    ///
+    /// # Errors
+    /// If the election does not start.
     pub fn stand_with(
         &self,
         seat: &SeatName,
@@ -54,7 +61,10 @@ impl Bench {
         self.stand_behind(|_| {}, seat, id, configure)
     }
 
-    /// The same, with something done to its connection before the first call.
+    /// Starts a candidate for this seat, and changes its connection before the first call.
+    ///
+    /// # Errors
+    /// If the election does not start.
     pub fn stand_behind(
         &self,
         prepare: impl FnOnce(&Wire),
@@ -67,36 +77,48 @@ impl Bench {
         Ok(TestCandidate::start(self.subject.open(), seat.as_str(), self.patience, prepare, configure)?)
     }
 
-    /// Waits for an event.
+    /// Waits for the first event that `is_it` accepts, and returns it.
+    ///
+    /// # Errors
+    /// If the wait times out, or the events end before.
     pub async fn event(
         &self,
         what: &str,
         events: &mut Events,
-        mut is_it: impl FnMut(&Event) -> bool,
-    ) -> Result<Event, Failure> {
+        mut is_it: impl FnMut(&EventKind) -> bool,
+    ) -> Result<EventKind, Failure> {
         self.within(what, next_event(what, events, |event| is_it(&event).then_some(event))).await?
     }
 }
 
-/// The next event that something can be made of.
+/// Returns the store's error, if this event is about one.
+pub fn store_error(event: &EventKind) -> Option<&Arc<StoreError>> {
+    match event {
+        EventKind::Error { error } => error.store_error(),
+        _ => None,
+    }
+}
+
+/// Returns the first event that the filter accepts.
 async fn next_event<T>(
     what: &str,
     events: &mut Events,
-    mut is_it: impl FnMut(Event) -> Option<T>,
+    mut is_it: impl FnMut(EventKind) -> Option<T>,
 ) -> Result<T, Failure> {
     while let Some(event) = events.next().await {
-        if let Some(found) = is_it(event) {
+        if let Some(found) = is_it(event.kind) {
             return Ok(found);
         }
     }
-    Err(Failure::new(format!("the events ended before this one came: {what}")))
+    Err(Failure::new(format!("the events ended, expected: {what}")))
 }
 
 impl TestCandidate {
-    /// A candidate for the seat `jobs` that works whenever it leads, and reports that to the detector. Needs a runtime.
+    /// Starts a candidate for the seat `jobs` that works whenever it leads and reports its work to the detector.
+    /// Needs a tokio runtime.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the election does not start.
     pub fn stand(
         store: impl Store,
         id: &str,
@@ -106,10 +128,11 @@ impl TestCandidate {
         Self::stand_for(store, "jobs", detector, |election| configure(election.candidate(id)))
     }
 
-    /// The same for any seat.
+    /// Starts a candidate for any seat that works whenever it leads and reports its work to the detector. Needs a tokio
+    /// runtime.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the election does not start.
     pub fn stand_for(
         store: impl Store,
         seat: &str,
@@ -122,7 +145,7 @@ impl TestCandidate {
         candidate
     }
 
-    /// A candidate that does no work yet, with something done to its connection before the first call.
+    /// Starts a candidate that does no work yet, and changes its connection before the first call.
     pub(crate) fn start(
         store: impl Store,
         seat: &str,
@@ -140,7 +163,7 @@ impl TestCandidate {
         Ok(Self { election, elections, events, wire, brake, counter, patience })
     }
 
-    /// Has the candidate work in each of its terms, and report that to a detector.
+    /// Makes the candidate work in each of its terms and report its work to the detector.
     pub fn reports_to(&self, detector: &OverlapDetector) -> JoinHandle<Ended> {
         let detector = detector.clone();
         self.works(move |term| {
@@ -149,7 +172,7 @@ impl TestCandidate {
         })
     }
 
-    /// Has the candidate do this in every term of its.
+    /// Makes the candidate do this work once in each of its terms. The task ends with the election.
     pub fn works<F>(&self, mut work: impl FnMut(Term) -> F + Send + 'static) -> JoinHandle<Ended>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -161,61 +184,61 @@ impl TestCandidate {
                     Ok(term) => term,
                     Err(ended) => return ended,
                 };
-                // Also if it returned early: once in a term is enough.
+                // The work runs once in a term, also if it returns early.
                 let _ = election.run_if_leader(async |term| work(term).await).await;
                 term.ended().await;
             }
         })
     }
 
-    /// Waits for something that must happen.
+    /// Waits for a future that must resolve.
     async fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
         let who = &self.election.candidate().id;
         tokio::time::timeout(self.patience, future).await.unwrap_or_else(|_| {
             let (patience, health) = (self.patience, self.election.health());
-            panic!("waited {patience:?} in vain: {who}: {what}; it is {health}")
+            panic!("{who}: timed out after {patience:?}, expected: {what}; the candidate is {health}")
         })
     }
 
-    /// Waits for an event.
-    pub async fn event<T>(&mut self, what: &str, mut is_it: impl FnMut(&Event) -> Option<T>) -> T {
+    /// Waits for the first event that `is_it` accepts, and returns its result.
+    pub async fn event<T>(&mut self, what: &str, mut is_it: impl FnMut(&EventKind) -> Option<T>) -> T {
         let found = wait(self.patience, what, next_event(what, &mut self.events, |event| is_it(&event))).await;
         found.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// Waits until it leads.
+    /// Waits for the next event that this candidate leads, and returns the token of its term.
     pub async fn leads(&mut self) -> Token {
-        self.event("it leads", |event| match event {
-            Event::BecameLeader { term } => Some(term.token()),
+        self.event("the candidate leads", |event| match event {
+            EventKind::BecameLeader { term } => Some(term.token()),
             _ => None,
         })
         .await
     }
 
-    /// Waits until it leads, if it does not already, and returns the token of its term.
+    /// Waits until the candidate leads, if it does not already, and returns the token of its term.
     ///
     /// # Panics
-    /// If it never does.
+    /// If the wait times out, or the election ends.
     pub async fn elected(&self) -> Token {
         self.term().await.token()
     }
 
-    /// Waits until it leads, if it does not already.
+    /// Waits until the candidate leads, if it does not already, and returns its term.
     ///
     /// # Panics
-    /// If it never does.
+    /// If the wait times out, or the election ends.
     pub async fn term(&self) -> Term {
         let term = self.within("it leads", self.election.elected()).await;
         term.unwrap_or_else(|ended| {
-            panic!("{}: the election ended before it led: {ended}", self.election.candidate().id)
+            panic!("{}: the election ended before the candidate led: {ended}", self.election.candidate().id)
         })
     }
 
-    /// Has it bid once; and once more if the store has failed, which it does on a busy machine when an answer takes
-    /// too long. Returns its term if it has won.
+    /// Makes one bid, and returns the term if the bid succeeds. Bids again if the store fails, because on a busy
+    /// machine a call can time out.
     ///
     /// # Panics
-    /// If the election is over, or no answer comes.
+    /// If the election has ended, or the wait times out.
     pub async fn bid(&self) -> Option<Term> {
         self.within("an answer to a bid", async {
             loop {
@@ -228,89 +251,88 @@ impl TestCandidate {
         .await
     }
 
-    /// Waits until its election has ended.
+    /// Waits until the election has ended, and returns the reason.
     pub async fn stopped(&self) -> Ended {
-        self.within("its election has ended", self.election.stopped()).await
+        self.within("the election has ended", self.election.stopped()).await
     }
 
-    /// Waits until it knows who leads.
+    /// Waits until the candidate knows a leader.
     pub async fn knows_a_leader(&self) {
         let knows = async {
             while self.election.leader().is_none() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        self.within("it knows who leads", knows).await;
+        self.within("the candidate knows a leader", knows).await;
     }
 
-    /// Breaks the law if it leads.
+    /// Checks that the candidate does not lead now.
     ///
     /// # Errors
-    /// That it leads.
+    /// If the candidate leads.
     pub fn must_not_lead(&self) -> Verdict {
-        ensure!(!self.election.is_leader(), "{} leads, which it must not", self.election.candidate().id);
+        ensure!(!self.election.is_leader(), "{} leads, but must not", self.election.candidate().id);
         Ok(())
     }
 
-    /// Waits until its term is over.
+    /// Waits until the term is over, and returns its token and the reason.
     pub async fn loses(&mut self) -> (Token, EndReason) {
-        self.event("it loses its term", |event| match event {
-            Event::LostLeadership { token, why } => Some((*token, *why)),
+        self.event("the candidate loses its term", |event| match event {
+            EventKind::LostLeadership { token, why } => Some((*token, *why)),
             _ => None,
         })
         .await
     }
 
-    /// Waits until it knows of a leader with this token or a later one.
+    /// Waits until the candidate knows a leader with this token or a higher one.
     pub async fn knows(&mut self, token: Token) {
-        self.event("it knows who leads", |event| match event {
-            Event::LeaderChanged { leader: Some(leader) } if leader.token >= token => Some(()),
+        self.event("the candidate knows the leader", |event| match event {
+            EventKind::LeaderChanged { leader: Some(leader), .. } if leader.token >= token => Some(()),
             _ => None,
         })
         .await;
     }
 
-    /// Waits for an error, and returns how it was told.
+    /// Waits for an error event, and returns its fault and its message with all causes.
     pub async fn fails(&mut self) -> (Fault, String) {
-        self.event("an error", |event| match event {
-            Event::Error { error } => Some((error.fault(), told(error))),
-            _ => None,
-        })
-        .await
+        self.event("an error", |event| store_error(event).map(|error| (error.fault(), told(error)))).await
     }
 
-    /// Waits until a call was denied and the term is over, and returns how the denial was told and which term it was.
-    /// In either order: on a busy machine, calls may have failed for other reasons first, and cost the term.
+    /// Waits until a call was denied and the term is over, in either order, and returns the message of the denial and
+    /// the token of the term. On a busy machine, calls can first fail for other reasons and cost the term.
     pub async fn is_denied_and_loses(&mut self) -> (String, Token) {
         let (mut denied, mut lost) = (None, None);
-        self.event("a call is denied, and it loses its term", |event| {
+        self.event("a call is denied and the candidate loses its term", |event| {
             match event {
-                Event::Error { error } if error.fault() == Fault::Denied => denied = Some(told(error)),
-                Event::LostLeadership { token, .. } => lost = Some(*token),
-                _ => {}
+                EventKind::LostLeadership { token, .. } => lost = Some(*token),
+                event => {
+                    let is_denial = |error: &&Arc<StoreError>| error.fault() == Fault::Denied;
+                    denied = denied.take().or_else(|| store_error(event).filter(is_denial).map(|error| told(error)));
+                }
             }
             denied.clone().zip(lost)
         })
         .await
     }
 
-    /// Waits until the store works again.
+    /// Waits for the event that the store works again.
     pub async fn recovers(&mut self) {
-        self.event("it works again", |event| matches!(event, Event::Recovered).then_some(())).await;
+        self.event("the store works again", |event| matches!(event, EventKind::Recovered).then_some(())).await;
     }
 
-    /// The same, and that is the next thing told: not every failed attempt is.
+    /// Waits for the event that the store works again, and panics if there is another error event before it: only the
+    /// first failed call in a row must emit one.
     pub async fn recovers_without_another_word(&mut self) {
-        self.event("it works again", |event| match event {
-            Event::Error { error } => panic!("told twice: {error}"),
-            Event::Recovered => Some(()),
+        self.event("the store works again", |event| match event {
+            EventKind::Error { error } => panic!("a second error event: {error}"),
+            EventKind::Recovered => Some(()),
             _ => None,
         })
         .await;
     }
 }
 
-/// An error and what caused it, as people get to see it.
+/// Formats an error with all its causes, as users see it.
 pub fn told(error: &StoreError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -321,22 +343,24 @@ pub fn told(error: &StoreError) -> String {
     text
 }
 
-/// Waits for something that must happen.
+/// Waits for a future that must resolve, for at most [`PATIENCE`].
 ///
 /// # Panics
-/// If it does not.
+/// If it times out. The message contains `what`.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     wait(PATIENCE, what, future).await
 }
 
 async fn wait<T>(patience: Duration, what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(patience, future).await.unwrap_or_else(|_| panic!("waited {patience:?} in vain: {what}"))
+    tokio::time::timeout(patience, future)
+        .await
+        .unwrap_or_else(|_| panic!("timed out after {patience:?}, expected: {what}"))
 }
 
-/// Asks again and again until the answer is yes, for what nothing tells of by itself.
+/// Polls a condition until it is true, for at most [`PATIENCE`].
 ///
 /// # Panics
-/// If it never is.
+/// If it times out. The message contains `what`.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     within(what, async {
         while !is_so() {
@@ -346,10 +370,10 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// Waits until one of these leads, and returns which.
+/// Waits until one of these candidates leads, and returns it.
 pub async fn leading(candidates: &[TestCandidate]) -> &TestCandidate {
     let leads = || candidates.iter().find(|one| one.election.is_leader());
-    within("one of them leads", async {
+    within("a candidate leads", async {
         loop {
             match leads() {
                 Some(leader) => return leader,
@@ -360,7 +384,7 @@ pub async fn leading(candidates: &[TestCandidate]) -> &TestCandidate {
     .await
 }
 
-/// Waits until a candidate works in a term above this one.
+/// Waits until a candidate works in a term with a higher token, and returns that token.
 pub async fn acted_above(detector: &OverlapDetector, token: Token) -> Token {
-    within("somebody works in a later term", detector.acted_above(token)).await
+    within("a candidate works in a later term", detector.acted_above(token)).await
 }

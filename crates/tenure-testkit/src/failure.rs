@@ -1,27 +1,27 @@
-//! How a law was broken, in words.
+//! The result of a law.
 
 use std::any::Any;
 use std::fmt;
 
 use tenure_core::{Ended, Error, StoreError};
 
-/// What a law comes to.
+/// The result of a law: `Ok`, or a description of how the store broke it.
 pub type Verdict = Result<(), Failure>;
 
-/// How a law was broken, in words that say what was expected and what was seen.
+/// A broken law: a message that says what was expected and what happened instead.
 #[derive(Clone, Debug)]
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure with this message.
+    /// Creates a failure with this message, which is one line and starts with a lower-case letter.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 
-    /// What a panic said.
+    /// Creates a failure with the message of a panic.
     pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        Self::new(text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked without a word"))
+        Self::new(text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message"))
     }
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        Self(format!("a call failed that should not ({:?}): {error}{cause}", error.fault()))
+        Self(format!("a call failed unexpectedly ({:?}): {error}{cause}", error.fault()))
     }
 }
 
@@ -46,11 +46,11 @@ impl From<Error> for Failure {
 
 impl From<Ended> for Failure {
     fn from(ended: Ended) -> Self {
-        Self(format!("the election ended, or its term did, too soon: {ended}"))
+        Self(format!("the election or its term ended too early: {ended}"))
     }
 }
 
-/// Breaks the law with a message unless the condition holds.
+/// Returns a failure with this message unless the condition is true.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {

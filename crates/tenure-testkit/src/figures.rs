@@ -1,13 +1,13 @@
-//! Figures of a store: how soon a leader is followed, what many elections cost, beside what the server
-//! says of itself. One frame for all stores, so that their figures mean the same.
+//! Benchmarks for stores: how soon a leader is replaced, and what many elections cost, with the server's own
+//! statistics. All stores use the same code, so that their figures are comparable.
 //!
-//! - [`BenchTarget`]: a store to measure, and the server behind it; one for each store that the kit can start
-//! - [`hand_over`]: from the end of a leader to the term of the next one
-//! - [`ManyElections`]: many elections in a process of their own, asked from here
-//! - [`scale`]: crowds of growing size, two that share their elections, one of them killed
+//! - [`BenchTarget`]: a store to measure, and its server; there is one for each store that this crate can start
+//! - [`hand_over`]: the time from the end of a leader to the next leader's term
+//! - [`ManyElections`]: a separate process with many elections, controlled from this one
+//! - [`scale`]: processes with growing numbers of elections, and two that share their elections while one is killed
 //! - [`Load`]: another process that keeps the server busy
 //!
-//! Figures are printed, and never asserted: that no term is lost and no seat left behind is.
+//! Figures are printed and never asserted. It is asserted that no term is lost and that no seat stays taken.
 
 mod consul;
 mod etcd;
@@ -31,24 +31,25 @@ use std::time::Duration;
 
 use tenure_core::DynStore;
 
-/// Opens a store at a URL.
+/// A function that opens the store at a URL.
 pub type Open = fn(&str) -> Box<dyn DynStore>;
 
-/// Prints how long something took, sorted.
+/// Sorts the durations of a measurement and prints their percentiles after the text `what`.
 ///
 /// # Panics
-/// If it never happened.
+/// If there are no durations.
 pub fn show(what: &str, spans: &mut [Duration]) {
     spans.sort();
     let at = |percent: usize| spans[(spans.len() - 1) * percent / 100];
-    println!("{what}: p50 {:.2?}, p99 {:.2?}, most {:.2?} ({} times)", at(50), at(99), at(100), spans.len());
+    println!("{what}: p50 {:.2?}, p99 {:.2?}, max {:.2?} ({} times)", at(50), at(99), at(100), spans.len());
 }
 
-/// A number from the environment.
+/// Returns the value of an environment variable as a number, or the default if it is not set.
 ///
 /// # Panics
-/// If it is none.
+/// If the value is not a whole number.
 pub fn number(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable)
-        .map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a whole number, not {text:?}")))
+    std::env::var(variable).map_or(usual, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable} must be a whole number, got {text:?}"))
+    })
 }

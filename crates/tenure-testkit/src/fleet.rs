@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+//! Candidates in separate processes that are killed, stopped and asked to leave, in turn.
 //!
 //! ```no_run
 //! # use tenure_testkit::fleet;
@@ -9,16 +9,16 @@
 //!     fleet::churn("redis://localhost", 12);
 //! }
 //!
-//! // Does nothing, but in the processes that `churn` starts.
+//! // Does nothing, except in the processes that `churn` starts.
 //! #[test]
 //! fn child() {
 //!     fleet::child(LEASE, open);
 //! }
 //! ```
 //!
-//! Each writes a line to one log whenever its term is current: its token, and the moment, on the clock
-//! that all processes of the machine share, at which it has asked. Nobody may have asked, and been
-//! told yes, after another has begun with a higher token.
+//! Each candidate asks its term again and again whether it is current. If it is, the candidate writes a line to a
+//! shared log: its token, and the moment *before* it asked, on the clock that all processes of the machine share. No
+//! line may have a later moment than a line with a higher token.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -31,21 +31,22 @@ use tenure_core::{Clock, Elections, Ended, Store, Term};
 
 use crate::servers::{Folder, PATIENCE};
 
-/// Has three candidates of one election run over the store at this place, kills, stops and asks the
-/// leader to go in turns, and checks that each time another takes over, and that no two ever led at
-/// once. This program must have a test called `child` that calls [`child`].
+/// Runs three candidates of one election over the store at this place. Kills the leader, stops it or asks it to
+/// leave, in turn. Checks each time that another candidate takes over, and that no two ever led at once. This program
+/// must have a test with the name `child` that calls [`child`].
 ///
 /// # Panics
-/// If they did, or nobody takes over.
+/// If two candidates led at once, or no candidate takes over.
 pub fn churn(place: &str, rounds: usize) {
     let mut fleet = Fleet::start(place, 3);
     let mut last = fleet.leader_after(0);
     for round in 0..rounds {
-        let leader = fleet.children.iter().position(|child| child.id() == last.process).expect("it is one of ours");
+        let leader =
+            fleet.children.iter().position(|child| child.id() == last.process).expect("a process of this fleet");
         match round % 3 {
             0 => {
                 fleet.signal(leader, Signal::KILL);
-                fleet.children.remove(leader).wait().expect("it is a child");
+                fleet.children.remove(leader).wait().expect("a child process");
                 last = fleet.leader_after(last.token);
                 fleet.add();
             }
@@ -59,34 +60,35 @@ pub fn churn(place: &str, rounds: usize) {
             _ => {
                 fleet.signal(leader, Signal::TERM);
                 last = fleet.leader_after(last.token);
-                let left = fleet.children.remove(leader).wait().expect("it is a child");
-                assert!(left.success(), "it did not leave in good order: {left}");
+                let left = fleet.children.remove(leader).wait().expect("a child process");
+                assert!(left.success(), "the candidate did not exit cleanly: {left}");
                 fleet.add();
             }
         }
     }
-    assert!(fleet.end() > rounds, "there were fewer terms than leaders that went");
+    assert!(fleet.end() > rounds, "there were fewer terms than leaders that ended");
 }
 
-/// Runs as a candidate over the store at a place, if this process was started as one.
+/// Runs a candidate over the store at the place that [`Fleet`] chose, if a fleet has started this process. Otherwise
+/// returns at once.
 ///
 /// # Panics
-/// If it does not leave in good order.
+/// If the candidate does not start or end properly.
 pub fn child<S: Store>(lease: Duration, open: impl FnOnce(&str) -> S) {
     let (Some(folder), Ok(place)) = (std::env::var_os(FOLDER), std::env::var(PLACE)) else { return };
-    // Not to outlive the test, whatever becomes of it.
+    // The candidate dies with the test, however that ends.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("a signal");
     let log = Path::new(&folder).join("log");
-    let mut log = OpenOptions::new().create(true).append(true).open(log).expect("the log");
+    let log = OpenOptions::new().create(true).append(true).open(log).expect("the log");
     let elections = Elections::new(open(&place));
     let election = elections.election("jobs").lease(lease).start().expect("it starts");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let work = election.run_whenever_leader(async |term| {
+        let work = election.run_once_per_term(async |term| {
             loop {
-                write_line(&mut log, &term);
+                write_line(&log, &term);
                 tokio::select! {
-                    () = term.ending() => return Ok::<(), String>(()),
+                    () = term.ending() => return,
                     () = tokio::time::sleep(Duration::from_millis(2)) => {}
                 }
             }
@@ -100,8 +102,8 @@ pub fn child<S: Store>(lease: Duration, open: impl FnOnce(&str) -> S) {
 const FOLDER: &str = "TENURE_TEST_FLEET";
 const PLACE: &str = "TENURE_TEST_FLEET_STORE";
 
-/// Candidates in processes of their own, ended with this whatever happens. This program must have a test
-/// called `child` that calls [`child`].
+/// Candidates in separate processes. Dropping this kills them. The program must have a test with the name `child` that
+/// calls [`child`].
 #[derive(Debug)]
 pub struct Fleet {
     folder: Folder,
@@ -109,12 +111,12 @@ pub struct Fleet {
     children: Vec<Child>,
 }
 
-/// A candidate was told at a moment that its term is current.
+/// A line of the log: a candidate's term was current at some moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// The token of its term.
+    /// The token of the candidate's term at that moment.
     pub token: u64,
-    /// Its process id.
+    /// The process id of the candidate that wrote the line.
     pub process: u32,
     asked: u64,
 }
@@ -127,7 +129,7 @@ impl Fleet {
         fleet
     }
 
-    /// Ends all candidates and returns the number of terms there were.
+    /// Kills all candidates and returns the number of terms.
     ///
     /// # Panics
     /// If two candidates ever led at once, or with the same token.
@@ -148,19 +150,19 @@ impl Fleet {
         self.kill(self.children[0].id());
     }
 
-    /// Kills the candidate with this process id (SIGKILL), if it was not killed before.
+    /// Kills the candidate with this process id (SIGKILL). Does nothing if it was killed before.
     ///
     /// # Panics
-    /// If it cannot be waited for.
+    /// If the process cannot be killed or waited for.
     pub fn kill(&mut self, process: u32) {
         if let Some(child) = self.children.iter().position(|child| child.id() == process) {
             let mut child = self.children.remove(child);
             let _ = child.kill();
-            child.wait().expect("it is a child");
+            child.wait().expect("a child process");
         }
     }
 
-    /// Starts another candidate.
+    /// Starts another candidate over the same store, in a new process.
     ///
     /// # Panics
     /// If this program cannot be started.
@@ -176,7 +178,7 @@ impl Fleet {
     }
 
     fn signal(&self, child: usize, signal: Signal) {
-        kill_process(Pid::from_child(&self.children[child]), signal).expect("it is there");
+        kill_process(Pid::from_child(&self.children[child]), signal).expect("a running process");
     }
 
     fn log(&self) -> PathBuf {
@@ -196,10 +198,10 @@ impl Fleet {
             .collect()
     }
 
-    /// Waits until a candidate leads with a higher token than this.
+    /// Waits until a candidate leads with a higher token than this, and returns its first line in the log.
     ///
     /// # Panics
-    /// If that takes too long.
+    /// If the wait times out.
     pub fn leader_after(&self, token: u64) -> Line {
         let began = Instant::now();
         loop {
@@ -209,7 +211,7 @@ impl Fleet {
             }
             if began.elapsed() > PATIENCE {
                 check(&self.lines());
-                panic!("nobody leads after token {token}");
+                panic!("timed out waiting for a leader with a token above {token}");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -225,20 +227,28 @@ impl Drop for Fleet {
     }
 }
 
-/// No line may have been asked for after a line with a higher token was.
+/// Checks that no line has a later moment than a line with a higher token.
 fn check(lines: &[Line]) {
     let mut sorted = lines.to_vec();
     sorted.sort_by_key(|line| line.asked);
     for pair in sorted.windows(2) {
-        assert!(pair[0].token <= pair[1].token, "two at once: {:?} was still told yes after {:?}", pair[1], pair[0]);
-        assert!(pair[0].token != pair[1].token || pair[0].process == pair[1].process, "one token for two: {pair:?}");
+        assert!(
+            pair[0].token <= pair[1].token,
+            "two leaders at once: {:?} was still current after {:?}",
+            pair[1],
+            pair[0]
+        );
+        assert!(
+            pair[0].token != pair[1].token || pair[0].process == pair[1].process,
+            "two processes with the same token: {pair:?}"
+        );
     }
 }
 
-fn write_line(log: &mut File, term: &Term) {
+fn write_line(mut log: &File, term: &Term) {
     let asked = Clock::system().now().as_nanos();
     if term.is_current() {
-        // One write, so that lines of several processes do not mix.
+        // One write per line, so that lines of several processes do not mix.
         log.write_all(format!("{} {} {asked}\n", term.token(), std::process::id()).as_bytes()).expect("the log");
     }
 }

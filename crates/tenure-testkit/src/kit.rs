@@ -1,4 +1,4 @@
-//! Runs the laws as tests.
+//! Runs the laws as the tests of a program.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -10,33 +10,33 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{Bench, Failure, Law, Subject, Verdict, laws};
 
-/// Holds one store to every law, and ends the process with the outcome: all that `main` of a
-/// store's `tests/conformance.rs` has to do.
+/// Checks one store against every law, and exits the process with the result. This is all that `main` of a store's
+/// `tests/conformance.rs` has to call.
 pub fn conformance(subject: impl Subject) {
     let name = subject.open().as_ref().promises().store;
     Kit::new().subject(name, subject).run();
 }
 
-/// Holds several subjects to every law in one program, such as the modes of a store.
+/// Checks several subjects, such as the modes of a store, against every law in one program.
 #[derive(Default)]
 pub struct Kit {
     subjects: Vec<(String, Arc<dyn Subject>)>,
 }
 
 impl Kit {
-    /// Without subjects yet.
+    /// Creates a kit without subjects. Add them with [`Kit::subject`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a subject. Its name comes before those of the laws.
+    /// Adds a subject. Its name is the prefix of its tests: `name::law`.
     #[must_use]
     pub fn subject(mut self, name: impl Into<String>, subject: impl Subject) -> Self {
         self.subjects.push((name.into(), Arc::new(subject)));
         self
     }
 
-    /// The tests, one for each law and subject.
+    /// Returns the tests, one for each subject and law, for a program that adds tests of its own.
     pub fn trials(&self) -> Vec<Trial> {
         self.subjects
             .iter()
@@ -44,19 +44,19 @@ impl Kit {
             .collect()
     }
 
-    /// Runs the tests that the arguments of this process ask for, and ends it with the outcome.
-    /// Subjects are dropped before that, so they can clear away what they have made.
+    /// Runs the tests that the arguments of this process select, and exits the process with the result. Subjects are
+    /// dropped before the exit, so that they can clean up.
     pub fn run(self) {
         let mut arguments = Arguments::from_args();
-        // Laws mostly wait, so more of them can run at once than there are cores.
-        arguments.test_threads.get_or_insert(AT_ONCE);
+        // Laws mostly wait, so more of them can run concurrently than there are cores.
+        arguments.test_threads.get_or_insert(CONCURRENT_LAWS);
         let conclusion = libtest_mimic::run(&arguments, self.trials());
         drop(self);
         conclusion.exit();
     }
 }
 
-const AT_ONCE: usize = 12;
+const CONCURRENT_LAWS: usize = 12;
 
 impl std::fmt::Debug for Kit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Kit {
 
 fn trial(name: &str, subject: Arc<dyn Subject>, law: Law) -> Trial {
     match law.does_not_apply(&*subject) {
-        // Listed all the same: what a store is not held to should be seen.
+        // It is still listed, so that readers see which laws do not apply to the store.
         Some(why) => Trial::test(format!("{name}::{}::does_not_apply_as_{why}", law.name), || Ok(())),
         None => Trial::test(format!("{name}::{}", law.name), move || {
             check(law, subject).map_err(|f| Failed::from(f.to_string()))
@@ -74,41 +74,39 @@ fn trial(name: &str, subject: Arc<dyn Subject>, law: Law) -> Trial {
     }
 }
 
-/// Holds a subject to a law, on a runtime of its own.
+/// Checks a subject against a law, on a runtime of its own.
 pub(crate) fn check(law: Law, subject: Arc<dyn Subject>) -> Verdict {
-    // Every wait in a law has a deadline of its own; this one is for calls that never return.
-    let longest = subject.patience() * 6;
-    judge(longest, law.check(Bench::new(subject)))
+    // Every wait in a law has a time-out of its own. This one is for calls that never return.
+    let timeout = subject.patience() * 6;
+    run_check(timeout, law.check(Bench::new(subject)))
 }
 
-/// Comes to a verdict on a runtime made for it, within this time. A panic is a failure, too: candidates panic when
-/// they wait in vain.
-pub(crate) fn judge(longest: Duration, check: impl Future<Output = Verdict>) -> Verdict {
+/// Runs a check on a runtime of its own, with a time-out. A panic is a failure, too: candidates panic when a wait times
+/// out.
+pub(crate) fn run_check(timeout: Duration, check: impl Future<Output = Verdict>) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(format!("no runtime: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start a tokio runtime: {error}")))?;
     let verdict = runtime.block_on(async {
         let check = AssertUnwindSafe(check).catch_unwind();
-        match tokio::time::timeout(longest, check).await {
+        match tokio::time::timeout(timeout, check).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(Failure::of_panic(&*panic)),
-            Err(_) => {
-                Err(Failure::new(format!("it did not come to an end within {longest:?}: some call never returns")))
-            }
+            Err(_) => Err(Failure::new(format!("the law did not finish within {timeout:?}: a call never returns"))),
         }
     });
-    // Work that does not return must not keep the test from ending.
+    // Work that does not return must not delay the end of the test.
     runtime.shutdown_timeout(Duration::from_millis(100));
     verdict
 }
 
 impl Law {
-    /// Holds a subject to the law, on a runtime made for it.
+    /// Checks a subject against the law, on a tokio runtime of its own. Blocks the thread until the check has finished.
     ///
     /// # Errors
-    /// How the law was broken.
+    /// If the store breaks the law: what was expected, and what happened instead.
     pub fn check_on(&self, subject: Arc<dyn Subject>) -> Verdict {
         check(*self, subject)
     }

@@ -1,4 +1,4 @@
-//! What a law is.
+//! The definition of a law.
 
 use std::future::Future;
 
@@ -6,24 +6,27 @@ use tenure_core::{BoxFuture, LifeKind, Promises, Push, SeatName};
 
 use crate::{Bench, Subject, Verdict};
 
-/// Something that must hold for every store that promises it.
+/// A conformance test: a property that every store must have if it promises it.
 #[derive(Clone, Copy)]
 pub struct Law {
-    /// What it says, as a sentence in the form of a name.
+    /// The law as a sentence in snake case, which is also the name of its file and of its test.
     pub name: &'static str,
-    /// What a store must have for the law to apply.
+    /// The abilities that a store must have for the law to apply.
     pub(crate) needs: &'static [Need],
     pub(crate) check: fn(Bench) -> BoxFuture<'static, Verdict>,
 }
 
 impl Law {
-    /// Why this law does not apply to a subject, as the end of a sentence in the form of a name;
-    /// `None` if it does.
+    /// Returns why this law does not apply to a subject, as the end of a sentence in snake case. `None` if the law
+    /// applies.
     pub fn does_not_apply(&self, subject: &dyn Subject) -> Option<&'static str> {
         self.needs.iter().find_map(|need| need.missing(subject))
     }
 
-    /// Holds a subject to the law.
+    /// Checks a subject against the law. Needs a tokio runtime; [`Law::check_on`] brings its own.
+    ///
+    /// # Errors
+    /// If the store breaks the law: what was expected, and what happened instead.
     pub async fn check(&self, bench: Bench) -> Verdict {
         (self.check)(bench).await
     }
@@ -35,7 +38,7 @@ impl std::fmt::Debug for Law {
     }
 }
 
-/// What a law needs of a store.
+/// An ability that a law needs of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Need {
     Sessions,
@@ -53,17 +56,17 @@ impl Need {
     fn missing(self, subject: &dyn Subject) -> Option<&'static str> {
         let store = subject.open();
         let promises: Promises = (*store).promises();
-        let some_seat = || SeatName::new("tenure-testkit").expect("a name like any other");
+        let some_seat = || SeatName::new("tenure-testkit").expect("a valid name");
         let (has, otherwise) = match self {
             Self::Sessions => (promises.life == LifeKind::Session, "it_has_no_sessions"),
-            Self::NoSessions => (promises.life != LifeKind::Session, "a_session_is_not_taken_by_force"),
+            Self::NoSessions => (promises.life != LifeKind::Session, "a_living_session_keeps_its_seat"),
             Self::SessionsOrLocks => {
                 (matches!(promises.life, LifeKind::Session | LifeKind::Lock), "it_has_no_sessions_or_locks")
             }
             Self::SharedHeartbeat => (promises.shared_heartbeat, "its_seats_share_no_heartbeat"),
             Self::Push => (promises.push != Push::None, "it_has_no_push"),
             Self::Notes => ((*store).notes().is_some(), "it_has_no_notes"),
-            // Made, but not polled: only whether it can be done is of interest.
+            // The future is created but not polled: the law only needs to know whether there is one.
             Self::Delete => (subject.delete(&some_seat()).is_some(), "the_subject_cannot_delete_a_seat"),
             Self::EndSession => (subject.end_session(&some_seat()).is_some(), "the_subject_cannot_end_a_session"),
             Self::Broken => (subject.broken().is_some(), "the_subject_has_no_broken_connection"),
@@ -72,12 +75,12 @@ impl Need {
     }
 }
 
-/// Lets a check be written as a plain `async fn`.
+/// Boxes a check, so that it can be written as a plain `async fn`.
 pub(crate) fn boxed<F: Future<Output = Verdict> + Send + 'static>(check: F) -> BoxFuture<'static, Verdict> {
     Box::pin(check)
 }
 
-/// Lists laws by the modules that they stand in: the module's name is the law's.
+/// Declares laws by their modules: the name of the module is the name of the law.
 macro_rules! laws {
     ($($law:ident),* $(,)?) => {
         $(mod $law;)*

@@ -1,4 +1,5 @@
-//! The laws, one file each. A law's name is its file's, and its doc says what it protects from.
+//! The laws, one file each. The name of the file is the name of the law, and its documentation says what the law
+//! protects from.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,72 +20,72 @@ laws![
     a_swap_on_a_stale_version_loses_and_changes_nothing,
     a_renewal_of_a_lost_seat_is_lost,
     a_released_seat_is_taken_at_once,
-    a_lapsed_seat_can_be_taken_and_not_before,
-    a_read_back_tells_who_holds,
+    a_seat_can_be_taken_after_its_lease_and_not_before,
+    a_read_after_an_unknown_outcome_shows_the_holder,
     every_write_has_a_version_of_its_own,
-    a_seat_absent_from_other_data_is_not_written,
-    every_field_of_a_record_comes_back,
-    fields_of_a_newer_version_survive,
-    separate_seats_do_not_touch,
-    seats_of_one_call_are_answered_each,
-    odd_names_are_seats_of_their_own,
+    a_bid_based_on_other_data_is_lost,
+    every_field_of_a_record_is_read_back,
+    unknown_fields_of_a_newer_version_are_kept,
+    seats_are_independent,
+    every_seat_of_a_call_gets_its_own_answer,
+    every_name_is_a_seat_of_its_own,
     tokens_only_rise,
     tokens_rise_above_a_deleted_seat,
     a_forgotten_seat_keeps_its_floor,
     // The connection.
-    many_tasks_may_call_at_once,
+    many_tasks_can_call_concurrently,
     a_dropped_call_leaves_nothing_locked,
     a_failed_call_is_an_error_and_never_a_panic,
     // Sessions.
     a_bid_on_a_living_session_is_lost,
     a_seat_is_not_kept_on_an_ended_session,
-    a_shared_heartbeat_tells_its_own_age,
+    a_write_reports_when_its_heartbeat_was_sent,
     // Push.
     a_watch_wakes_when_the_holder_changes,
-    a_watch_tells_what_changed_before_it_began,
-    a_watch_sleeps_through_renewals,
+    a_watch_reports_changes_from_before_it_began,
+    renewals_do_not_wake_a_watch,
     a_watch_wakes_when_the_holders_session_ends,
-    a_watch_tells_that_our_own_session_is_over,
-    a_watch_wakes_on_a_request_to_whoever_minds,
+    a_watch_reports_the_end_of_its_own_session,
+    a_request_wakes_a_watch_that_subscribes_to_requests,
     // Notes.
     a_note_stays_until_it_is_removed,
-    a_note_lives_as_long_as_it_says,
-    a_note_replaces_one_of_the_same_key,
-    a_note_that_is_written_tells_whether_it_was_there,
-    boards_are_apart,
-    notes_of_one_call_are_answered_each,
-    notes_leave_the_seat_alone,
+    a_note_expires_after_its_lifetime,
+    a_note_replaces_the_note_with_the_same_key,
+    writing_a_note_reports_whether_it_existed,
+    boards_are_independent,
+    every_note_of_a_call_gets_its_own_answer,
+    notes_do_not_change_the_seat,
 ];
 
-/// All laws: those about stores alone first, then those about elections over them.
+/// Returns all laws: first those about stores alone, then those about elections over a store.
 pub fn all() -> Vec<Law> {
     LAWS.iter().chain(elections::LAWS).copied().collect()
 }
 
-/// The laws about elections, through the real engine.
+/// Returns the laws about elections over a store, which run through the real engine and in real time.
 pub fn of_elections() -> Vec<Law> {
     elections::LAWS.to_vec()
 }
 
-/// Longer than any law takes.
+/// A duration that is longer than any law takes.
 const LONG: Duration = Duration::from_secs(600);
 
 fn notes_of(store: &Connection) -> Result<&dyn DynNotes, Failure> {
-    store.notes().ok_or_else(|| Failure::new("the store has notes only at times"))
+    store.notes().ok_or_else(|| Failure::new("`notes()` returned `Some` before, and `None` now"))
 }
 
-/// The answers to a call, by their places; `None` where there is none.
+/// The answers to a call, by position; `None` where the store gave none.
 type Collected<T> = Vec<Option<Result<T, StoreError>>>;
 
-/// Makes a call, and returns the answers to it by their places.
+/// Makes a call about `count` items and returns the answers by position.
 async fn collected<T: Clone + Send + 'static>(
     count: usize,
     call: impl AsyncFnOnce(&Answers<T>) -> Result<(), StoreError>,
 ) -> Result<Collected<T>, StoreError> {
     let answers = Arc::new(Mutex::new(vec![None; count]));
-    let told = answers.clone();
+    let slots = answers.clone();
     let to = Answers::new(move |place, answer| {
-        if let Some(slot) = told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_mut(place) {
+        if let Some(slot) = slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_mut(place) {
             *slot = Some(answer);
         }
     });

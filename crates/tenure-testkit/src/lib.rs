@@ -1,7 +1,7 @@
-//! The laws that every store of Tenure must pass.
+//! Conformance tests for the stores of Tenure: the laws that every store must pass.
 //!
-//! A store author writes a [`Subject`], which opens connections to the store, and one test without
-//! a harness (`harness = false` in `Cargo.toml`):
+//! A store author implements [`Subject`], which opens connections to the store, and adds one test without a harness
+//! (`harness = false` in `Cargo.toml`):
 //!
 //! ```no_run
 //! # use tenure_core::{DynStore, LifeKind};
@@ -21,21 +21,21 @@
 //! }
 //! ```
 //!
-//! Every law is a test of its own, named `subject::what_the_law_says`, so that filters, `--list` and
-//! cargo-nextest work. A law about something that a store does not promise is listed with
-//! `does_not_apply_as_…` behind its name; what it does promise, it is held to.
+//! Every law is a separate test with the name `subject::name_of_the_law`, so filters, `--list` and cargo-nextest
+//! work. A law about something that a store does not promise is listed with the suffix `does_not_apply_as_…`. The
+//! laws check everything that a store does promise.
 //!
-//! - `laws/`: one file a law, about stores alone
-//! - `laws/elections/`: one file a law, about elections over a store, through the real engine
-//! - [`mod@faults`]: laws about networks and servers that fail, one file a law in `laws/faults/`
-//! - [`wrap`]: stores around a store that make calls hang, fail or block, or count them
+//! - `laws/`: laws about stores alone, one file per law
+//! - `laws/elections/`: laws about elections over a store, through the real engine, one file per law
+//! - [`mod@faults`]: laws about networks and servers that fail, one file per law in `laws/faults/`
+//! - [`wrap`]: stores that wrap another store and make its calls hang, fail or block, or count them
 //! - [`proxy`]: a network that fails on demand
-//! - [`candidate`]: candidates of laws and of a store's own tests, with a detector that tells whether two ever led at once
-//! - [`fleet`]: candidates in processes of their own, killed and stopped in turns
-//! - [`figures`]: how soon a leader is followed and what many elections cost, in one frame for all stores
+//! - [`candidate`]: candidates for laws and for a store's own tests, with a detector of leaders that overlap
+//! - [`fleet`]: candidates in separate processes that are killed and stopped in turn
+//! - [`figures`]: benchmarks for all stores: how soon a leader is replaced, and what many elections cost
 //! - [`servers`]: real servers on this machine, for the tests of a store
 //!
-//! See `docs/writing-a-store.md` for a store from scratch.
+//! `docs/writing-a-store.md` builds a store from scratch.
 
 mod bench;
 pub mod candidate;

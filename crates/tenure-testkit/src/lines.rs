@@ -1,4 +1,4 @@
-//! What is logged, kept for a test to look at.
+//! Captures log lines for tests.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use tracing::field::Field;
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// A `tracing` subscriber that keeps each line of this project as "LEVEL message field=value …". Clones are the same.
+/// A `tracing` subscriber that keeps each line of this project as "LEVEL message field=value …". Clones share their
+/// lines.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
-    /// The lines with this text in them, so far.
+    /// Returns all lines so far that contain this text.
     pub fn with(&self, text: &str) -> Vec<String> {
         let lines = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         lines.iter().filter(|line| line.contains(text)).cloned().collect()

@@ -8,7 +8,7 @@ use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, LifeKind, S
 use crate::Subject;
 use crate::wrap::{Cuttable, Traffic};
 
-/// A memory store of one kind, with everything that can be done to it.
+/// The memory store as a subject: of one [`LifeKind`], and with support for every law.
 #[derive(Clone, Debug)]
 pub struct MemorySubject {
     memory: Memory,
@@ -17,26 +17,26 @@ pub struct MemorySubject {
 }
 
 impl MemorySubject {
-    /// A memory of this kind.
+    /// Creates a subject with an empty memory store of this kind.
     pub fn new(kind: LifeKind) -> Self {
         Self { memory: Memory::of_kind(kind, Clock::system()), takeover: None, patience: None }
     }
 
-    /// With this takeover in all elections.
+    /// Sets the `takeover` option of all elections in the laws.
     #[must_use]
     pub fn takeover(mut self, takeover: Takeover) -> Self {
         self.takeover = Some(takeover);
         self
     }
 
-    /// With this patience, where laws are to fail.
+    /// Sets how long a law waits. Use a short time where laws are expected to fail.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// The memory itself.
+    /// Returns the data of the store, which a test can read and change directly.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }

@@ -1,4 +1,4 @@
-//! Detects whether two leaders ever worked at once, by the work itself.
+//! Detects two leaders that worked at once, from the recorded moments of their work.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 use crate::Verdict;
 use crate::failure::ensure;
 
-/// Detects whether two leaders ever worked at once. All candidates of an election report their work to one; clones are the
-/// same detector.
+/// Detects two leaders that worked at once. All candidates of an election report their work to one detector. Clones are
+/// the same detector.
 ///
-/// Every act is stamped *before* the term is asked whether it is current. So an act counts
-/// only if the term was current at that time, however busy the machine is.
+/// The moment of an act is recorded *before* the term is asked whether it is current. If the answer is yes, the term
+/// was current at that moment, however busy the machine is. Only such acts count.
 #[derive(Clone, Debug, Default)]
 pub struct OverlapDetector(Arc<Inner>);
 
@@ -22,7 +22,7 @@ struct Inner {
     changed: Notify,
 }
 
-/// One stretch of work in one term.
+/// The recorded work of one candidate in one term.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     token: Token,
@@ -31,7 +31,7 @@ struct Record {
     left: Option<Moment>,
 }
 
-/// The work of one candidate in one term. Ends when dropped.
+/// The work of one candidate in one term. Dropping it records the end of the work.
 #[derive(Debug)]
 pub struct Shift {
     detector: OverlapDetector,
@@ -40,12 +40,12 @@ pub struct Shift {
 }
 
 impl OverlapDetector {
-    /// Creates a detector that has seen no work.
+    /// Creates a detector without any recorded work.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins to work in this term.
+    /// Records the start of work in this term, and returns a handle to act with.
     pub fn begin(&self, term: &Term) -> Shift {
         let mut shifts = self.shifts();
         let number = shifts.len();
@@ -55,7 +55,7 @@ impl OverlapDetector {
         Shift { detector: self.clone(), number, term: term.clone() }
     }
 
-    /// Works in this term until it is told to wrap up.
+    /// Acts repeatedly in this term until the term asks work to wrap up.
     pub async fn work(&self, term: Term) {
         let shift = self.begin(&term);
         while shift.act() {
@@ -67,7 +67,7 @@ impl OverlapDetector {
         }
     }
 
-    /// Waits until somebody has acted in a term above this one, and returns which.
+    /// Waits until a candidate has acted in a term with a higher token, and returns that token.
     pub async fn acted_above(&self, token: Token) -> Token {
         loop {
             let changed = self.0.changed.notified();
@@ -79,30 +79,30 @@ impl OverlapDetector {
         }
     }
 
-    /// Counts the stretches of work so far.
+    /// Returns the number of terms in which work was recorded so far.
     pub fn work_spans(&self) -> usize {
         self.shifts().len()
     }
 
-    /// Verifies that no term acted after a later one had begun to, and that tokens rose.
+    /// Verifies that no term acted after a later term had started to act, and that tokens rose.
     ///
     /// # Errors
-    /// Which two overlapped.
+    /// If two terms overlapped. The message names both.
     pub fn acts_do_not_overlap(&self) -> Verdict {
         let mut shifts = self.shifts().clone();
         shifts.sort_by_key(|shift| shift.began);
         for pair in shifts.windows(2) {
             let (one, next) = (pair[0], pair[1]);
-            // A candidate begins once in a term, so one token twice means two candidates.
+            // A candidate starts work once in a term, so the same token twice means two candidates.
             ensure!(
                 one.token < next.token,
-                "a term with token {} began after one with token {}",
+                "a term with token {} started after one with token {}",
                 next.token,
                 one.token
             );
             ensure!(
                 one.last_act.is_none_or(|act| act < next.began),
-                "two leaders worked at once: term {} still acted {:?} after term {} had begun its work",
+                "two leaders worked at once: term {} still acted {:?} after term {} had started to work",
                 one.token,
                 one.last_act.unwrap_or(next.began).since(next.began),
                 next.token
@@ -111,10 +111,10 @@ impl OverlapDetector {
         Ok(())
     }
 
-    /// Verifies that each stretch of work had ended before the next one began.
+    /// Verifies that the work of each term had returned before the work of the next term started.
     ///
     /// # Errors
-    /// Which two overlapped.
+    /// If two terms overlapped. The message names both.
     pub fn shifts_do_not_overlap(&self) -> Verdict {
         self.acts_do_not_overlap()?;
         let mut shifts = self.shifts().clone();
@@ -123,7 +123,7 @@ impl OverlapDetector {
             let (one, next) = (pair[0], pair[1]);
             ensure!(
                 one.left.is_some_and(|left| left <= next.began),
-                "the work of term {} had not returned when that of term {} began",
+                "the work of term {} had not returned when that of term {} started",
                 one.token,
                 next.token
             );
@@ -137,7 +137,7 @@ impl OverlapDetector {
 }
 
 impl Shift {
-    /// Acts as the leader, if the term is current. Returns whether it was.
+    /// Records an act as the leader if the term is current. Returns whether it was current.
     pub fn act(&self) -> bool {
         let at = Clock::system().now();
         if !self.term.is_current() {
@@ -150,7 +150,7 @@ impl Shift {
         true
     }
 
-    /// The number of its term.
+    /// Returns the token of the term that this work belongs to.
     pub fn token(&self) -> Token {
         self.term.token()
     }

@@ -2,8 +2,8 @@
 
 use std::net::TcpListener;
 
-/// A port of 127.0.0.1 that nothing listens on. It is not one of those that the kernel gives to
-/// outgoing connections, so a server that is down finds its port free when it comes back.
+/// Returns a port of 127.0.0.1 that no process listens on. The kernel does not use this port for outgoing
+/// connections, so a server that was down finds it free when it restarts.
 ///
 /// # Panics
 /// If no port is free.

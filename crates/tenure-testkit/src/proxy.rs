@@ -1,8 +1,8 @@
-//! A network that fails on demand: a TCP proxy between a store and its server, driven by a test.
+//! A network that fails on demand: a TCP proxy between a store and its server that a test controls.
 //!
 //! ```text
-//!  store ──▶ [ proxy ] ──▶ server        up:   what is asked
-//!        ◀──           ◀──               down: what is answered
+//!  store ──▶ [ proxy ] ──▶ server        up:   requests
+//!        ◀──           ◀──               down: replies
 //! ```
 //!
 //! ```
@@ -10,13 +10,13 @@
 //!
 //! let proxy = Proxy::start("127.0.0.1:6379");
 //! println!("connect to {}", proxy.address());
-//! proxy.black_hole(Way::Down);    // asked and applied, never answered
-//! proxy.pass();                   // what was held back goes on
-//! proxy.refuse();                 // nobody listens any more
-//! proxy.reset();                  // all connections are cut, now
+//! proxy.black_hole(Way::Down);    // requests are applied and never answered
+//! proxy.pass();                   // delivers what was held back
+//! proxy.refuse();                 // refuses new connections
+//! proxy.reset();                  // resets all connections at once
 //! ```
 //!
-//! It runs on a thread of its own, so a test may block as it likes.
+//! The proxy runs on a thread of its own, so a test can block its own thread.
 
 mod pump;
 
@@ -30,16 +30,16 @@ use tokio::sync::watch;
 
 use pump::{Pump, Side};
 
-/// Which way bytes go.
+/// The direction of bytes through a [`Proxy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the store to the server.
+    /// From the store to the server: calls and subscriptions.
     Up,
-    /// From the server to the store.
+    /// From the server to the store: replies and notifications.
     Down,
 }
 
-/// A proxy in front of one server. Ends with this, and all its connections.
+/// A proxy in front of one server. Dropping it ends the proxy and all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -47,18 +47,18 @@ pub struct Proxy {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What the connections go by.
+/// The state that all connections share.
 #[derive(Debug)]
 struct Control {
     rules: watch::Sender<Rules>,
     snags: Mutex<Snags>,
-    /// How many snags have caught something.
+    /// The number of messages that were cut or whose reply was dropped.
     caught: watch::Sender<u64>,
-    /// How many messages were handed over.
+    /// The number of messages that were delivered.
     delivered: AtomicU64,
 }
 
-/// How all connections are treated.
+/// The treatment of all connections.
 #[derive(Clone, Debug, Default)]
 struct Rules {
     refuse: bool,
@@ -66,22 +66,22 @@ struct Rules {
     hold_down: bool,
     delay_up: Duration,
     delay_down: Duration,
-    /// Connections made before the last of these are cut.
+    /// The number of resets. Connections from before the last reset are cut.
     resets: u64,
     over: bool,
 }
 
-/// What is to happen to one message, the next of its kind.
+/// The treatment of one message, the next one that matches.
 #[derive(Debug, Default)]
 struct Snags {
-    /// The next message with these bytes is cut after as many, and its connection with it.
+    /// Cuts the next message with these bytes after this many bytes, and its connection.
     cut: Option<(Way, Vec<u8>, usize)>,
-    /// The next request with these bytes goes through, and its reply does not.
+    /// Delivers the next request with these bytes, and drops its reply.
     drop_reply: Option<Vec<u8>>,
 }
 
 impl Proxy {
-    /// Stands in front of a server that listens at this address.
+    /// Starts a proxy in front of the server at this address. All bytes pass until the test says otherwise.
     ///
     /// # Panics
     /// If no port is free.
@@ -105,30 +105,29 @@ impl Proxy {
         Self { address, control, thread: Some(thread) }
     }
 
-    /// Where to connect to instead of to the server.
+    /// Returns the address that a store connects to in place of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets everything through again, what was held back first.
+    /// Lets all bytes pass again, starting with those that were held back.
     pub fn pass(&self) {
         self.rule(|rules| {
             *rules = Rules { resets: rules.resets, ..Rules::default() };
         });
     }
 
-    /// Takes no more connections: nobody listens. Those that are there stay.
+    /// Refuses new connections. Existing connections stay open.
     pub fn refuse(&self) {
         self.rule(|rules| rules.refuse = true);
     }
 
-    /// Cuts all connections at once, as by a reset.
+    /// Resets all connections at once. New connections are accepted.
     pub fn reset(&self) {
         self.rule(|rules| rules.resets += 1);
     }
 
-    /// Holds back everything that goes this way, without a word. New connections are taken, and held
-    /// back, too.
+    /// Silently holds back all bytes in this direction. New connections are accepted and held back as well.
     pub fn black_hole(&self, way: Way) {
         self.rule(|rules| match way {
             Way::Up => rules.hold_up = true,
@@ -136,7 +135,7 @@ impl Proxy {
         });
     }
 
-    /// Delays everything that goes this way.
+    /// Delays all bytes in this direction, and keeps their order.
     pub fn delay(&self, way: Way, by: Duration) {
         self.rule(|rules| match way {
             Way::Up => rules.delay_up = by,
@@ -144,36 +143,36 @@ impl Proxy {
         });
     }
 
-    /// Cuts the next message that goes this way and has these bytes in it, and its connection, after
-    /// so many bytes of it. See [`Proxy::caught`].
+    /// Cuts the next message in this direction that contains these bytes after `after` bytes, together with its
+    /// connection. Wait for it with [`Proxy::caught`].
     pub fn cut_in_the_middle(&self, way: Way, marker: impl Into<Vec<u8>>, after: usize) {
         self.control.snags().cut = Some((way, marker.into(), after));
     }
 
-    /// Lets the next request with these bytes in it through, keeps the server's reply to itself, and
-    /// cuts the connection. See [`Proxy::caught`].
+    /// Delivers the next request that contains these bytes, drops the server's reply, and cuts the connection. Wait for
+    /// it with [`Proxy::caught`].
     pub fn drop_reply_to(&self, marker: impl Into<Vec<u8>>) {
         self.control.snags().drop_reply = Some(marker.into());
     }
 
-    /// Waits until so many messages have been cut or robbed of their reply.
+    /// Waits until this many messages in total were cut or had their reply dropped.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If the wait times out.
     pub async fn caught(&self, count: u64) {
         let mut caught = self.control.caught.subscribe();
         let wait = caught.wait_for(|caught| *caught >= count);
         tokio::time::timeout(Duration::from_secs(60), wait)
             .await
-            .expect("the message that was waited for never came")
-            .expect("the proxy is there");
+            .expect("timed out waiting for a message to cut")
+            .expect("a running proxy");
     }
 
-    /// Waits until nothing has been said for so long, either way: whatever was being set up is then there, if it is to
-    /// be there at all.
+    /// Waits until no bytes have passed in either direction for this long, so that everything that was being set up is
+    /// complete.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If the wait times out.
     pub async fn quiet(&self, time: Duration) {
         let delivered = || self.control.delivered.load(Ordering::Relaxed);
         let quiet = async {
@@ -185,7 +184,7 @@ impl Proxy {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), quiet).await.expect("there is always something to say");
+        tokio::time::timeout(Duration::from_secs(60), quiet).await.expect("timed out waiting for silence");
     }
 
     fn rule(&self, change: impl FnOnce(&mut Rules)) {
@@ -240,7 +239,7 @@ async fn accept(listener: Option<&TcpListener>) -> Option<std::io::Result<(TcpSt
     }
 }
 
-/// One connection, from both ends to its end.
+/// Serves one connection until it ends.
 async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
     let mut rules = control.rules.subscribe();
     let resets = rules.borrow().resets;
@@ -250,11 +249,11 @@ async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
     let serve = async {
         let Ok(server) = TcpStream::connect(server).await else { return };
         let _ = (store.set_nodelay(true), server.set_nodelay(true));
-        let (robbed, _) = watch::channel(false);
-        let side = |way| Side { way, control: &control, robbed: &robbed };
+        let (drop_reply, _) = watch::channel(false);
+        let side = |way| Side { way, control: &control, drop_reply: &drop_reply };
         let (from_store, from_server) =
             (Pump::new(&store, &server, side(Way::Up)), Pump::new(&server, &store, side(Way::Down)));
-        // Whichever end hangs up first, the other is told, too.
+        // When one end closes the connection, the other end is closed, too.
         tokio::select! {
             () = from_store.run() => {}
             () = from_server.run() => {}
@@ -262,7 +261,7 @@ async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
     };
     tokio::select! {
         () = cut => {
-            // Without lingering, closing is a reset.
+            // With a linger time of zero, closing sends a reset.
             let _ = store.set_zero_linger();
         }
         () = serve => {}

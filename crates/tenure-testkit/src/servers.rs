@@ -5,15 +5,15 @@
 //!
 //! let mut redis = Redis::start();
 //! println!("{}", redis.url());
-//! redis.pause();          // SIGSTOP: connections stay open, nothing is answered
+//! redis.pause();          // SIGSTOP: connections stay open, but the server does not answer
 //! redis.resume();
 //! redis.kill();           // SIGKILL
-//! redis.restart();        // on the same port, with what its folder holds
+//! redis.restart();        // on the same port, with the data in its folder
 //! ```
 //!
-//! Nothing is left behind: a server ends with the value that stands for it, and if the test itself is
-//! killed, the kernel kills the server, too. What is missing on this machine fails the test with the
-//! command that installs it. What a server said is shown when it does not start.
+//! Dropping the value of a server ends the server, and if the test itself is killed, the kernel kills the server,
+//! too. If a server is not installed, the test fails with the command that installs it. If a server does not start,
+//! the test prints its output.
 
 mod certificates;
 mod connections;

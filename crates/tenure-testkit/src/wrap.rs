@@ -1,4 +1,4 @@
-//! Stores around a store, for laws and tests: each forwards everything, and one thing differently.
+//! Stores that wrap another store, for laws and tests: each forwards all calls and changes one thing.
 
 mod blocking;
 mod counting;

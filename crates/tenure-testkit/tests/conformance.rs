@@ -1,7 +1,6 @@
 //! Every law on the memory store, in each of its kinds.
 //!
-//! `TENURE_TEST_PATIENCE=3` sets how many seconds to wait for what must happen, for runs in which a
-//! law is expected to fail.
+//! `TENURE_TEST_PATIENCE=3` sets the time-out of waits in seconds, for runs in which a law is expected to fail.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! Every mutant, the engine with one thing broken, is caught by the law that it names.
+//! Every mutant, the engine with one defect, is caught by the law that it names.
 //!
-//! Each is applied to a copy of the sources, built, and held to its law on one kind of memory. That
-//! must fail in the law's own words: a build that fails, or a run that hangs, does not count. While
-//! one is being run the next is built.
+//! Each mutant is applied to a copy of the sources and built, and its law runs on one kind of memory store. The law
+//! must fail with its own message: a build that fails, or a run that hangs, does not count. While one mutant runs,
+//! the next one is built.
 //!
-//! A law that catches its mutant only mostly is a law that can pass by luck:
-//! `TENURE_TEST_MUTANT_RUNS=20` holds each to it that often, and every time must fail.
+//! A law that misses its mutant now and then can pass by luck. `TENURE_TEST_MUTANT_RUNS=20` runs each law that often,
+//! and every run must fail.
 
 mod mutants;
 
@@ -23,13 +23,13 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
 }
 
-/// What the law that catches mutants needs of the workspace.
+/// The crates of the workspace that the laws need.
 const CRATES: [&str; 3] = ["tenure-protocol", "tenure-core", "tenure-testkit"];
 
 fn catch_all() -> Result<(), String> {
     let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let copy = work.join("workspace");
-    make_copy(&copy).map_err(|error| format!("the sources could not be copied: {error}"))?;
+    make_copy(&copy).map_err(|error| format!("cannot copy the sources: {error}"))?;
     let mut runs = Vec::new();
     for mutant in load()? {
         let source = copy.join(&mutant.file);
@@ -53,7 +53,7 @@ fn catch_all() -> Result<(), String> {
     }
 }
 
-/// Copies what is needed, leaving alone what is the same, so that it need not be built again.
+/// Copies the sources, and does not touch files that have not changed, so that cargo does not rebuild them.
 fn make_copy(copy: &Path) -> io::Result<()> {
     let root = root();
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
@@ -69,7 +69,7 @@ fn make_copy(copy: &Path) -> io::Result<()> {
     for name in CRATES {
         copy_folder(&root.join("crates").join(name), &copy.join("crates").join(name))?;
     }
-    // What the guide of store authors is checked against.
+    // The test of the guide reads this folder.
     copy_folder(&root.join("docs"), &copy.join("docs"))
 }
 
@@ -85,7 +85,7 @@ fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
         }
         kept.push(target);
     }
-    // What is no longer there must not be built either.
+    // Files that were removed from the sources must not be built, either.
     for entry in fs::read_dir(to).into_iter().flatten().flatten().filter(|entry| !kept.contains(&entry.path())) {
         if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
     }
@@ -100,7 +100,7 @@ fn write_if_new(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::write(path, content)
 }
 
-/// Builds the laws, and returns a copy of the program, as the next build will replace it.
+/// Builds the laws, and returns a copy of the program, because the next build replaces the original.
 fn build(copy: &Path, target: &Path, program: &Path) -> Result<PathBuf, String> {
     let output = Command::new(env!("CARGO"))
         .args(["test", "--offline", "--no-run", "--quiet", "--message-format=json"])
@@ -111,7 +111,7 @@ fn build(copy: &Path, target: &Path, program: &Path) -> Result<PathBuf, String> 
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
         .output()
-        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
     let messages = String::from_utf8_lossy(&output.stdout);
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let (mut built, mut errors) = (None, String::new());
@@ -129,7 +129,7 @@ fn build(copy: &Path, target: &Path, program: &Path) -> Result<PathBuf, String> 
     Ok(program.to_owned())
 }
 
-/// Holds a mutant to its law as often as was asked for, which must fail, and returns in which words.
+/// Runs the law of a mutant as often as requested. Every run must fail. Returns the message of the last failure.
 fn run(mutant: &Mutant, program: &Path) -> Result<String, String> {
     let times = std::env::var("TENURE_TEST_MUTANT_RUNS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let outcome = (1..times).try_for_each(|_| run_once(mutant, program).map(drop));
@@ -157,7 +157,7 @@ fn run_in_time(command: &mut Command) -> io::Result<Output> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            return Err(io::Error::other("its run hung, and the law did not say so"));
+            return Err(io::Error::other("the run timed out without a failure of the law"));
         }
         thread::sleep(Duration::from_millis(20));
     }

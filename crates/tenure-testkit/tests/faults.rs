@@ -1,6 +1,6 @@
-//! The laws about faults hold on a tiny server that does everything right.
+//! The laws about faults hold on a tiny server without flaws.
 
-#[allow(dead_code, reason = "flaws are for another test")]
+#[allow(dead_code, reason = "another test uses the flaws")]
 mod tiny;
 
 mod laws {

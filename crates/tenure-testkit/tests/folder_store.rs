@@ -1,4 +1,4 @@
-//! The store of the guide for store authors passes every law.
+//! The store from the guide for store authors passes every law.
 
 #[path = "../examples/folder_store/store.rs"]
 mod store;
@@ -19,12 +19,12 @@ impl Subject for Folder {
     }
 
     fn lease(&self) -> Duration {
-        // A disk may take its time to write.
+        // A disk can be slow to write.
         Duration::from_secs(2)
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
-        // A file is no folder, so nothing can be in it.
+        // A path below a file cannot exist.
         let file = self.0.join("no folder");
         std::fs::create_dir_all(&self.0).and_then(|()| std::fs::write(&file, "")).ok()?;
         Some(Box::new(FolderStore::new(file.join("seats"))))

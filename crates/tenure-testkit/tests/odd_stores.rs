@@ -1,4 +1,4 @@
-//! What no store should do is logged once, in one line with the store's name, and hurts no election.
+//! Misbehaviour of a store is logged once, in one line with the store's name, and does not affect elections.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,10 +19,10 @@ enum Oddity {
     Panics,
     NeverListens,
     Floods,
-    TellsOfOthers,
+    ReportsOtherSeats,
 }
 
-/// A store that does something odd, with the seat called odd if it is about one.
+/// A store that misbehaves. Misbehaviour about a single seat concerns the seat `odd`.
 struct Odd {
     store: MemoryStore,
     oddity: Oddity,
@@ -52,8 +52,8 @@ impl Store for Odd {
             }
             to.set(place, SeatStore::read(&self.store, &seats[place]).await);
             if self.oddity == Oddity::AnswersTwice {
-                to.set(place, Err(StoreError::denied("an answer too many")));
-                to.set(place + 1000, Err(StoreError::denied("an answer too many")));
+                to.set(place, Err(StoreError::denied("a surplus answer")));
+                to.set(place + 1000, Err(StoreError::denied("a surplus answer")));
             }
         }
         let _ = call;
@@ -76,18 +76,18 @@ impl Store for Odd {
     }
 }
 
-/// In one test, as a process has one subscriber.
+/// One test for all, because a process has one subscriber.
 #[test]
-fn what_no_store_should_do_is_logged_once_with_its_name() {
+fn misbehaviour_of_a_store_is_logged_once_with_its_name() {
     let lines = Lines::default();
     tracing::subscriber::set_global_default(lines.clone()).unwrap();
-    for (oddity, said) in [
+    for (oddity, message) in [
         (Oddity::AnswersTwice, "WARN the store answered twice for one seat"),
         (Oddity::LeavesOneOut, "WARN the store left a seat of a call without an answer"),
         (Oddity::Panics, "WARN the store panicked"),
         (Oddity::NeverListens, "WARN the store promises to push changes and does not listen"),
         (Oddity::Floods, "WARN the store reports changes faster than they can be taken in"),
-        (Oddity::TellsOfOthers, "DEBUG the store reports changes of seats that no election here is about"),
+        (Oddity::ReportsOtherSeats, "DEBUG the store reports changes of seats that no election here is about"),
     ] {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
@@ -98,13 +98,13 @@ fn what_no_store_should_do_is_logged_once_with_its_name() {
         let running = names.map(|name| elections.election(name).lease(LEASE).start().unwrap());
         clock.settle();
         let news = news.lock().unwrap().clone().unwrap();
-        let [known, other] = ["one", "somebody else's"].map(|name| SeatName::new(name).unwrap());
+        let [known, other] = ["one", "another seat"].map(|name| SeatName::new(name).unwrap());
         for _ in 0..5 {
             let count = if oddity == Oddity::Floods { 50_000 } else { 10 };
             for _ in 0..count {
                 match oddity {
                     Oddity::Floods => news.holder(&known, PushDetail::Nothing),
-                    Oddity::TellsOfOthers => news.holder(&other, PushDetail::Nothing),
+                    Oddity::ReportsOtherSeats => news.holder(&other, PushDetail::Nothing),
                     _ => {}
                 }
             }
@@ -113,8 +113,8 @@ fn what_no_store_should_do_is_logged_once_with_its_name() {
         let is_led = |election: &&Election| election.is_leader();
         assert_eq!(running[..3].iter().filter(is_led).count(), 3, "{oddity:?} has cost a term");
         assert!(tenure_core::log::flush(Duration::from_secs(60)));
-        let told = lines.with(said);
-        assert_eq!(told.len(), 1, "{oddity:?}: {told:?}");
-        assert!(told[0].contains("store=\"shelf\""), "{told:?}");
+        let logged = lines.with(message);
+        assert_eq!(logged.len(), 1, "{oddity:?}: {logged:?}");
+        assert!(logged[0].contains("store=\"shelf\""), "{logged:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The proxy itself, in front of a server that answers every line with `ok LINE` and remembers it.
+//! The proxy itself, in front of a server that records every line and answers it with `ok LINE`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use tenure_testkit::proxy::{Proxy, Way};
 
 #[test]
-fn what_is_asked_and_answered_passes() {
+fn requests_and_replies_pass() {
     let (server, proxy) = start();
     let mut store = connect(&proxy);
     assert_eq!(ask(&mut store, "a"), "ok a");
     assert_eq!(ask(&mut store, "b"), "ok b");
-    assert_eq!(server.heard(), ["a", "b"]);
+    assert_eq!(server.received(), ["a", "b"]);
 }
 
 #[test]
-fn nobody_listens_where_connections_are_refused_and_those_that_are_there_stay() {
+fn refuse_rejects_new_connections_and_keeps_existing_ones() {
     let (_server, proxy) = start();
     let mut store = connect(&proxy);
     assert_eq!(ask(&mut store, "a"), "ok a");
@@ -29,7 +29,7 @@ fn nobody_listens_where_connections_are_refused_and_those_that_are_there_stay() 
 }
 
 #[test]
-fn a_reset_cuts_what_is_there_and_new_connections_work() {
+fn a_reset_cuts_existing_connections_and_new_ones_work() {
     let (_server, proxy) = start();
     let mut store = connect(&proxy);
     assert_eq!(ask(&mut store, "a"), "ok a");
@@ -40,31 +40,31 @@ fn a_reset_cuts_what_is_there_and_new_connections_work() {
 }
 
 #[test]
-fn what_is_black_holed_upwards_is_not_heard_before_it_passes() {
+fn a_black_hole_upwards_holds_back_requests_until_they_pass() {
     let (server, proxy) = start();
     let mut store = connect(&proxy);
     proxy.black_hole(Way::Up);
     store.write_all(b"a\n").unwrap();
     assert!(is_silent(&store));
-    assert!(server.heard().is_empty());
+    assert!(server.received().is_empty());
     proxy.pass();
     assert_eq!(line(&store), "ok a");
 }
 
 #[test]
-fn what_is_black_holed_downwards_is_heard_and_not_answered_before_it_passes() {
+fn a_black_hole_downwards_holds_back_replies_until_they_pass() {
     let (server, proxy) = start();
     let mut store = connect(&proxy);
     proxy.black_hole(Way::Down);
     store.write_all(b"a\n").unwrap();
-    wait("heard", || server.heard() == ["a"]);
+    wait("the request arrives", || server.received() == ["a"]);
     assert!(is_silent(&store));
     proxy.pass();
     assert_eq!(line(&store), "ok a");
 }
 
 #[test]
-fn a_delay_is_kept_and_the_order_too() {
+fn a_delay_is_applied_and_the_order_is_kept() {
     let (_server, proxy) = start();
     let mut store = connect(&proxy);
     proxy.delay(Way::Up, Duration::from_millis(60));
@@ -77,8 +77,8 @@ fn a_delay_is_kept_and_the_order_too() {
 }
 
 #[test]
-fn a_message_is_cut_in_the_middle_either_way() {
-    for (way, marker, after, heard, answered) in
+fn a_message_is_cut_in_the_middle_in_either_direction() {
+    for (way, marker, after, received, answered) in
         [(Way::Up, "secret", 3, &["a"][..], ""), (Way::Down, "secret", 5, &["a", "secret"][..], "ok se")]
     {
         let (server, proxy) = start();
@@ -89,14 +89,14 @@ fn a_message_is_cut_in_the_middle_either_way() {
         let mut rest = Vec::new();
         let _ = store.read_to_end(&mut rest);
         assert_eq!(String::from_utf8_lossy(&rest), answered);
-        assert_eq!(server.heard(), heard);
+        assert_eq!(server.received(), received);
         block_on(proxy.caught(1));
-        assert_eq!(ask(&mut connect(&proxy), "secret"), "ok secret", "only one is cut");
+        assert_eq!(ask(&mut connect(&proxy), "secret"), "ok secret", "only one message is cut");
     }
 }
 
 #[test]
-fn a_reply_is_dropped_after_the_request_was_heard() {
+fn a_reply_is_dropped_after_the_request_has_arrived() {
     let (server, proxy) = start();
     let mut store = connect(&proxy);
     assert_eq!(ask(&mut store, "a"), "ok a");
@@ -106,35 +106,35 @@ fn a_reply_is_dropped_after_the_request_was_heard() {
     let _ = store.read_to_end(&mut rest);
     assert!(rest.is_empty());
     block_on(proxy.caught(1));
-    assert_eq!(server.heard(), ["a", "win"]);
+    assert_eq!(server.received(), ["a", "win"]);
 }
 
 // -------------------------------------------------------------------------------------------------
 
-/// Answers lines, and remembers them.
+/// A server that records every line and answers it.
 struct Server {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
     }
 }
 
 fn start() -> (Server, Proxy) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = Server { address: listener.local_addr().unwrap(), heard: Arc::default() };
-    let heard = server.heard.clone();
+    let server = Server { address: listener.local_addr().unwrap(), received: Arc::default() };
+    let received = server.received.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let heard = heard.clone();
+            let received = received.clone();
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(&stream);
                 let mut line = String::new();
                 while reader.read_line(&mut line).is_ok_and(|count| count > 0) && line.ends_with('\n') {
-                    heard.lock().unwrap().push(line.trim_end().to_owned());
+                    received.lock().unwrap().push(line.trim_end().to_owned());
                     let _ = (&stream).write_all(format!("ok {line}").as_bytes());
                     line.clear();
                 }
@@ -172,7 +172,7 @@ fn is_silent(store: &TcpStream) -> bool {
 fn wait(what: &str, mut ready: impl FnMut() -> bool) {
     let began = Instant::now();
     while !ready() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        assert!(began.elapsed() < Duration::from_secs(30), "timed out, expected: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

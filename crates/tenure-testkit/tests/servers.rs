@@ -1,4 +1,4 @@
-//! The harness itself: servers start, stop, come back, and leave nothing behind.
+//! The test servers themselves: they start, stop, restart, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ fn a_server_is_paused_killed_and_restarted_on_its_port() {
     redis.kill();
     assert!(redis.try_ask(&["PING"]).is_err());
     redis.restart();
-    assert_eq!(redis.ask(&["GET", "a"]), Reply::Nil, "it keeps nothing");
+    assert_eq!(redis.ask(&["GET", "a"]), Reply::Nil, "the server lost its data");
     assert_eq!(redis.calls("get"), 1);
 }
 
 #[test]
-fn a_durable_server_keeps_what_it_was_told() {
+fn a_durable_server_keeps_its_data() {
     let mut redis = RedisSetup::redis().durable().start();
     assert_eq!(redis.ask(&["SET", "a", "1"]).text(), "OK");
     redis.kill();
@@ -31,7 +31,7 @@ fn a_durable_server_keeps_what_it_was_told() {
 }
 
 #[test]
-fn valkey_starts_too() {
+fn valkey_starts() {
     let valkey = RedisSetup::valkey().start();
     assert_eq!(valkey.info("server", "server_name"), "valkey");
 }
@@ -52,7 +52,7 @@ fn sentinels_replace_a_killed_master() {
 fn a_cluster_answers_for_every_slot() {
     let cluster = RedisCluster::start();
     let moved = cluster.nodes.iter().filter(|node| node.ask(&["GET", "a"]).text().starts_with("MOVED")).count();
-    assert_eq!(moved, 2, "one of the three has the key");
+    assert_eq!(moved, 2, "one of the three nodes has the key");
 }
 
 #[test]
@@ -65,14 +65,14 @@ fn a_database_is_paused_killed_restarted_and_emptied_on_its_port() {
     server.kill();
     assert!(server.try_sql("SELECT 1").is_err());
     server.restart();
-    assert_eq!(server.sql("SELECT * FROM a"), "1", "it keeps everything");
+    assert_eq!(server.sql("SELECT * FROM a"), "1", "the server kept its data");
     server.restart_empty();
-    assert_eq!(server.sql("SELECT to_regclass('a') IS NULL"), "t", "it keeps nothing");
+    assert_eq!(server.sql("SELECT to_regclass('a') IS NULL"), "t", "the server lost its data");
     pooler.restart();
 }
 
 #[test]
-fn a_consul_server_comes_back_with_what_it_was_told_only_if_it_is_durable() {
+fn a_consul_server_keeps_its_data_over_a_restart_only_if_it_is_durable() {
     for (mut consul, keeps) in [(Consul::start(), false), (ConsulSetup::new().durable().start(), true)] {
         assert_eq!(consul.ask("PUT", "/v1/kv/a", "1").0, 200);
         assert_eq!(consul.count("PUT", "/v1/kv/_"), 1);
@@ -84,27 +84,27 @@ fn a_consul_server_comes_back_with_what_it_was_told_only_if_it_is_durable() {
 }
 
 #[test]
-fn three_consul_servers_choose_another_leader_when_theirs_is_killed() {
+fn a_consul_cluster_elects_another_leader_when_its_leader_is_killed() {
     let mut cluster = ConsulCluster::start();
     let first = cluster.leader();
     cluster.servers[first].kill();
     let began = std::time::Instant::now();
     while cluster.leader() == first {
-        assert!(began.elapsed() < Duration::from_secs(60), "no other leads");
+        assert!(began.elapsed() < Duration::from_secs(60), "no other member leads");
         std::thread::sleep(Duration::from_millis(20));
     }
     cluster.servers[first].restart();
 }
 
 #[test]
-fn an_etcd_cluster_of_three_goes_on_without_its_leader() {
+fn an_etcd_cluster_of_three_works_without_its_leader() {
     let mut etcd = EtcdSetup::new().members(3).start();
     etcd.ctl(&["put", "a", "1"]);
     let leader = etcd.leader().expect("one leads");
     etcd.members[leader].process.kill();
     let began = std::time::Instant::now();
     while etcd.leader().is_none() {
-        assert!(began.elapsed() < Duration::from_secs(60), "no other leads");
+        assert!(began.elapsed() < Duration::from_secs(60), "no other member leads");
         std::thread::sleep(Duration::from_millis(20));
     }
     etcd.members[leader].restart();
@@ -113,7 +113,7 @@ fn an_etcd_cluster_of_three_goes_on_without_its_leader() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn a_dropped_server_leaves_nothing_behind() {
     let redis = Redis::start();
     let (folder, id) = (redis.folder().to_owned(), redis.process.id());
     drop(redis);
@@ -122,8 +122,8 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn a_server_ends_with_the_process_that_started_it_however_that_ends() {
-    // All processes of a database are stopped just then, and must have gone on to notice.
+fn a_server_ends_when_the_process_that_started_it_is_killed() {
+    // The processes of the database are paused at that moment, and must be resumed to notice.
     for what in ["redis", "postgres"] {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--nocapture"])
@@ -143,7 +143,7 @@ fn a_server_ends_with_the_process_that_started_it_however_that_ends() {
             assert!(began.elapsed() < Duration::from_secs(30), "{what} outlived its test");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What it has left in the file system, and in shared memory, goes when the next one starts.
+        // The next server removes the files and the shared memory that it has left.
         sweep();
         assert!(!std::path::Path::new(folder).exists(), "{what}");
     }
@@ -170,7 +170,7 @@ fn child() {
     }
 }
 
-/// What happens before the first server of a process is started.
+/// Removes what killed tests have left, as the start of the first server in a process does.
 fn sweep() {
     let swept = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact"])
@@ -181,9 +181,9 @@ fn sweep() {
 }
 
 #[test]
-fn a_missing_server_is_told_with_the_command_that_installs_it() {
+fn a_missing_server_is_reported_with_the_command_that_installs_it() {
     let log = std::env::temp_dir().join("never-written");
     let spawn = || Process::spawn(Launch::new("no-such-server", "redis"), &log);
-    let told = *std::panic::catch_unwind(spawn).unwrap_err().downcast::<String>().unwrap();
-    assert_eq!(told, "no-such-server is not installed here: run scripts/servers redis");
+    let error = *std::panic::catch_unwind(spawn).unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(error, "no-such-server is not installed; run scripts/servers redis");
 }

@@ -1,5 +1,5 @@
-//! The guide for store authors shows code that is compiled and passes the laws: every block of it
-//! stands in the sources, line by line.
+//! The code in the guide for store authors compiles and passes the laws: every code block occurs in the sources, line
+//! by line.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_block_of_the_guide_stands_in_the_sources() {
+fn every_code_block_of_the_guide_occurs_in_the_sources() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(here.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let sources = ["examples/folder_store/store.rs", "tests/folder_store.rs", "Cargo.toml"].map(read);
@@ -21,8 +21,8 @@ fn every_block_of_the_guide_stands_in_the_sources() {
         let Some(code) = block.strip_prefix("rust\n").or_else(|| block.strip_prefix("toml\n")) else { continue };
         let code = lines(code);
         let found = sources.iter().any(|source| source.windows(code.len()).any(|window| window == code));
-        assert!(found, "this block of the guide stands nowhere in the sources:\n{}", code.join("\n"));
+        assert!(found, "this code block of the guide does not occur in the sources:\n{}", code.join("\n"));
         blocks += 1;
     }
-    assert!(blocks >= 10, "only {blocks} blocks were found in the guide");
+    assert!(blocks >= 10, "the guide has only {blocks} code blocks");
 }

@@ -1,4 +1,4 @@
-//! What `is_leader()` costs beside a bare read of the clock it must read: at most 1.3 times as much.
+//! The cost of `is_leader()` compared with a bare read of the same clock: at most 1.3 times as much.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ fn main() {
         assert!(waits < 1_000_000_000, "never elected");
     }
 
-    // In turns, so that whatever else the machine does hits both alike; the best round of each is
-    // the one that was disturbed the least.
+    // In turns, so that other load on the machine affects both alike. The best round of each is the least disturbed
+    // one.
     let (mut bare, mut ours) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
         bare = bare.min(time(|| {

@@ -1,10 +1,10 @@
-//! Many elections in one process, on every store: how long it takes to win and to release them all, and
-//! what they cost of memory, of a core and of the server while they are held. Then two processes with
-//! the same elections, of which the one that leads is killed.
+//! Many elections in one process, on every store: how long it takes to win and to release all of them, and how much
+//! memory, processor time and how many calls they cost while they are held. Then two processes with the same
+//! elections: the leading process is killed.
 //!
 //!   scripts/bench scale [memory|sqlite|etcd|redis|postgres|consul|kubernetes]…
-//!     TENURE_BENCH_SECONDS=60       how long the most are held; fewer for a third of it
-//!     TENURE_BENCH_ELECTIONS=10000  how many at most, from a hundred on; fewer where a server carries no more
+//!     TENURE_BENCH_SECONDS=60       how long the largest number is held; smaller numbers for a third of it
+//!     TENURE_BENCH_ELECTIONS=10000  the largest number, at least 100; less where a server cannot hold as many
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tenure_testkit::figures::{
     RedisTarget, crowd_child, number, scale,
 };
 
-const OPEN: Open = |url| tenure::connect(url).expect("a URL that can be read");
+const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
 
 fn main() {
     if crowd_child(OPEN) {

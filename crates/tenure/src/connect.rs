@@ -1,12 +1,14 @@
-//! From a URL to a store.
+//! Stores from URLs and settings.
 
-use std::fmt;
+use tenure_core::memory::Memory;
 
-use crate::memory::Memory;
-use crate::{DynStore, LifeKind};
+use crate::store::{DynStore, LifeKind};
+use crate::{ConfigError, Elections, Error, Settings};
 
-/// Makes a store from its URL. Nothing is connected yet: what may be wrong with a server shows when
-/// the first election asks for it.
+/// Creates a store from its URL.
+///
+/// Nothing is connected yet: the first election connects, and reports an error of the server then. Each store
+/// documents its options, which are query parameters of the URL.
 ///
 /// | URL | store |
 /// |---|---|
@@ -16,55 +18,49 @@ use crate::{DynStore, LifeKind};
 /// | `redis://host:port/db` | Redis or Valkey (feature `redis`); `rediss://` over TLS, `redis+unix:///path/to/socket` |
 /// | `redis+sentinel://host:port,host:port/master` | the master that these Sentinels name |
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
-/// | `kubernetes://NAMESPACE` | Leases of this namespace; the cluster as the kubeconfig says, or the one that this runs in (feature `kubernetes`) |
-/// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database; `?mode=session`: locks of a session (feature `postgres`) |
+/// | `kubernetes://NAMESPACE` | Leases of this namespace (feature `kubernetes`); the cluster of the kubeconfig, or the cluster that this process runs in |
+/// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `postgres`); with `?mode=session`, locks of a session |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
-/// | `memory:` | the memory of this process; `memory:?kind=observe`, `clock`, `session` or `lock` |
+/// | `memory:` or `memory:NAME` | a memory of this process; equal URLs are the same memory; `?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
 /// let elections = tenure::Elections::new(tenure::connect("memory:")?);
-/// # Ok::<(), tenure::ConnectError>(())
+/// # Ok::<(), tenure::ConfigError>(())
 /// ```
 ///
 /// # Errors
-/// If the URL cannot be read, or names a store that this program was built without. The error never
-/// shows more of the URL than its scheme, as there may be a password in it.
-pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
+/// If the URL is not valid, or if this program was built without the feature of that store. The error shows no more of
+/// the URL than its scheme, because the rest can contain a password.
+pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
         #[cfg(feature = "consul")]
-        scheme if tenure_consul::SCHEMES.contains(&scheme) => {
-            Ok(Box::new(tenure_consul::ConsulStore::from_url(url).map_err(ConnectError)?))
-        }
+        scheme if tenure_consul::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_consul::ConsulStore::from_url(url)?)),
         #[cfg(feature = "etcd")]
-        scheme if tenure_etcd::SCHEMES.contains(&scheme) => {
-            Ok(Box::new(tenure_etcd::EtcdStore::from_url(url).map_err(ConnectError)?))
-        }
+        scheme if tenure_etcd::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_etcd::EtcdStore::from_url(url)?)),
         #[cfg(feature = "kubernetes")]
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
-            Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url).map_err(ConnectError)?))
+            Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url)?))
         }
         #[cfg(feature = "redis")]
-        scheme if tenure_redis::SCHEMES.contains(&scheme) => {
-            Ok(Box::new(tenure_redis::RedisStore::from_url(url).map_err(ConnectError)?))
-        }
+        scheme if tenure_redis::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_redis::RedisStore::from_url(url)?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
-            let options = tenure_sqlite::SqliteOptions::from_url(url).map_err(ConnectError)?;
+            let options = tenure_sqlite::SqliteOptions::from_url(url)?;
             Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
         }
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url).map_err(ConnectError)?)),
+        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url)?)),
         // A word before a colon that does not look like a scheme may be part of a password.
         _ if url.strip_prefix(scheme).is_some_and(|rest| rest == ":" || rest.starts_with("://")) => {
-            Err(ConnectError::unknown(scheme))
+            Err(unknown(scheme))
         }
-        _ => Err(ConnectError::unknown("")),
+        _ => Err(unknown("")),
     }
 }
 
-/// The stores that [`connect`] knows in this build, by the scheme of their simplest URL.
+/// Returns the stores that this program was built with, by the scheme of their simplest URL.
 pub fn schemes() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
@@ -83,7 +79,7 @@ pub fn schemes() -> &'static [&'static str] {
     ]
 }
 
-/// A URL for each store, and each mode of one, that [`connect`] knows in this build.
+/// Returns an example URL for each store, and for each mode of it, that this program was built with.
 pub fn examples() -> &'static [&'static str] {
     &[
         #[cfg(feature = "sqlite")]
@@ -104,18 +100,49 @@ pub fn examples() -> &'static [&'static str] {
     ]
 }
 
-fn memory(url: &str) -> Result<Box<dyn DynStore>, ConnectError> {
-    let kind = match url.split_once('?').map(|(_, query)| query) {
+/// Creates elections over the store that the settings name, with the settings as the options of all elections.
+///
+/// With [`Settings::load`], operators choose the store and the timing by `tenure.toml` and `TENURE_*` variables.
+///
+/// ```
+/// # fn main() -> Result<(), tenure::Error> {
+/// # let path = std::env::temp_dir().join(format!("tenure-doc-{}.toml", std::process::id()));
+/// # std::fs::write(&path, "store = \"memory:\"\nlease = \"30s\"\n").unwrap();
+/// use tenure::Settings;
+///
+/// let elections = tenure::from_settings(Settings::from_file(&path)?)?; // or Settings::load()
+/// let election = elections.election("nightly-jobs").start()?;
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Config`] if the settings name no store, or a URL that [`connect`] refuses.
+pub fn from_settings(settings: Settings) -> Result<Elections, Error> {
+    let Some(url) = &settings.store else {
+        return Err(ConfigError::new(
+            "no store is configured; write store = \"…\" in tenure.toml, or set TENURE_STORE",
+        )
+        .into());
+    };
+    Ok(Elections::new(connect(url)?).with_settings(settings))
+}
+
+fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
+    let rest = url.strip_prefix("memory:").unwrap_or_default();
+    let (name, query) = rest.split_once('?').map_or((rest, None), |(name, query)| (name, Some(query)));
+    let kind = match query {
         None | Some("kind=clock") => LifeKind::Clock,
         Some("kind=observe") => LifeKind::Observe,
         Some("kind=session") => LifeKind::Session,
         Some("kind=lock") => LifeKind::Lock,
-        Some(_) => return Err(ConnectError("memory: takes ?kind=clock, observe, session or lock".to_owned())),
+        Some(_) => return Err(ConfigError::new("memory: takes ?kind=clock, observe, session or lock")),
     };
-    Ok(Box::new(Memory::of_kind(kind, crate::Clock::system()).store()))
+    Ok(Box::new(Memory::named(name, kind).store()))
 }
 
-/// How the schemes of each store begin, built in or not, and the feature that it is.
+/// The beginnings of the schemes of all stores, whether built in or not, and the feature of each.
 const STORES: &[(&str, &str)] = &[
     ("consul", "consul"),
     ("etcd", "etcd"),
@@ -126,34 +153,23 @@ const STORES: &[(&str, &str)] = &[
     ("valkey", "redis"),
 ];
 
-/// Why a URL was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectError(String);
-
-impl ConnectError {
-    fn unknown(scheme: &str) -> Self {
-        let known = schemes().join(", ");
-        if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
-            let like = examples()[0];
-            Self(format!("that is not the URL of a store: write it like {like} (known here: {known})"))
-        } else {
-            match STORES.iter().find(|(begins, _)| scheme.starts_with(begins)) {
-                Some((_, store)) => Self(format!(
-                    "this program was built without {store}: build it with the feature {store:?} (known here: {known})"
-                )),
-                None => Self(format!("unknown store {scheme:?}: known here are {known}")),
-            }
+fn unknown(scheme: &str) -> ConfigError {
+    let known = schemes().join(", ");
+    if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+        let like = examples()[0];
+        return format!("this is not the URL of a store; write it like {like} (this program has: {known})").into();
+    }
+    match STORES.iter().find(|(begins, _)| scheme.starts_with(begins)) {
+        Some((_, store)) => {
+            format!(
+                "this program was built without {store}; build it with the feature {store:?} \
+                 (this program has: {known})"
+            )
         }
+        None => format!("unknown store {scheme:?}; this program has: {known}"),
     }
+    .into()
 }
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 #[cfg(test)]
 mod tests {
@@ -170,21 +186,21 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_left_out_is_told_apart_from_one_that_is_unknown() {
+    fn the_error_for_a_store_that_was_not_built_in_names_its_feature() {
         for (scheme, store) in
             [("etcds", "etcd"), ("redis+unix", "redis"), ("valkeys", "redis"), ("postgresql", "postgres")]
         {
-            let told = ConnectError::unknown(scheme).to_string();
-            assert!(told.contains(&format!("build it with the feature {store:?}")), "{told}");
+            let error = unknown(scheme).to_string();
+            assert!(error.contains(&format!("build it with the feature {store:?}")), "{error}");
         }
-        assert!(ConnectError::unknown("zookeeper").to_string().contains("unknown store \"zookeeper\""));
+        assert!(unknown("zookeeper").to_string().contains("unknown store \"zookeeper\""));
         for scheme in schemes().iter().filter(|scheme| **scheme != "memory") {
             assert!(STORES.iter().any(|(begins, store)| begins == scheme && store == scheme), "{scheme}");
         }
     }
 
     #[test]
-    fn a_memory_of_every_kind_can_be_had_by_url() {
+    fn the_url_of_a_memory_chooses_its_kind() {
         for (url, kind) in [
             ("memory:", LifeKind::Clock),
             ("memory:?kind=observe", LifeKind::Observe),
@@ -197,7 +213,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "consul")]
-    fn consul_can_be_had_by_url_and_its_token_is_never_shown() {
+    fn consul_has_urls_and_errors_never_show_its_token() {
         for url in ["consul://:hunter2@h:1/p", "consuls://h", "consul+unix:///s", "consul://a,b:1?takeover=safe"] {
             assert_eq!(connect(url).unwrap().promises().life, LifeKind::Session, "{url}");
         }
@@ -209,7 +225,7 @@ mod tests {
 
     #[cfg(feature = "etcd")]
     #[test]
-    fn etcd_can_be_had_by_url_and_its_password_is_never_shown() {
+    fn etcd_has_urls_and_errors_never_show_its_password() {
         for url in ["etcd://u:pw@h1:2379,h2/prefix", "etcds://h?ca=/etc/ca.pem", "etcd:"] {
             assert_eq!(connect(url).unwrap().promises().store, "etcd", "{url}");
         }
@@ -221,7 +237,7 @@ mod tests {
 
     #[cfg(feature = "kubernetes")]
     #[test]
-    fn a_cluster_can_be_had_by_url() {
+    fn kubernetes_has_urls_and_errors_never_show_a_password() {
         for url in ["kubernetes:", "kubernetes://jobs", "k8s://jobs?context=production"] {
             assert_eq!(connect(url).unwrap().promises().store, "kubernetes", "{url}");
         }
@@ -231,7 +247,7 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn a_database_in_both_modes_can_be_had_by_url() {
+    fn postgres_has_urls_for_both_modes_and_errors_never_show_its_password() {
         let life = |url| connect(url).unwrap().promises().life;
         assert_eq!(life("postgres://app:hunter2@db/app"), LifeKind::Clock);
         assert_eq!(life("postgresql://app@db/app?mode=session&lock_id=1337"), LifeKind::Session);
@@ -247,7 +263,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "redis")]
-    fn redis_can_be_had_by_url_and_its_password_is_never_shown() {
+    fn redis_has_urls_and_errors_never_show_its_password() {
         for url in ["redis://u:pw@h:1/2", "rediss://h", "redis+unix:///s", "redis+sentinel://h/m", "redis+cluster://h"]
         {
             assert_eq!(connect(url).unwrap().promises().store, "redis", "{url}");
@@ -259,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_refused_without_showing_a_password() {
+    fn urls_of_no_store_are_refused_without_showing_a_password() {
         for url in ["", "hunter2", "hunter2:x@host", "nosuch://user:hunter2@host", "://hunter2", "memory:?kind=hunter2"]
         {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
-            assert!(error.contains("known here") || error.contains("kind="), "{error}");
+            assert!(error.contains("this program has") || error.contains("kind="), "{error}");
         }
     }
 }

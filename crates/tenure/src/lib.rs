@@ -1,56 +1,134 @@
-//! Leader election over the store you already have.
+//! Leader election over a store that you already run.
 //!
-//! One of many processes leads. When it dies, hangs, is cut off or steps down, another takes over
-//! at once; and the old one has stopped before the new one starts.
+//! One of many processes leads. When the leader dies, hangs, is cut off or steps down, another process takes over, and
+//! the old leader has stopped before the new one starts. Use it for work that must run in one place at a time:
+//! schedulers, outbox publishers, projections, controllers.
 //!
 //! ```
-//! use tenure::{Elections, MemoryStore};
+//! use std::time::Duration;
+//! use tenure::{Elections, MemoryStore, Term};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let elections = Elections::new(MemoryStore::new());
-//! let election = elections.election("nightly-jobs").start()?;
+//! let elections = Elections::new(MemoryStore::new()); // or tenure::connect("redis://…")?
+//! let election = elections.election("outbox").start()?;
 //!
-//! election
-//!     .run_while_leader(async |term| {
-//!         // Hand the token to whatever you write to: it only ever rises.
-//!         println!("leading with token {}", term.token());
-//!     })
-//!     .await?;
+//! let publisher = election.clone();
+//! tokio::spawn(async move { publisher.run_once_per_term(publish).await });
 //!
-//! election.stop();
-//! election.stopped().await;
+//! async fn publish(term: Term) {
+//!     while !term.is_ending() {
+//!         println!("publishing with token {}", term.token()); // the receiver rejects lower tokens
+//!         tokio::time::sleep(Duration::from_millis(10)).await;
+//!     }
+//! }
+//! # election.elected().await?;
+//!
+//! // At the end of the program: the work wraps up, and the seat is released.
+//! elections.shutdown(Duration::from_secs(10)).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is not promised
+//! # What it promises
 //!
-//! Each store says what its promise of one leader at a time rests on, and what breaks it
-//! ([`Promises`]). No store promises anything about clocks that run apart by more than the `drift`,
-//! a virtual machine whose guest clock was stopped and resumed, or a store restored from a backup.
-//! For what must never happen twice, check [`Term::token`] where it happens.
+//! - **At most one leader at a time**, under the conditions of the store: [`Promises::broken_by`] lists what breaks the
+//!   promise of each store, and `tenure stores` prints it.
+//! - [`Election::is_leader`] reads the clock at every call. It is false in a process that was paused beyond its lease,
+//!   even before the engine runs again.
+//! - Work is asked to wrap up, and the seat is released only after the work has returned or was dropped.
+//! - [`Term::token`] rises with every term and never restarts.
+//! - The engine runs on a separate thread. A slow handler, a blocked runtime or a slow `tracing` subscriber does not
+//!   delay a renewal.
 //!
-//! # Where to go from here
+//! # What it does not promise
 //!
-//! - [`Election`]: `is_leader()`, `elected()`, `run_while_leader()`, `events()`, `step_down()`, …
-//! - [`ElectionOptions`]: the lease, and what scales with it; [`Settings`]: from files and variables
-//! - [`testing`]: a clock moved by hand and a store that fails on demand, for your own tests
-//! - [`SeatStore`] or [`Store`]: to bring a store of your own
+//! - That no two processes ever **act** at the same time. A write that is delayed in the network, a task that the work
+//!   has spawned, and code that never awaits can outlast the term. Where an action must never happen twice, check the
+//!   token where the action takes effect, and reject lower tokens.
+//! - Anything about clocks whose speeds differ by more than the option `drift` (1 %), about a virtual machine whose
+//!   guest clock was stopped and resumed, or about a store that was restored from a backup.
+//! - A leader while the store does not answer.
+//!
+//! # Which store?
+//!
+//! | store | feature, and URL for [`connect`] | the next leader starts after a crash |
+//! |---|---|---|
+//! | SQLite, for the processes of one machine; no server | `sqlite`, `sqlite:` | at once |
+//! | PostgreSQL | `postgres`, `postgres://…` | a lease later; at once with `?mode=session` |
+//! | Redis or Valkey | `redis`, `redis://…` | a lease later |
+//! | etcd | `etcd`, `etcd://…` | a lease later |
+//! | Consul | `consul`, `consul://…` | up to two leases later |
+//! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later |
+//! | [memory](MemoryStore), for tests | always, `memory:` | a lease later |
+//! | your own | implement [`store::SeatStore`] | as you write it |
+//!
+//! Use the store that your service already depends on. All of them notify followers, so a planned hand-over takes
+//! milliseconds.
+//!
+//! # Which method for which work?
+//!
+//! | work | method |
+//! |---|---|
+//! | runs as long as this process leads: a consumer, a controller | [`Election::run_once_per_term`], or the handler [`Builder::on_started_leading`] |
+//! | a job that finishes and runs again, on this process or another one | [`Election::run_then_release`] |
+//! | one piece of work, once | [`Election::run_while_leader`] |
+//! | triggered by a timer or a request, and skipped by followers | [`Election::run_if_leader`]; without `async`, [`Election::run_if_leader_blocking`] |
+//! | your own loop | [`Election::elected`], then [`Term::begin_work`] and [`Term::ending`] |
+//! | only a question | [`Election::is_leader`], [`Election::leader`], [`Election::events`] |
+//!
+//! [`Election`] compares what these methods do when the work returns, fails or outlasts its term.
+//!
+//! # What happens when …
+//!
+//! | … | then |
+//! |---|---|
+//! | the leader's process dies | Its seat expires, and a follower takes over: at once or after a lease, by store. |
+//! | the leader hangs or is paused | Its term ends by the clock. When the process resumes, `is_leader()` is false, and its work is dropped before it is polled again. A follower takes over when the lease has expired. |
+//! | the leader is cut off from the store | It retries. Shortly before its lease runs out, [`Term::ending`] resolves; at the end of the term the work is dropped. A follower takes over when the lease has expired. |
+//! | the leader steps down or stops | Its work has `stop_grace` to wrap up. Then the seat is released, and a follower that is notified takes over at once. |
+//! | the store fails | The leader leads until its lease runs out. No candidate can win. All candidates retry and need no restart. [`Election::health`] and an [`Error`](EventKind::Error) event report it. |
+//! | work outlasts its term | An [`Overran`](EventKind::Overran) event; the seat is not released: it expires, or stays held if a session of this process holds it. This candidate does not stand again until the work has returned. With `on_overrun = "abort"` the process ends. |
+//! | work panics | The panic reaches the caller of the `run_…` method. The work counts as returned, and the seat is kept. |
+//! | a handler panics | The panic is caught, and reported by an [`Error`](EventKind::Error) event and [`Election::health`]. The election goes on. |
+//! | all handles are dropped | The engine stops all elections in the background and releases their seats. |
+//!
+//! # Where to read on
+//!
+//! - [`Elections`] and [`Builder`]: start elections. [`ElectionOptions`]: the lease, and what scales with it.
+//!   [`Settings`]: options from `tenure.toml` and variables; [`from_settings`] applies them.
+//! - [`Election`] and [`Term`]: lead, follow, hand over, stop.
+//! - [`log`] and, with the feature `metrics`, `telemetry`: log lines, spans and metrics; `docs/observability.md` lists
+//!   them.
+//! - [`testing`]: a clock that tests move by hand, and a store that fails on demand.
+//! - [`store`]: everything that a store author needs.
 
 mod connect;
 pub mod testing;
 
-pub use connect::{ConnectError, connect, examples, schemes};
-/// Seats in Consul.
+pub use connect::{connect, examples, from_settings, schemes};
+/// Seats in Consul, held by one session that all elections of a process share.
 #[cfg(feature = "consul")]
 #[doc(inline)]
 pub use tenure_consul as consul;
+/// The token that [`Builder::stop_on`] takes and [`Term::cancellation_token`] returns. It is the type of tokio-util,
+/// so it works with code that already uses that, and it needs no runtime. Besides `Stream` of `futures-core`, it is
+/// the only type of another crate in this API.
+#[doc(no_inline)]
+pub use tenure_core::CancellationToken;
 #[doc(inline)]
 pub use tenure_core::memory::MemoryStore;
+#[cfg(feature = "metrics")]
 #[doc(inline)]
-pub use tenure_core::*;
-/// Seats in an etcd cluster.
+pub use tenure_core::telemetry;
+#[doc(inline)]
+pub use tenure_core::{
+    Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, Election, ElectionOptions, Elections, EndReason,
+    Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation, Leader, Lifeline, Metadata, Moment, Observer,
+    OnOverrun, OptionInfo, Promises, Report, SeatName, SeatStatus, Settings, StoreError, Takeover, Term, TimingError,
+    Token, WeakElection, WeakElections, Work, WorkOutcome, layers, log, span,
+};
+/// Seats in an etcd cluster, with one keep-alive for all elections of a process.
 #[cfg(feature = "etcd")]
 #[doc(inline)]
 pub use tenure_etcd as etcd;
@@ -58,18 +136,33 @@ pub use tenure_etcd as etcd;
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]
 pub use tenure_kubernetes as kubernetes;
-/// Seats in a PostgreSQL database.
+/// Seats in a PostgreSQL database, as rows or as locks of a session.
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use tenure_postgres as postgres;
-/// Seats in Redis or Valkey.
+/// Seats in Redis or Valkey: a single server, behind Sentinel, or a cluster.
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use tenure_redis as redis;
-/// Seats in a file, for the processes of one machine.
+/// Seats in an SQLite file, for the processes of one machine.
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use tenure_sqlite as sqlite;
+
+/// Everything that a store author needs: the traits to implement, and the types of their arguments and results.
+///
+/// Start with [`SeatStore`](store::SeatStore), which handles one seat at a time. `docs/writing-a-store.md` builds one
+/// from scratch, and the crate `tenure-testkit` has the laws that it must pass.
+pub mod store {
+    #[doc(inline)]
+    pub use tenure_core::{
+        Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Clock, ClockTrust, DynNotes, DynSeatStore,
+        DynStore, Expect, Fault, Identity, Incarnation, Interest, InterestChange, Life, LifeKind, Lifeline, Moment,
+        News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record, Scope, Seat,
+        SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError, StoreTime, Swap, Takeover,
+        Token, Version, Write, record,
+    };
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/candidates.md")]
@@ -78,6 +171,14 @@ mod docs_candidates {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/many-elections.md")]
 mod docs_many_elections {}
+
+#[cfg(all(doctest, feature = "metrics"))]
+#[doc = include_str!("../../../docs/observability.md")]
+mod docs_observability {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migrating.md")]
+mod docs_migrating {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]

@@ -2,14 +2,14 @@
 
 use tenure_testkit::figures::{MemoryTarget, Open, crowd_child, scale};
 
-const OPEN: Open = |url| tenure::connect(url).expect("a URL that can be read");
+const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
 
 #[test]
 fn five_hundred_elections_share_a_memory() {
     scale::check(&MemoryTarget, OPEN, 500);
 }
 
-/// Many elections, if this process was started for them.
+/// Runs many elections if another test has started this process for that.
 #[test]
 fn crowd() {
     crowd_child(OPEN);

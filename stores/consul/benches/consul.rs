@@ -1,13 +1,13 @@
-//! Figures of elections over a Consul server on this machine: how soon a leader is followed, and what a
-//! thousand elections in one process cost.
+//! Benchmarks on a Consul server on this machine: how long a takeover takes, and what a thousand elections in
+//! one process cost.
 //!
-//!   scripts/bench consul       TENURE_BENCH_SECONDS=30 is how long the thousand run
-//!                              TENURE_BENCH_ROUNDS=200 is how often a leader is followed
+//!   scripts/bench consul       TENURE_BENCH_SECONDS=30 sets how long the thousand elections run
+//!                              TENURE_BENCH_ROUNDS=200 sets the number of takeovers
 
 use std::time::{Duration, Instant};
 
 use tenure_consul::ConsulStore;
-use tenure_core::{Election, Elections, Event};
+use tenure_core::{Election, Elections, EventKind};
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Consul, ConsulCluster};
 
@@ -30,7 +30,7 @@ fn stand(url: &str, name: &str, lease: Duration) -> (Elections, Election) {
     (elections, election)
 }
 
-/// From `stop()` of a leader without work to the next one's term.
+/// Measures the time from `stop()` of a leader without work to the next term.
 async fn graceful(servers: &str, url: &str) {
     let mut spans = Vec::new();
     let mut leader = stand(url, "graceful", Duration::from_secs(15));
@@ -40,7 +40,7 @@ async fn graceful(servers: &str, url: &str) {
         while next.1.leader().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // Its session is made, and its query waits.
+        // By then its session exists, and its blocking query waits.
         tokio::time::sleep(Duration::from_millis(25)).await;
         let began = Instant::now();
         leader.1.stop();
@@ -51,7 +51,7 @@ async fn graceful(servers: &str, url: &str) {
     show(&format!("{servers}: a leader that stops is followed after"), &mut spans);
 }
 
-/// From when a leader's last heartbeat can have been sent, less twice its lease, to the next one's term.
+/// Measures the time from twice the lease after the last possible heartbeat of the leader to the next term.
 async fn after_a_crash(consul: &Consul) {
     let lease = Duration::from_secs(1);
     let mut rounds = Vec::new();
@@ -97,7 +97,7 @@ async fn a_thousand(consul: &Consul) {
     let mut lost = 0;
     for (events, _) in &mut all {
         while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
-            lost += u64::from(matches!(event, Event::LostLeadership { .. }));
+            lost += u64::from(matches!(event.kind, EventKind::LostLeadership { .. }));
         }
     }
     let leading = all.iter().filter(|(_, election)| election.is_leader()).count();
@@ -120,14 +120,14 @@ fn show(what: &str, spans: &mut [Duration]) {
     println!("{what}: p50 {:.2?}, p99 {:.2?}, most {:.2?} ({} times)", at(50), at(99), at(100), spans.len());
 }
 
-/// Seconds of processor that this process has used.
+/// Returns the CPU seconds that this process has used.
 fn processor() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096

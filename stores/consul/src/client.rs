@@ -1,10 +1,10 @@
-//! The few calls of Consul's HTTP interface that are needed, and nothing done twice.
+//! The calls of Consul's HTTP API that the store uses. No call is retried here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
-use tenure_core::StoreError;
+use tenure_core::{ConfigError, StoreError};
 
 use crate::errors;
 use crate::keys::in_url;
@@ -12,17 +12,17 @@ use crate::options::ConsulOptions;
 use crate::tls;
 use crate::token::AclToken;
 
-/// An agent, or several that are as good as each other.
+/// A client of one agent, or of several that are equivalent.
 pub(crate) struct Client {
     http: reqwest::Client,
     agents: Vec<Agent>,
-    /// The one that is asked now.
+    /// The index of the agent that calls go to.
     current: AtomicUsize,
     token: AclToken,
-    /// User and password for HTTP's basic authentication.
+    /// User and password for HTTP basic authentication.
     login: Option<(String, String)>,
     /// Datacenter, namespace and partition, as parameters of every call.
-    everywhere: String,
+    common_parameters: String,
     pub(crate) namespace: Option<String>,
     pub(crate) prefix: String,
 }
@@ -30,28 +30,28 @@ pub(crate) struct Client {
 struct Agent {
     /// `http://host:port`
     url: String,
-    /// As it is called in errors.
+    /// The address that errors show.
     shown: String,
 }
 
 impl Client {
     /// # Errors
-    /// In one line, if a file that the options name cannot be read, or is not what it should be.
-    pub(crate) fn new(options: &ConsulOptions) -> Result<Self, String> {
-        Self::over(tls::client(options)?, options)
+    /// Returns one line if a file that the options name is missing or not valid.
+    pub(crate) fn new(options: &ConsulOptions) -> Result<Self, ConfigError> {
+        Self::with_http(tls::client(options)?, options)
     }
 
     /// # Errors
-    /// In one line, if the options cannot be.
-    pub(crate) fn over(http: reqwest::Client, options: &ConsulOptions) -> Result<Self, String> {
+    /// Returns one line if the options contradict each other.
+    pub(crate) fn with_http(http: reqwest::Client, options: &ConsulOptions) -> Result<Self, ConfigError> {
         options.check()?;
         let agents = match &options.socket {
             Some(socket) => vec![Agent { url: "http://localhost".to_owned(), shown: socket.display().to_string() }],
             None => options.addresses.iter().map(|address| agent(address, options)).collect(),
         };
         let ConsulOptions { datacenter, namespace, partition, auth, .. } = options;
-        let everywhere = [("dc", datacenter), ("ns", namespace), ("partition", partition)];
-        let everywhere = everywhere.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let common_parameters = [("dc", datacenter), ("ns", namespace), ("partition", partition)];
+        let common_parameters = common_parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         Ok(Self {
             http,
             agents,
@@ -61,46 +61,46 @@ impl Client {
                 let (user, password) = auth.0.split_once(':').unwrap_or((&auth.0, ""));
                 (user.to_owned(), password.to_owned())
             }),
-            everywhere: everywhere.map(|(name, value)| format!("&{name}={}", in_url(value))).collect(),
+            common_parameters: common_parameters.map(|(name, value)| format!("&{name}={}", in_url(value))).collect(),
             namespace: namespace.clone(),
             prefix: options.prefix.clone(),
         })
     }
 
-    /// Whether every call names a namespace or a partition, which not every server has.
-    pub(crate) fn is_narrowed(&self) -> bool {
-        self.namespace.is_some() || self.everywhere.contains("&partition=")
+    /// Whether every call names a namespace or a partition. Only Consul Enterprise has them.
+    pub(crate) fn has_namespace_or_partition(&self) -> bool {
+        self.namespace.is_some() || self.common_parameters.contains("&partition=")
     }
 
     /// Makes one call.
     pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, StoreError> {
         let number = self.current.load(Ordering::Relaxed);
         let Agent { url, shown } = &self.agents[number];
-        // Also if this is dropped, as a call is that takes too long: the next one asks another agent.
+        // If this call fails or is dropped, as a call that times out is, the next one goes to another agent.
         let turn = Turn { client: self, number, answered: false };
-        let also = ask.also;
+        let accepted = ask.accepted;
         let request = self.request(url, ask).await;
         let outcome = async {
             let response = request.send().await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             Ok((status, headers, response.bytes().await?))
         };
-        let (status, headers, body) = outcome.await.map_err(|error| errors::of_transport(shown, error))?;
-        if status < 500 || Some(status) == also {
+        let (status, headers, body) = outcome.await.map_err(|error| errors::from_transport(shown, error))?;
+        if status < 500 || Some(status) == accepted {
             turn.answered();
         }
-        if status == 200 || Some(status) == also {
+        if status == 200 || Some(status) == accepted {
             let index = headers.get("x-consul-index").and_then(|value| value.to_str().ok()?.parse().ok());
             return Ok(Answer { status, index, body: body.into(), shown: shown.clone() });
         }
         if status == 403 {
-            self.token.doubt();
+            self.token.reread();
         }
-        Err(errors::of_status(shown, &self.prefix, status, &String::from_utf8_lossy(&body)))
+        Err(errors::from_status(shown, &self.prefix, status, &String::from_utf8_lossy(&body)))
     }
 
     async fn request(&self, agent: &str, ask: Ask) -> RequestBuilder {
-        let url = format!("{agent}{}?{}{}", ask.path, ask.parameters, self.everywhere);
+        let url = format!("{agent}{}?{}{}", ask.path, ask.parameters, self.common_parameters);
         let mut request = self.http.request(ask.method, url);
         if let Some((user, password)) = &self.login {
             request = request.basic_auth(user, Some(password));
@@ -121,14 +121,14 @@ impl Client {
 fn agent(address: &str, options: &ConsulOptions) -> Agent {
     let scheme = if options.tls { "https" } else { "http" };
     let host = match (&options.tls_server_name, address.rsplit_once(':')) {
-        // Its certificate is for this name, wherever it is found: see `tls`.
+        // The certificate is for this name; the resolver in `tls` maps it to the real hosts.
         (Some(name), Some((_, port))) if options.tls => format!("{name}:{port}"),
         _ => address.to_owned(),
     };
     Agent { url: format!("{scheme}://{host}"), shown: address.to_owned() }
 }
 
-/// A call to one agent. If it comes to no answer, the next call goes to another.
+/// A call to one agent. If it gets no answer, the next call goes to another agent.
 struct Turn<'a> {
     client: &'a Client,
     number: usize,
@@ -150,22 +150,22 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What is asked.
+/// A request to the agent.
 #[derive(Debug)]
 pub(crate) struct Ask {
     method: Method,
     path: String,
-    /// As they stand in a URL.
+    /// The query string.
     parameters: String,
     body: Option<String>,
-    also: Option<u16>,
+    accepted: Option<u16>,
     within: Option<Duration>,
 }
 
 impl Ask {
     pub(crate) fn get(path: impl Into<String>, parameters: impl Into<String>) -> Self {
         let (path, parameters) = (path.into(), parameters.into());
-        Self { method: Method::GET, path, parameters, body: None, also: None, within: None }
+        Self { method: Method::GET, path, parameters, body: None, accepted: None, within: None }
     }
 
     pub(crate) fn put(path: impl Into<String>, parameters: impl Into<String>) -> Self {
@@ -176,28 +176,28 @@ impl Ask {
         Self { body: Some(body), ..self }
     }
 
-    /// With a status that is an answer, too.
-    pub(crate) fn also(self, status: u16) -> Self {
-        Self { also: Some(status), ..self }
+    /// Accepts this status as an answer as well; any other than 200 is an error.
+    pub(crate) fn accept(self, status: u16) -> Self {
+        Self { accepted: Some(status), ..self }
     }
 
-    /// Given up after so long.
+    /// Sets a time limit for the call.
     pub(crate) fn within(self, span: Duration) -> Self {
         Self { within: Some(span), ..self }
     }
 }
 
-/// What was answered.
+/// The answer of the agent.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     index: Option<u64>,
     body: Vec<u8>,
-    /// The agent that has answered, as it is called in errors.
+    /// The address of the agent that answered, as errors show it.
     pub(crate) shown: String,
 }
 
 impl Answer {
-    /// Consul's number for the state that was answered from, at least 1.
+    /// Returns Consul's index of the state that the answer was read from, at least 1.
     pub(crate) fn index(&self) -> Result<u64, StoreError> {
         self.index.map(|index| index.max(1)).ok_or_else(|| errors::not_consul(&self.shown))
     }

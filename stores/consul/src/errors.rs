@@ -1,11 +1,11 @@
-//! What went wrong, in words that say what to do, and whether it happened.
+//! Maps errors of Consul to messages that say what to do, and to faults that say whether the call took effect.
 
 use std::error::Error as _;
 
 use tenure_core::StoreError;
 
-/// Classifies what kept a call from being answered.
-pub(crate) fn of_transport(agent: &str, error: reqwest::Error) -> StoreError {
+/// Classifies an error that left a call without an answer.
+pub(crate) fn from_transport(agent: &str, error: reqwest::Error) -> StoreError {
     let error = error.without_url();
     let mut said = error.to_string();
     let mut source = error.source();
@@ -15,67 +15,70 @@ pub(crate) fn of_transport(agent: &str, error: reqwest::Error) -> StoreError {
     }
     let tls = ["certificate", "InvalidContentType", "corrupt message", "HandshakeFailure", "tls", "TLS"];
     if error.is_builder() {
-        StoreError::denied(format!("{agent} is not an address that can be asked: write it as host:port"))
+        StoreError::denied(format!("{agent} is not a valid address; use host:port"))
     } else if error.is_connect() && tls.iter().any(|word| said.contains(word)) {
         StoreError::denied(format!(
-            "no TLS with {agent}: see that it serves HTTPS (if not, consul://), and that its certificate is trusted (?ca=FILE) and names this host (?tls_server_name=NAME)"
+            "TLS handshake with {agent} failed; check that it serves HTTPS (otherwise use consul://), and that its \
+             certificate is trusted (?ca=FILE) and names this host (?tls_server_name=NAME)"
         ))
     } else if error.is_connect() && said.contains("refused") {
-        StoreError::refused(format!("nothing listens at {agent}"))
+        StoreError::refused(format!("nothing listens at {agent}; check the address, and that the Consul agent runs"))
     } else if error.is_connect() {
-        StoreError::refused(format!("{agent} cannot be reached"))
+        StoreError::refused(format!("cannot connect to {agent}"))
     } else if error.is_timeout() {
-        StoreError::unknown(format!("{agent} has not answered in time"))
+        StoreError::unknown(format!("{agent} did not answer in time"))
     } else {
         StoreError::unknown(format!("the connection to {agent} was lost before it answered"))
     }
     .because(error)
 }
 
-/// Classifies an answer that says no.
-pub(crate) fn of_status(agent: &str, prefix: &str, status: u16, body: &str) -> StoreError {
+/// Classifies an answer with an error status.
+pub(crate) fn from_status(agent: &str, prefix: &str, status: u16, body: &str) -> StoreError {
     let said: String = body.trim().lines().next().unwrap_or_default().chars().take(200).collect();
     let says = |words: &str| body.contains(words);
     if says("ACL not found") || says("ACL token not found") {
-        StoreError::denied(format!("Consul at {agent} knows no such token (ACL not found)"))
+        StoreError::denied(format!("Consul at {agent} does not know the ACL token (ACL not found); check the token"))
     } else if status == 403 || says("Permission denied") {
         StoreError::denied(format!(
-            "Consul at {agent} does not permit this: the token needs write on key_prefix \"{prefix}/\" and session_prefix \"\" ({said})"
+            "Consul at {agent} denied permission; the token needs write on key_prefix \"{prefix}/\" and session_prefix \
+             \"\" ({said})"
         ))
     } else if says("HTTP request to an HTTPS server") {
-        StoreError::denied(format!("{agent} serves HTTPS: name it as consuls://"))
+        StoreError::denied(format!("{agent} serves HTTPS; use consuls://"))
     } else if says("Enterprise feature") {
         StoreError::denied(format!(
-            "Consul at {agent} has no namespaces or partitions: they are a feature of Consul Enterprise"
+            "Consul at {agent} has no namespaces or partitions; they are a feature of Consul Enterprise"
         ))
     } else if says("Namespace") || says("Partition") {
-        StoreError::denied(format!("Consul at {agent} knows no such namespace or partition ({said})"))
+        StoreError::denied(format!("Consul at {agent} does not have this namespace or partition ({said})"))
     } else if says("No path to datacenter") {
-        StoreError::denied(format!("Consul at {agent} knows no such datacenter"))
+        StoreError::denied(format!("Consul at {agent} does not know this datacenter; check ?datacenter="))
     } else if says("Invalid Session T") || says("invalid Session T") {
         StoreError::denied(format!(
-            "Consul at {agent} keeps no session of that length ({said}): use a longer lease, or set session_ttl_min on its servers"
+            "Consul at {agent} rejected the session TTL ({said}); use a longer lease, or set session_ttl_min on its \
+             servers"
         ))
     } else if says("No cluster leader") {
-        StoreError::refused(format!("Consul at {agent} has no leader among its servers"))
+        StoreError::refused(format!("Consul at {agent} has no leader; most of its servers are down or unreachable"))
     } else if says("Missing node registration") || says("Missing check") || says("is in critical state") {
-        StoreError::refused(format!("Consul at {agent} makes no session: {said}"))
+        StoreError::refused(format!("Consul at {agent} cannot create a session: {said}"))
     } else if status == 413 {
-        StoreError::denied(format!("Consul at {agent} takes nothing as large as this: write less metadata ({said})"))
+        StoreError::denied(format!("Consul at {agent} rejected the request as too large ({said}); use less metadata"))
     } else if status == 429 {
-        StoreError::refused(format!("Consul at {agent} limits how much is asked of it ({said})"))
+        StoreError::refused(format!("Consul at {agent} limits the rate of requests ({said})"))
     } else if status == 404 && !says("Session id") {
         not_consul(agent)
     } else if status < 500 {
-        StoreError::denied(format!("Consul at {agent} refuses this ({status}): {said}"))
+        StoreError::denied(format!("Consul at {agent} rejected the call ({status}): {said}"))
     } else {
-        StoreError::unknown(format!("Consul at {agent} failed ({status}): {said}"))
+        StoreError::unknown(format!("the call to Consul at {agent} failed ({status}): {said}"))
     }
 }
 
-/// What answers is something else.
+/// Returns the error for a server that is not Consul.
 pub(crate) fn not_consul(agent: &str) -> StoreError {
-    StoreError::denied(format!("{agent} does not speak Consul's HTTP interface: see that the port is right"))
+    StoreError::denied(format!("{agent} did not answer as Consul's HTTP API does; check the port"))
 }
 
 #[cfg(test)]
@@ -85,11 +88,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_say_is_told_apart() {
-        for (status, body, fault, told) in [
+    fn each_error_of_a_server_has_its_fault_and_its_advice() {
+        for (status, body, fault, expected) in [
             (403, "Permission denied", Fault::Denied, "key_prefix \"tenure/\""),
-            (500, "rpc error making call: Permission denied", Fault::Denied, "does not permit"),
-            (403, "ACL not found", Fault::Denied, "no such token"),
+            (500, "rpc error making call: Permission denied", Fault::Denied, "denied permission"),
+            (403, "ACL not found", Fault::Denied, "does not know the ACL token"),
             (400, "Client sent an HTTP request to an HTTPS server.\n", Fault::Denied, "consuls://"),
             (
                 400,
@@ -97,19 +100,19 @@ mod tests {
                 Fault::Denied,
                 "Enterprise",
             ),
-            (500, "No path to datacenter", Fault::Denied, "no such datacenter"),
+            (500, "No path to datacenter", Fault::Denied, "does not know this datacenter"),
             (500, "Invalid Session TTL '500000000', must be between [10s=24h0m0s]", Fault::Denied, "longer lease"),
             (500, "No cluster leader", Fault::Refused, "no leader"),
-            (413, "Request body(900048 bytes) too large", Fault::Denied, "as large"),
-            (429, "Your IP is issuing too many concurrent connections", Fault::Refused, "limits"),
-            (404, "404 page not found", Fault::Denied, "does not speak"),
-            (405, "method PUT not allowed", Fault::Denied, "refuses this (405)"),
+            (413, "Request body(900048 bytes) too large", Fault::Denied, "too large"),
+            (429, "Your IP is issuing too many concurrent connections", Fault::Refused, "limits the rate"),
+            (404, "404 page not found", Fault::Denied, "check the port"),
+            (405, "method PUT not allowed", Fault::Denied, "rejected the call (405)"),
             (500, "leadership lost while committing log", Fault::Unknown, "failed (500)"),
             (502, "Bad Gateway", Fault::Unknown, "failed (502)"),
         ] {
-            let error = of_status("host:8500", "tenure", status, body);
+            let error = from_status("host:8500", "tenure", status, body);
             assert_eq!(error.fault(), fault, "{body}");
-            assert!(error.to_string().contains(told), "{body}: {error}");
+            assert!(error.to_string().contains(expected), "{body}: {error}");
             assert_eq!(error.to_string().lines().count(), 1);
         }
     }

@@ -1,22 +1,24 @@
-//! Where things are kept.
+//! The keys of the store.
 //!
-//! | key | |
+//! | key | value |
 //! |---|---|
-//! | `PREFIX/seats/NAME/seat` | the record of a seat, locked by the session of its holder |
-//! | `PREFIX/seats/NAME/requests/KEY` | what is asked of its leader |
-//! | `PREFIX/floors/NAME/floor` | what its tokens must stay above |
+//! | `PREFIX/seats/NAME/seat` | the record of a seat; locked by the session of its holder |
+//! | `PREFIX/seats/NAME/requests/KEY` | a request to its leader |
+//! | `PREFIX/floors/NAME/floor` | the floor of its tokens |
 //! | `PREFIX/candidates/NAME/KEY` | a candidate that stands for it |
-//! | `PREFIX/processes/KEY` | a process that runs |
-//! | `PREFIX/identity` | names this life of the data |
-//! | `PREFIX/lives/IDENTITY` | that it is this one: a number of a write can be the same in another |
+//! | `PREFIX/processes/KEY` | a running process |
+//! | `PREFIX/identity` | the identity of the data |
+//! | `PREFIX/lives/IDENTITY` | exists while the data has this identity; every write requires it |
 //!
-//! Everything in a name but letters, digits, `-`, `_` and `.` is written as `%20`: two names are never
-//! one key, and none is the beginning of another.
+//! Writes require the key of the identity because data with another identity can have the same indexes.
+//!
+//! In a name, every character but letters, digits, `-`, `_` and `.` is escaped, as in `%20`. So two names never
+//! share a key, and no name is a prefix of another.
 
 use tenure_core::{Board, SeatName};
 use tenure_kit::url::{decoded, encoded};
 
-/// What a key is, among those that are watched.
+/// The subject of a watched key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// The record of this seat.
@@ -25,7 +27,7 @@ pub(crate) enum Watched {
     Request(SeatName),
 }
 
-/// The keys of one store.
+/// Builds and parses the keys under one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
@@ -40,18 +42,18 @@ impl Keys {
         &self.prefix
     }
 
-    /// What all seats and requests begin with. Without a slash at its end, so that a list of what is
-    /// directly below has one line, however many seats there are.
+    /// Returns the prefix of all seats and requests. It has no slash at its end, so that a list of the keys
+    /// directly below it has one line, however many seats exist.
     pub(crate) fn seats(&self) -> String {
         format!("{}/seats", self.prefix)
     }
 
-    /// Everything that is watched of a seat.
+    /// Returns the prefix of all watched keys of a seat.
     pub(crate) fn seat_folder(&self, seat: &SeatName) -> String {
         format!("{}/seats/{}/", self.prefix, escaped(seat.as_str()))
     }
 
-    /// The seat that a watched key is about.
+    /// Parses a watched key.
     pub(crate) fn watched(&self, key: &str) -> Option<Watched> {
         let (name, rest) = key.strip_prefix(&self.seats())?.strip_prefix('/')?.split_once('/')?;
         let seat = SeatName::new(unescaped(name)?).ok()?;
@@ -70,7 +72,7 @@ impl Keys {
         format!("{}/floors/{}/floor", self.prefix, escaped(seat.as_str()))
     }
 
-    /// The prefix of the keys of all notes on a board.
+    /// Returns the prefix of the keys of all notes on a board.
     pub(crate) fn board(&self, board: &Board) -> String {
         match board {
             Board::Requests(seat) => format!("{}requests/", self.seat_folder(seat)),
@@ -87,22 +89,22 @@ impl Keys {
         format!("{}/identity", self.prefix)
     }
 
-    pub(crate) fn life(&self, identity: &str) -> String {
+    pub(crate) fn identity_marker(&self, identity: &str) -> String {
         format!("{}/lives/{}", self.prefix, escaped(identity))
     }
 }
 
-/// A name as a part of a key.
+/// Escapes a name for use in a key.
 pub(crate) fn escaped(name: &str) -> String {
     encoded(name, "-_.")
 }
 
-/// A key as a part of a URL.
+/// Escapes a key for use in a URL.
 pub(crate) fn in_url(key: &str) -> String {
     encoded(key, "-_./~")
 }
 
-/// The other way round; `None` if it was not escaped like that.
+/// Reverses [`escaped`]; `None` if the escapes are not valid.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
     decoded(text).ok()
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_readable_and_names_come_back() {
+    fn names_are_escaped_in_keys_and_parsed_back() {
         let keys = Keys::new("tenure");
         let seat = |name: &str| keys.seat(&SeatName::new(name).unwrap());
         assert_eq!(seat("nightly-jobs"), "tenure/seats/nightly-jobs/seat");

@@ -1,4 +1,4 @@
-//! Keys and values as Consul has them: entries, and transactions of several conditions and writes.
+//! Consul's key-value store: entries, and transactions of several conditions and writes.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,31 @@ use crate::client::{Ask, Client};
 use crate::errors;
 use crate::keys::in_url;
 
-/// An entry.
+/// A key with its value, its lock and the index of its last write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    /// As Consul encodes it.
+    /// Encoded as base64.
     pub(crate) value: Option<String>,
-    /// The session that has locked it; empty: none.
+    /// The session that has locked the key; empty if none.
     #[serde(default)]
     pub(crate) session: String,
-    /// Which write that was: they are numbered across the whole store, and the number never comes back.
+    /// The index of the last write to this key. Consul numbers all writes of the cluster, and never reuses an
+    /// index.
     pub(crate) modify_index: u64,
 }
 
 impl Entry {
-    /// What is written there.
+    /// Returns the value as text.
     pub(crate) fn text(&self) -> Result<String, StoreError> {
         let bytes = BASE64.decode(self.value.as_deref().unwrap_or_default()).ok();
         bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| {
-            StoreError::denied(format!(
-                "the key {} holds something that Tenure did not write: use another prefix",
-                self.key
-            ))
+            StoreError::denied(format!("key {} holds a value that Tenure did not write; use another prefix", self.key))
         })
     }
 
-    /// The record of a seat.
+    /// Parses the value as the record of a seat.
     pub(crate) fn record(&self) -> Result<Record, StoreError> {
         record::from_json(&self.text()?)
     }
@@ -48,13 +46,13 @@ impl Entry {
     }
 }
 
-/// One step of a transaction.
+/// One operation of a transaction.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Op {
     verb: &'static str,
     key: String,
-    /// As Consul wants it encoded.
+    /// Encoded as base64.
     value: String,
     index: u64,
     session: String,
@@ -67,12 +65,12 @@ impl Op {
         Self { verb, key: key.into(), ..Self::default() }
     }
 
-    /// Reads an entry, which must be there.
+    /// Reads an entry. The transaction fails if it does not exist.
     pub(crate) fn get(key: impl Into<String>) -> Self {
         Self::of("get", key)
     }
 
-    /// All entries whose keys begin so.
+    /// Reads all entries with this prefix.
     pub(crate) fn get_tree(key: impl Into<String>) -> Self {
         Self::of("get-tree", key)
     }
@@ -89,12 +87,12 @@ impl Op {
         Self { value: BASE64.encode(text), ..Self::of("set", key) }
     }
 
-    /// Writes it and locks it, unless a session other than this one has; that must live.
+    /// Writes the key and locks it. Fails if another session has locked it, or if this session is over.
     pub(crate) fn lock(key: impl Into<String>, text: &str, session: &str) -> Self {
         Self { session: session.to_owned(), ..Self { verb: "lock", ..Self::set(key, text) } }
     }
 
-    /// Writes it and unlocks it, if this session has locked it.
+    /// Writes the key and unlocks it. Fails if this session has not locked it.
     pub(crate) fn unlock(key: impl Into<String>, text: &str, session: &str) -> Self {
         Self { verb: "unlock", ..Self::lock(key, text, session) }
     }
@@ -111,17 +109,17 @@ impl Op {
 /// The result of a transaction.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// All of it was done: the entries that were read and written, in order.
+    /// Everything was done. Contains the entries that were read and written, in order.
     Done(Vec<Entry>),
-    /// Nothing was done: a condition does not hold, another session has the lock, or the lock-delay of a session that has
-    /// ended keeps the key from everybody for now.
+    /// Nothing was done: a condition does not hold, another session has locked a key, or the lock-delay of a
+    /// session that has ended still protects it.
     Unmet,
     /// Nothing was done: the session that was to lock a key is over.
     SessionOver,
 }
 
 impl Outcome {
-    /// The entries, or an error that says this if nothing was done.
+    /// Returns the entries, or an error with this message if nothing was done.
     pub(crate) fn or(self, otherwise: &str) -> Result<Vec<Entry>, StoreError> {
         match self {
             Self::Done(entries) => Ok(entries),
@@ -130,13 +128,13 @@ impl Outcome {
     }
 }
 
-/// The most operations that Consul takes in one transaction.
+/// The maximum number of operations in a transaction.
 pub(crate) const OPS: usize = 64;
 
-/// Makes several steps in one, or none of them. If none writes, it reads what is confirmed by a majority.
+/// Runs all operations in one transaction, or none of them. A majority confirms what it reads.
 ///
 /// # Errors
-/// Also if a step is not permitted.
+/// Returns an error also if an operation is not permitted.
 pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcome, StoreError> {
     #[derive(Serialize, Deserialize)]
     struct Step<T> {
@@ -156,8 +154,9 @@ pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcom
     }
     ops.iter_mut().for_each(|op| op.namespace.clone_from(&client.namespace));
     let steps: Vec<_> = ops.into_iter().map(|kv| Step { kv }).collect();
-    let body = serde_json::to_string(&steps).map_err(|error| StoreError::denied("no JSON").because(error))?;
-    let answer = client.call(Ask::put("/v1/txn", "consistent").body(body).also(409)).await?;
+    let body = serde_json::to_string(&steps)
+        .map_err(|error| StoreError::denied("cannot encode the transaction as JSON").because(error))?;
+    let answer = client.call(Ask::put("/v1/txn", "consistent").body(body).accept(409)).await?;
     let Answer { results, errors } = answer.json()?;
     if answer.status != 409 {
         return Ok(Outcome::Done(results.into_iter().flatten().filter_map(|found| found.kv).collect()));
@@ -165,29 +164,29 @@ pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcom
     let unmet = errors.unwrap_or_default();
     let says = |words: &str| unmet.iter().find(|unmet| unmet.what.contains(words));
     match says("Permission denied").or_else(|| says("ACL not found")) {
-        Some(unmet) => Err(errors::of_status(&answer.shown, &client.prefix, 403, &unmet.what)),
+        Some(unmet) => Err(errors::from_status(&answer.shown, &client.prefix, 403, &unmet.what)),
         None if says("invalid session").is_some() => Ok(Outcome::SessionOver),
         None => Ok(Outcome::Unmet),
     }
 }
 
-/// Reads all entries whose keys begin so, all in the same state of the store. Returns them by their keys.
+/// Reads all entries with these prefixes, from one state of the store. Returns them by key.
 pub(crate) async fn get(
     client: &Client,
     keys: impl IntoIterator<Item = String>,
 ) -> Result<BTreeMap<String, Entry>, StoreError> {
     let outcome = transact(client, keys.into_iter().map(Op::get_tree).collect()).await?;
-    let entries = outcome.or("Consul did not read what it was asked for")?;
+    let entries = outcome.or("Consul did not run a transaction that only reads")?;
     Ok(entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect())
 }
 
-/// The number of the last write to anything, if there is no such key; otherwise of the last one to this.
+/// Returns the index of the last write to this key, or of the last write to any key if this one does not exist.
 pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreError> {
-    let ask = Ask::get(format!("/v1/kv/{}", in_url(key)), "consistent").also(404);
+    let ask = Ask::get(format!("/v1/kv/{}", in_url(key)), "consistent").accept(404);
     client.call(ask).await?.index()
 }
 
-/// Removes an entry. That there is none is not an error.
+/// Removes an entry. It is not an error if the entry does not exist.
 pub(crate) async fn remove(client: &Client, key: &str) -> Result<(), StoreError> {
-    transact(client, vec![Op::delete(key)]).await?.or("the entry could not be removed").map(drop)
+    transact(client, vec![Op::delete(key)]).await?.or("cannot remove the entry; try again").map(drop)
 }

@@ -1,8 +1,8 @@
-//! Notes, as keys that are locked by a session and deleted when it ends.
+//! Notes: keys that are locked by a session, and deleted when it ends.
 //!
-//! Notes with the same lifetime share a session, which is renewed when one of them is put. So a note lasts for its
-//! lifetime at the least, and longer while its process puts others that last as long. A note that is put again as it is
-//! there already is not written.
+//! Notes with the same lifetime share a session, which is renewed when one of them is put. So a note exists for
+//! at least its lifetime, and longer while its process puts other notes with the same lifetime. A note that is
+//! put again unchanged is not written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -12,14 +12,15 @@ use tenure_core::{Answers, Board, Moment, Note, NoteState, NoteWrite, Notes, Sto
 use crate::client::Ask;
 use crate::keys::unescaped;
 use crate::kv::{self, Entry, Op, Outcome};
-use crate::session::Terms;
+use crate::session::SessionSpec;
 use crate::store::ConsulStore;
 
-/// The sessions of notes, by lifetime, and when each was last renewed. Locked while one is made, so that no other is.
+/// The sessions of notes by lifetime, each with its last renewal. The lock is held while a session is created, so
+/// that only one is.
 pub(crate) type NoteSessions = tokio::sync::Mutex<HashMap<Duration, (String, Moment)>>;
 
-/// A session that was renewed so recently need not be renewed for another note: it lasts for as much longer.
-const SPARED: Duration = Duration::from_secs(1);
+/// A session that was renewed within this time is not renewed for another note. Its TTL is longer by as much.
+const RENEW_AFTER: Duration = Duration::from_secs(1);
 
 impl Notes for ConsulStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
@@ -32,7 +33,7 @@ impl Notes for ConsulStore {
     async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
         let is_watched = |board: &Board| matches!(board, Board::Requests(_));
         let folders: Vec<_> = boards.iter().map(|board| (board, self.keys.board(board))).collect();
-        // Requests are watched with the seats, so they are known already.
+        // The watch covers requests, so the mirror has them.
         let tree = if boards.iter().any(is_watched) { Some(self.mirror.proven().await?) } else { None };
         let others = folders.iter().filter(|(board, _)| !is_watched(board)).map(|(_, folder)| folder.clone());
         let others: Vec<_> = others.collect();
@@ -69,35 +70,36 @@ impl ConsulStore {
         if before.as_ref().is_some_and(is_same) {
             return Ok(was);
         }
-        // Deleted first, as another session may have locked it.
+        // Deletes the key first, because another session may have locked it.
         let ops = vec![Op::delete(&key), Op::lock(&key, value, &session)];
         match kv::transact(&self.client, ops).await? {
             Outcome::Done(_) => Ok(was),
             outcome => {
                 self.note_sessions.lock().await.remove(&note.lifetime);
-                outcome.or("the note could not be put").map(|_| was)
+                outcome.or("cannot put the note; try again").map(|_| was)
             }
         }
     }
 
-    /// The session for notes with this lifetime, which lasts for that long from now on.
+    /// Returns a session that lasts for this lifetime from now on.
     async fn note_session(&self, lifetime: Duration) -> Result<String, StoreError> {
         let now = self.mirror.now();
         let mut sessions = self.note_sessions.lock().await;
         if let Some((id, renewed)) = sessions.get_mut(&lifetime) {
-            if now.since(*renewed) < SPARED {
+            if now.since(*renewed) < RENEW_AFTER {
                 return Ok(id.clone());
             }
-            let renew = Ask::put(format!("/v1/session/renew/{id}"), "").also(404);
+            let renew = Ask::put(format!("/v1/session/renew/{id}"), "").accept(404);
             if self.client.call(renew).await?.status != 404 {
                 *renewed = now;
                 return Ok(id.clone());
             }
         }
-        // Whole seconds, and what the server keeps.
-        let seconds = (lifetime + SPARED).as_nanos().div_ceil(1_000_000_000);
+        // A whole number of seconds, within the limits of the server.
+        let seconds = (lifetime + RENEW_AFTER).as_nanos().div_ceil(1_000_000_000);
         let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
-        let id = Terms::delete(time.clamp(self.min_lease, Duration::from_secs(86_400))).create(&self.client).await?;
+        let id =
+            SessionSpec::delete(time.clamp(self.min_lease, Duration::from_secs(86_400))).create(&self.client).await?;
         sessions.insert(lifetime, (id.clone(), now));
         Ok(id)
     }
@@ -105,7 +107,7 @@ impl ConsulStore {
 
 fn note_of(folder: &str, entry: &Entry) -> Result<Note, StoreError> {
     let key = entry.key.strip_prefix(folder).and_then(unescaped).ok_or_else(|| {
-        StoreError::denied(format!("the key {} is none that Tenure has written: use another prefix", entry.key))
+        StoreError::denied(format!("key {} was not written by Tenure; use another prefix", entry.key))
     })?;
     Ok(Note { key, value: entry.text()? })
 }

@@ -1,4 +1,5 @@
-//! A session: what seats of one lease are held on, and the heartbeat that keeps all of them.
+//! A session: the Consul session that seats of one lease are held on, and the heartbeat that renews it for all of
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use crate::client::{Ask, Client};
 use crate::options::ConsulOptions;
 use crate::tree::{Mirror, Tree};
 
-/// The sessions of a process: one for each length of lease, whatever the number of seats.
+/// The sessions of a process, one for each length of lease.
 pub(crate) type Sessions = tenure_kit::Sessions<Session>;
 
-/// A session that seats of one lease are held on.
+/// The Consul session that all seats with one length of lease are held on.
 pub(crate) struct Session {
     pub(crate) id: String,
     lease: Duration,
@@ -23,13 +24,13 @@ pub(crate) struct Session {
     mirror: Arc<Mirror>,
 }
 
-/// The longest time that Consul gives to a session.
+/// The longest TTL that Consul accepts.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The longest lock-delay.
+/// The longest lock-delay that Consul accepts.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// Sessions that are opened when they are needed.
+/// Returns a pool that opens sessions on demand.
 pub(crate) fn sessions(client: Arc<Client>, mirror: Arc<Mirror>, options: &ConsulOptions) -> Sessions {
     let (takeover, checks) = (options.takeover, options.checks.clone());
     Sessions::new(move |lease, _| {
@@ -38,16 +39,20 @@ pub(crate) fn sessions(client: Arc<Client>, mirror: Arc<Mirror>, options: &Consu
             Takeover::Instant => Duration::ZERO,
             Takeover::Safe => lease.min(LONGEST_DELAY),
         };
-        let terms = Terms::release(lease, lock_delay, &checks);
+        let spec = SessionSpec::release(lease, lock_delay, &checks);
         async move {
             if lease.subsec_nanos() != 0 || lease.is_zero() {
-                return Err(StoreError::denied("Consul counts leases in whole seconds: use one like 15s"));
+                return Err(StoreError::denied(
+                    "a Consul session must last a whole number of seconds; use a lease such as 15s",
+                ));
             }
             if lease > LONGEST {
-                return Err(StoreError::denied("Consul keeps no session longer than a day: use a shorter lease"));
+                return Err(StoreError::denied(
+                    "a Consul session must not last longer than a day; use a shorter lease",
+                ));
             }
-            let late = |_| Err(StoreError::refused("Consul has not made a session in time"));
-            let id = tokio::time::timeout(lease / 4, terms.create(&client)).await.unwrap_or_else(late)?;
+            let late = |_| Err(StoreError::refused("Consul did not create a session in time"));
+            let id = tokio::time::timeout(lease / 4, spec.create(&client)).await.unwrap_or_else(late)?;
             Ok(Session { id, lease, client, mirror })
         }
     })
@@ -61,50 +66,51 @@ impl tenure_kit::Session for Session {
         tenure_core::SessionId::new(self.id.as_str())
     }
 
-    /// Renews the session, and looks at the seats.
+    /// Renews the session, and reads the seats.
     ///
     /// # Correctness
-    /// A leader counts from `sent`, so everything that it counts on must be true later than that. The server
-    /// starts the session's time anew when it gets the renewal, which is after it was sent. That the seats
-    /// are still ours is asked after `sent`, too: a renewal alone would keep a leader whose seat somebody has
-    /// deleted, while others wait only a lease from when they saw that.
+    /// The leader counts its lease from `sent`, so everything that it relies on must hold after `sent`. The
+    /// server restarts the session's TTL at the receipt of the renewal, which is after `sent`. The read of the
+    /// seats is sent after `sent` as well. A renewal alone would keep a leader in office whose seat was deleted,
+    /// while other candidates wait only one lease from when they saw the deletion.
     ///
-    /// A renewal is kept in the memory of the one server that leads the others. One that was deposed and does
-    /// not know yet may answer it in vain. That does no harm: the new one gives every session twice its time
-    /// from when it was chosen. A leader then has its last true renewal from before that, and so with
-    /// one more in vain it leads for less than two leases from there. By the next one the deposed server
-    /// knows, as it hears from no majority; it cannot answer the question for the seats as it is.
+    /// Consul keeps renewals only in the memory of the server that leads the cluster. A server that was deposed
+    /// and does not know it yet can answer a renewal that has no effect. This does no harm. The new leading
+    /// server gives every session twice its TTL from its own election on. The last effective renewal was sent
+    /// before that election, so with one more, ineffective renewal our leader leads for less than two leases from
+    /// then, and stops before the session ends. By the next renewal the deposed server knows that it was deposed,
+    /// because it hears from no majority. It cannot answer the consistent read of the seats in any case.
     async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<Arc<Tree>>, StoreError> {
         let within = self.lease / 10;
-        let renew = Ask::put(format!("/v1/session/renew/{}", self.id), "").also(404).within(within);
-        // That takes two calls, if something has changed.
+        let renew = Ask::put(format!("/v1/session/renew/{}", self.id), "").accept(404).within(within);
+        // The read takes two calls if something has changed.
         let look = tokio::time::timeout(within * 2, self.mirror.proven());
         let (renewed, tree) = futures_util::future::join(self.client.call(renew), look).await;
         if renewed?.status == 404 {
             return Ok(HeartbeatReply::Over);
         }
-        let late = |_| Err(StoreError::unknown("Consul has not told in time whether the seats are ours"));
+        let late = |_| Err(StoreError::unknown("Consul did not confirm in time that the seats are still held"));
         Ok(HeartbeatReply::Alive(sent, tree.unwrap_or_else(late)?))
     }
 }
 
-/// What a session is made with.
-pub(crate) struct Terms(Value);
+/// The parameters of a new session.
+pub(crate) struct SessionSpec(Value);
 
-impl Terms {
-    /// Its keys are unlocked and stay when it ends.
+impl SessionSpec {
+    /// A session whose keys are unlocked and kept when it ends.
     fn release(ttl: Duration, lock_delay: Duration, checks: &[String]) -> Self {
         Self::new("tenure", "release", ttl, lock_delay, checks)
     }
 
-    /// Its keys are deleted when it ends.
+    /// A session whose keys are deleted when it ends.
     pub(crate) fn delete(ttl: Duration) -> Self {
         Self::new("tenure: a request", "delete", ttl, Duration::ZERO, &[])
     }
 
     fn new(name: &str, behavior: &str, ttl: Duration, lock_delay: Duration, checks: &[String]) -> Self {
         let seconds = |span: Duration| format!("{}s", span.as_secs());
-        // Checks are named even if there are none: Consul would add one of its own.
+        // The list of checks is sent even if it is empty; otherwise Consul adds a check of its own.
         Self(json!({
             "Name": name,
             "Behavior": behavior,
@@ -114,14 +120,14 @@ impl Terms {
         }))
     }
 
-    /// Makes a session, and returns its id.
+    /// Creates a session and returns its ID.
     pub(crate) async fn create(&self, client: &Client) -> Result<String, StoreError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "UPPERCASE")]
-        struct Made {
+        struct Created {
             id: String,
         }
         let answer = client.call(Ask::put("/v1/session/create", "").body(self.0.to_string())).await?;
-        Ok(answer.json::<Made>()?.id)
+        Ok(answer.json::<Created>()?.id)
     }
 }

@@ -1,12 +1,12 @@
-//! The store itself.
+//! The store: its constructors, its promises, and the entry points that the engine calls.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_core::{
-    Answers, BatchLimits, Call, Clock, DynNotes, Interest, LifeKind, News, Promises, Push, Reading, SeatName,
-    SessionId, Store, StoreError, Swap, Takeover, Version, Write,
+    Answers, BatchLimits, Call, Clock, ConfigError, DynNotes, Interest, LifeKind, News, Promises, Push, Reading,
+    SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 
 use crate::client::Client;
@@ -17,9 +17,10 @@ use crate::seats::{Mark, SEATS, Seats};
 use crate::session::{Sessions, sessions};
 use crate::tree::Mirror;
 
-/// Seats in Consul.
+/// Keeps seats in Consul's key-value store. One session per lease length, with one heartbeat, and one blocking
+/// query serve all elections of a process.
 ///
-/// Nothing is connected by making one: the engine connects when it first asks for a seat.
+/// A new store has no connection; it connects at the first call.
 pub struct ConsulStore {
     pub(crate) client: Arc<Client>,
     pub(crate) keys: Keys,
@@ -32,33 +33,36 @@ pub struct ConsulStore {
 }
 
 impl ConsulStore {
-    /// Seats where the options say.
+    /// Creates a store with these options. It connects at the first call, so an unreachable agent is not an error
+    /// here.
     ///
     /// # Errors
-    /// In one line, if the options contradict each other, or a file that they name cannot be read.
-    pub fn new(options: ConsulOptions) -> Result<Self, String> {
-        Ok(Self::over(Client::new(&options)?, options))
+    /// Returns one line, without the token, if the options contradict each other or a file that they name is not
+    /// readable.
+    pub fn new(options: ConsulOptions) -> Result<Self, ConfigError> {
+        Ok(Self::build(Client::new(&options)?, options))
     }
 
-    /// Seats where the URL says: see [`ConsulOptions::from_url`].
+    /// Creates a store from a URL; see [`ConsulOptions::from_url`] for its form. It connects at the first call.
     ///
     /// # Errors
-    /// In one line, without the token, if the URL cannot be read.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line, without the token, if the URL is not valid or a file that it names is not readable.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::new(ConsulOptions::from_url(url)?)
     }
 
-    /// Seats where the options say, asked for through a client of your own: its TLS, proxy and socket
-    /// settings count, and those of the options do not. It must not try again by itself
-    /// (`reqwest::retry::never()`).
+    /// Creates a store that uses an HTTP client of your own. The client's settings for TLS, proxy and socket
+    /// apply instead of those in the options. The client must not retry (`reqwest::retry::never()`): a retry
+    /// would hide when a write was sent.
     ///
     /// # Errors
-    /// In one line, if the options contradict each other, or a file that they name cannot be read.
-    pub fn with_client(client: reqwest::Client, options: ConsulOptions) -> Result<Self, String> {
-        Ok(Self::over(Client::over(client, &options)?, options))
+    /// Returns one line, without the token, if the options contradict each other or a file that they name is not
+    /// readable.
+    pub fn with_client(client: reqwest::Client, options: ConsulOptions) -> Result<Self, ConfigError> {
+        Ok(Self::build(Client::with_http(client, &options)?, options))
     }
 
-    fn over(client: Client, options: ConsulOptions) -> Self {
+    fn build(client: Client, options: ConsulOptions) -> Self {
         let (client, keys) = (Arc::new(client), Keys::new(&options.prefix));
         let mirror = Arc::new(Mirror::new(client.clone(), keys.clone()));
         Self {
@@ -90,20 +94,28 @@ impl Store for ConsulStore {
             takeover: self.takeover,
             push: Push::Proven,
             reads: BatchLimits { seats: SEATS, calls: 4 },
-            // Each is a transaction of its own, so that a condition which does not hold undoes no other, and takes a
-            // connection; agents limit those of a client, to 200 by default.
+            // Each write is a transaction of its own, so that a condition that does not hold does not undo
+            // another write. Each takes a connection, and an agent limits the connections of a client, to 200 by
+            // default.
             writes: BatchLimits { seats: 1, calls: 16 },
             shared_heartbeat: true,
-            durability: "a write is on the disks of a majority of the servers before it counts",
+            durability: "a write counts once it is on the disks of a majority of the servers",
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),
             broken_by: &[
-                "A session is ended while its leader lives (consul session destroy, its node deregistered, a check attached to it fails): another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
-                "A snapshot is restored, or the servers are made anew, while candidates run: those that were there notice and wait a lease, but one that is started just then knows nothing of what was lost. Tokens go on from the number of the last write that is left: if a resource checks tokens, have it forget those it has seen.",
-                "Keys of ours are written by hand, or by a program that does not mind locks.",
+                "A session is ended while its leader is alive (consul session destroy, its node is deregistered, or a \
+                 check attached to it fails): another candidate can lead before the old leader learns of it, usually \
+                 within milliseconds and at the latest when its lease ends (takeover=safe waits that long).",
+                "A snapshot is restored, or the servers are recreated, while candidates run: candidates that were \
+                 running notice and wait for a lease, but a candidate that starts just then cannot know what was lost. \
+                 Tokens continue from the index of the last write that remains: if a resource checks tokens, reset the \
+                 highest token that it remembers.",
+                "Keys under the prefix are written by hand, or by a program that ignores locks.",
                 "The candidates of one election use different datacenters or prefixes: each has its own seats.",
-                "raft_multiplier and the like are set so high that a server which was deposed does not know for a lease.",
-                "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.",
+                "raft_multiplier or similar settings are so high that a deposed server does not notice for a lease.",
+                "A bid reaches the server only after its election has stopped, in a process that runs other elections \
+                 with the same lease: their session then holds the seat, and no candidate leads until that process \
+                 ends or stands for the seat again.",
             ],
             ..Promises::of("consul")
         }

@@ -1,17 +1,18 @@
-//! The connections: encrypted or not, by name or by socket, and without anything that tries again.
+//! The HTTP client: TLS, unix sockets and name resolution, and no retries.
 
 use std::path::Path;
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Identity, redirect, retry};
+use tenure_core::ConfigError;
 use tenure_kit::tls::{self, Certificates};
 
 use crate::options::ConsulOptions;
 
 /// # Errors
-/// In one line, if a file that the options name cannot be read, or is not what it should be.
-pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String> {
+/// Returns one line if a file that the options name is missing or not valid.
+pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, ConfigError> {
     let mut builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
@@ -26,13 +27,16 @@ pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String>
         builder = builder.unix_socket(socket.clone());
     }
     if !options.tls {
-        // Nobody's certificate is looked at: the system's need not be read.
-        return builder.tls_certs_only([]).build().map_err(|error| format!("no HTTP client: {error}"));
+        // No certificate is verified without TLS, so the system's certificates are not loaded.
+        return builder
+            .tls_certs_only([])
+            .build()
+            .map_err(|error| format!("cannot create an HTTP client: {error}").into());
     }
     let mut roots = Vec::new();
     for file in options.ca.iter().cloned().chain(folder(options.ca_path.as_deref())?) {
         for certificate in Certificates::read(&file)?.found {
-            roots.push(Certificate::from_der(&certificate).map_err(|error| tls::cannot(&error))?);
+            roots.push(Certificate::from_der(&certificate).map_err(|error| tls::cannot_configure(&error))?);
         }
     }
     if options.ca.is_some() || options.ca_path.is_some() {
@@ -40,7 +44,7 @@ pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String>
     }
     if let Some(own) = tls::Identity::read(options.cert.as_deref(), options.key.as_deref())? {
         let pem = [own.certificates.pem.as_slice(), b"\n", &own.key_pem].concat();
-        builder = builder.identity(Identity::from_pem(&pem).map_err(|error| tls::cannot(&error))?);
+        builder = builder.identity(Identity::from_pem(&pem).map_err(|error| tls::cannot_configure(&error))?);
     }
     if !options.verify {
         builder = builder.tls_danger_accept_invalid_certs(true);
@@ -48,22 +52,22 @@ pub(crate) fn client(options: &ConsulOptions) -> Result<reqwest::Client, String>
     if options.tls_server_name.is_some() {
         let hosts = options.addresses.iter().filter_map(|address| address.rsplit_once(':'));
         let hosts = hosts.map(|(host, _)| host.trim_matches(['[', ']']).to_owned()).collect();
-        builder = builder.dns_resolver(Elsewhere(hosts));
+        builder = builder.dns_resolver(ConfiguredHosts(hosts));
     }
-    builder.build().map_err(|error| tls::cannot(&error))
+    builder.build().map_err(|error| tls::cannot_configure(&error))
 }
 
-/// The files of a folder with certificates.
-fn folder(path: Option<&Path>) -> Result<Vec<std::path::PathBuf>, String> {
+/// Lists the files of a folder with certificates.
+fn folder(path: Option<&Path>) -> Result<Vec<std::path::PathBuf>, ConfigError> {
     let Some(path) = path else { return Ok(Vec::new()) };
-    let entries = std::fs::read_dir(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let entries = std::fs::read_dir(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect())
 }
 
-/// Finds the name of the agents' certificate, which all URLs have, at the hosts that were named instead.
-struct Elsewhere(Vec<String>);
+/// Resolves every name to the configured hosts. The host in all URLs is the name in the agents' certificate.
+struct ConfiguredHosts(Vec<String>);
 
-impl Resolve for Elsewhere {
+impl Resolve for ConfiguredHosts {
     fn resolve(&self, _: Name) -> Resolving {
         let hosts = self.0.clone();
         Box::pin(async move {

@@ -1,10 +1,12 @@
-//! The ACL token. A token that stands in a file is read again, so that it can be rotated under a process that runs.
+//! The ACL token. A token file is read again from time to time, so that the token can be rotated while the
+//! process runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use reqwest::header::HeaderValue;
+use tenure_core::ConfigError;
 use tenure_kit::{lock, tls};
 
 use crate::options::ConsulOptions;
@@ -12,65 +14,66 @@ use crate::options::ConsulOptions;
 pub(crate) struct AclToken {
     file: Option<PathBuf>,
     header: Mutex<Option<HeaderValue>>,
-    /// When the file is read again.
+    /// When the file is due to be read again.
     due: Mutex<Instant>,
 }
 
-/// How long a token is used before its file is read again.
-const FRESH: Duration = Duration::from_secs(1);
+/// The time after which the token file is read again.
+const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 impl AclToken {
     /// # Errors
-    /// In one line, if the file cannot be read.
-    pub(crate) fn new(options: &ConsulOptions) -> Result<Self, String> {
+    /// Returns one line if the file is not readable.
+    pub(crate) fn new(options: &ConsulOptions) -> Result<Self, ConfigError> {
         let file = options.token_file.clone().filter(|_| options.token.is_none());
         let header = match (&file, &options.token) {
             (Some(file), _) => read(file)?,
             (None, Some(token)) => header(token.0.as_bytes())?,
             (None, None) => None,
         };
-        Ok(Self { file, header: Mutex::new(header), due: Mutex::new(Instant::now() + FRESH) })
+        Ok(Self { file, header: Mutex::new(header), due: Mutex::new(Instant::now() + REREAD_AFTER) })
     }
 
-    /// The token to send with a call. A file that cannot be read, as while it is replaced, leaves the token as it was.
+    /// Returns the token to send with a call. If the file is not readable, as while it is replaced, the token
+    /// stays as it was.
     pub(crate) async fn header(&self) -> Option<HeaderValue> {
         if let Some(file) = self.file.clone().filter(|_| self.is_due()) {
-            // On a thread that may block: the disk may be slow.
+            // On a thread that can block, because the disk may be slow.
             let read = tokio::task::spawn_blocking(move || read(&file)).await;
-            match read.unwrap_or_else(|error| Err(error.to_string())) {
+            match read.unwrap_or_else(|error| Err(error.to_string().into())) {
                 Ok(header) => *lock(&self.header) = header,
-                Err(error) => tracing::debug!(%error, "the token file cannot be read"),
+                Err(error) => tracing::debug!(%error, "cannot read the token file; the last token stays in use"),
             }
         }
         lock(&self.header).clone()
     }
 
-    /// Has the file read before the next call, as the server does not take this token.
-    pub(crate) fn doubt(&self) {
+    /// Makes the next call read the file again, because the server rejected the token.
+    pub(crate) fn reread(&self) {
         *lock(&self.due) = Instant::now();
     }
 
-    /// Whether it is time to read the file. Only one call is told so.
+    /// Whether the file must be read again. Returns true for only one of several concurrent calls.
     fn is_due(&self) -> bool {
         let (mut due, now) = (lock(&self.due), Instant::now());
         let is_due = *due <= now;
         if is_due {
-            *due = now + FRESH;
+            *due = now + REREAD_AFTER;
         }
         is_due
     }
 }
 
-fn read(file: &Path) -> Result<Option<HeaderValue>, String> {
+fn read(file: &Path) -> Result<Option<HeaderValue>, ConfigError> {
     header(&tls::read(file)?)
 }
 
-fn header(text: &[u8]) -> Result<Option<HeaderValue>, String> {
+fn header(text: &[u8]) -> Result<Option<HeaderValue>, ConfigError> {
     let text = text.trim_ascii();
     if text.is_empty() {
         return Ok(None);
     }
-    let mut header = HeaderValue::from_bytes(text).map_err(|_| "the token is not plain text")?;
+    let mut header = HeaderValue::from_bytes(text).map_err(|_| "the ACL token is not valid in an HTTP header")?;
     header.set_sensitive(true);
     Ok(Some(header))
 }

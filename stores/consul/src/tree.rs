@@ -1,4 +1,4 @@
-//! All seats and requests as last heard of, and the proof that they are still so.
+//! A mirror of all seats and requests, and the proof that it is current.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,7 +14,7 @@ use crate::kv::Entry;
 /// All seats and requests at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Consul's number for this state of them: that of the last change to any.
+    /// Consul's index of this state: that of the last change to any of them.
     pub(crate) index: u64,
     entries: BTreeMap<String, Entry>,
 }
@@ -33,18 +33,18 @@ impl Tree {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// The entries in a folder.
+    /// Returns the entries in a folder.
     pub(crate) fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a Entry> {
         let from_there = self.entries.range(folder.to_owned()..).map(|(_, entry)| entry);
         from_there.take_while(move |entry| entry.key.starts_with(folder))
     }
 
-    /// Whether this session has locked anything.
+    /// Whether this session has locked any entry.
     pub(crate) fn is_locked_by(&self, session: &str) -> bool {
         self.entries.values().any(|entry| entry.session == session)
     }
 
-    /// The keys that were written or deleted since an earlier state.
+    /// Returns the keys that were written or deleted since an earlier state.
     pub(crate) fn changed_since<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
         let index = |entry: &Entry| entry.modify_index;
         let written = self.entries.iter().filter(move |(key, entry)| earlier.get(key).map(index) != Some(index(entry)));
@@ -53,28 +53,29 @@ impl Tree {
     }
 }
 
-/// The last state that was heard of, and how it is asked for.
+/// The last known state, and how to query it.
 pub(crate) struct Mirror {
     client: Arc<Client>,
     keys: Keys,
     clock: OnceLock<Clock>,
     heard: Mutex<Heard>,
-    /// The proof that will be asked for next.
+    /// The next proof. It is not sent yet, so calls can still share it.
     next: Mutex<Option<SharedTask<Arc<Tree>>>>,
 }
 
 #[derive(Default)]
 struct Heard {
     tree: Arc<Tree>,
-    /// When it was last asked for, and the answer was that it is so.
+    /// The send of the last query that confirmed this state.
     confirmed: Moment,
 }
 
-/// How long a state is taken for the same by its number alone. Numbers only go up, but that of a deletion
-/// is forgotten after a quarter of an hour, and then an earlier one stands for the state without it.
+/// How long an equal index alone proves that a state is the same. Indexes only rise, but Consul forgets the index
+/// of a deletion after a quarter of an hour, and then reports an earlier index for the state without the deleted
+/// key.
 const TRUSTED: Duration = Duration::from_secs(300);
 
-/// How long the servers may take to prove a state. Callers have time-outs of their own.
+/// The time limit for the servers to prove a state. Callers have timeouts of their own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Mirror {
@@ -86,45 +87,47 @@ impl Mirror {
         let _ = self.clock.set(clock.clone());
     }
 
-    /// The moment, on the engine's clock.
+    /// Returns the current moment on the engine's clock.
     pub(crate) fn now(&self) -> Moment {
         self.clock.get().cloned().unwrap_or_default().now()
     }
 
-    /// The state at some moment after this call, confirmed by a majority of the servers.
+    /// Returns the state at some moment after this call, confirmed by a majority of the servers.
     ///
-    /// Calls that are made in the same turn of the engine share a proof: nothing is sent before the next turn, so each
-    /// call is before the send.
+    /// Calls in the same turn of the engine share a proof. Nothing is sent before the next turn, so every call is
+    /// before the send.
     pub(crate) async fn proven(self: &Arc<Self>) -> Result<Arc<Tree>, StoreError> {
         let proof = {
             let mut next = lock(&self.next);
             let shared = next.take().filter(SharedTask::is_running).unwrap_or_else(|| self.next_proof());
             next.insert(shared).clone()
         };
-        proof.wait(StoreError::refused("the proof was cut off")).await
+        proof.wait(StoreError::refused("the read of the seats was interrupted")).await
     }
 
     fn next_proof(self: &Arc<Self>) -> SharedTask<Arc<Tree>> {
         let mirror = self.clone();
         SharedTask::start_while_wanted(async move {
             tokio::task::yield_now().await;
-            // A later call needs a later proof.
+            // Nothing is sent before this point; a later call needs a later proof.
             lock(&mirror.next).take();
             mirror.prove().await
         })
     }
 
+    /// Returns the current state, by a query that is sent after this call.
+    ///
     /// # Correctness
-    /// Every change to a seat, by whomever, raises the number of the state, and one that is deleted counts
-    /// as changed. So if the number, asked for with `consistent` after the call began, is the one of the
-    /// state that we know, then nothing has changed, and it need not be sent again. It is asked for by a
-    /// list of what is directly below `PREFIX/seats`, which is one line. Otherwise all of it is read.
+    /// Every change to a seat, by any client, raises the index of the state; a deletion counts as a change. So if
+    /// the index, queried with `consistent` after this call began, equals that of the known state, nothing has
+    /// changed, and the state need not be sent again. The query for the index lists the keys directly below
+    /// `PREFIX/seats`, which is one line. If the index differs, the whole state is read.
     async fn prove(&self) -> Result<Arc<Tree>, StoreError> {
         let asked = self.now();
-        let number = self.ask("keys&separator=/&consistent", PATIENCE).await?.index()?;
+        let index = self.ask("keys&separator=/&consistent", PATIENCE).await?.index()?;
         {
             let mut heard = lock(&self.heard);
-            if heard.tree.index == number && asked.since(heard.confirmed) < TRUSTED {
+            if heard.tree.index == index && asked.since(heard.confirmed) < TRUSTED {
                 heard.confirmed = heard.confirmed.max(asked);
                 return Ok(heard.tree.clone());
             }
@@ -132,14 +135,14 @@ impl Mirror {
         self.fetch("consistent", PATIENCE).await
     }
 
-    /// Reads all of it.
+    /// Reads the whole state.
     pub(crate) async fn fetch(&self, parameters: &str, within: Duration) -> Result<Arc<Tree>, StoreError> {
         let asked = self.now();
         let answer = self.ask(&format!("recurse&{parameters}"), within).await?;
         let entries = if answer.status == 404 { Vec::new() } else { answer.json()? };
         let tree = Arc::new(Tree::new(answer.index()?, entries));
         let mut heard = lock(&self.heard);
-        // A query that waits is asked long before it is answered. Numbers start over when a snapshot was restored.
+        // A blocking query is sent long before it is answered. Indexes start over after a snapshot was restored.
         if tree.index >= heard.tree.index || asked >= heard.confirmed {
             *heard = Heard { tree: tree.clone(), confirmed: heard.confirmed.max(asked) };
         }
@@ -148,7 +151,7 @@ impl Mirror {
 
     async fn ask(&self, parameters: &str, within: Duration) -> Result<Answer, StoreError> {
         let path = format!("/v1/kv/{}", in_url(&self.keys.seats()));
-        self.client.call(Ask::get(path, parameters).also(404).within(within)).await
+        self.client.call(Ask::get(path, parameters).accept(404).within(within)).await
     }
 }
 
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_written_or_deleted_has_changed() {
+    fn only_written_or_deleted_keys_have_changed() {
         let entry = |name: &str, index| Entry::of(&format!("t/seats/{name}/seat"), "{}", "", index);
         let before = Tree::new(2, vec![entry("a", 1), entry("b", 2), entry("c", 1)]);
         let after = Tree::new(5, vec![entry("a", 1), entry("b", 3), entry("d", 5)]);

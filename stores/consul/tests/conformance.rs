@@ -1,4 +1,4 @@
-//! Every law, on real servers: one, and three.
+//! All laws, on real servers: one, and a cluster of three.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_testkit::servers::{Consul, ConsulCluster};
 use tenure_testkit::{Kit, Subject};
 
-/// A newer one, for laws that only need its URL: `consul://host:8500/prefix?min_lease=2s`.
-const ELSEWHERE: &str = "TENURE_TEST_CONSUL";
+/// Names another server to test as well, by its URL: `consul://host:8500/prefix?min_lease=2s`.
+const OTHER_SERVER: &str = "TENURE_TEST_CONSUL";
 
 fn main() {
     let server = Consul::start();
@@ -17,7 +17,7 @@ fn main() {
     let mut kit = Kit::new()
         .subject("single", Servers { url: server.url(), servers: Arc::new(vec![server]) })
         .subject("three", Servers { url: cluster.url(), servers: Arc::new(cluster.servers) });
-    if let Ok(url) = std::env::var(ELSEWHERE) {
+    if let Ok(url) = std::env::var(OTHER_SERVER) {
         kit = kit.subject("elsewhere", Servers { url, servers: Arc::default() });
     }
     kit.run();
@@ -25,34 +25,34 @@ fn main() {
 
 struct Servers {
     url: String,
-    /// Ours, if they are.
+    /// The servers, if this program started them.
     servers: Arc<Vec<Consul>>,
 }
 
 impl Servers {
-    /// Asks a server itself, out of the way of the runtime.
+    /// Calls a server directly, on a thread that can block.
     fn act(&self, act: impl FnOnce(&Consul) + Send + 'static) -> Option<BoxFuture<'_, ()>> {
         let servers = self.servers.clone();
         (!servers.is_empty()).then(|| -> BoxFuture<'_, ()> {
             Box::pin(async move {
-                tokio::task::spawn_blocking(move || act(&servers[0])).await.expect("it answers");
+                tokio::task::spawn_blocking(move || act(&servers[0])).await.expect("the server answers");
             })
         })
     }
 }
 
-/// The key of a seat, as in a URL. Those that are asked for here have simple names.
+/// Returns the key of a seat, escaped for a URL. The seats that use this have simple names.
 fn key(seat: &SeatName) -> String {
     format!("tenure/seats/{}/seat", seat.as_str().replace(' ', "%2520"))
 }
 
 impl Subject for Servers {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(ConsulStore::from_url(&self.url).expect("a URL that can be read"))
+        Box::new(ConsulStore::from_url(&self.url).expect("a valid URL"))
     }
 
-    /// Room for a call to be answered within a fifteenth of it while a dozen laws ask at once. Sessions end
-    /// after twice as long.
+    /// Leaves room for an answer within a fifteenth of it while a dozen laws make calls at once. Sessions end
+    /// after up to twice as long.
     fn lease(&self) -> Duration {
         (*self.open()).promises().min_lease.max(Duration::from_secs(4))
     }
@@ -68,6 +68,6 @@ impl Subject for Servers {
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
-        Some(Box::new(ConsulStore::from_url("consul://127.0.0.1:1").expect("a URL that can be read")))
+        Some(Box::new(ConsulStore::from_url("consul://127.0.0.1:1").expect("a valid URL")))
     }
 }

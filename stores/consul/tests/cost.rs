@@ -1,4 +1,4 @@
-//! What elections cost, by the server's own count of what it is asked.
+//! The cost of elections, by the server's own metrics.
 
 mod support;
 
@@ -12,11 +12,11 @@ use tenure_testkit::servers::Consul;
 use tenure_testkit::wrap::Counting;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_session_and_its_renewals_serve_one_election_or_a_thousand() {
-    tokio::join!(counted(1), counted(1000));
+async fn one_session_serves_one_election_or_a_thousand_at_the_same_cost() {
+    tokio::join!(measure(1), measure(1000));
 }
 
-async fn counted(elections: u64) {
+async fn measure(elections: u64) {
     let consul = Consul::start();
     let (store, counter) = Counting::new(ConsulStore::from_url(&consul.url()).unwrap());
     let process = Elections::new(store);
@@ -24,9 +24,9 @@ async fn counted(elections: u64) {
     let seats: Vec<_> =
         (0..elections).map(|number| process.election(format!("seat-{number}")).lease(lease).start().unwrap()).collect();
     for seat in &seats {
-        within("it leads", seat.elected()).await.unwrap();
+        within("the candidate leads", seat.elected()).await.unwrap();
     }
-    // All have settled on one heartbeat.
+    // By then all elections share one heartbeat.
     tokio::time::sleep(lease / 2).await;
     let asked = || {
         let paths = [("PUT", "/v1/session/renew/_"), ("GET", "/v1/kv/_"), ("PUT", "/v1/txn")];
@@ -39,19 +39,20 @@ async fn counted(elections: u64) {
     println!(
         "{renewals} renewals of {elections} seats in a lease: {beats} of the session, {reads} reads, {asks} transactions"
     );
-    // One for the seats, one for what lasts while the process is there, and one for what lasts for ten minutes.
+    // One for the seats, one for notes that last as long as the process, and one for notes that last ten minutes.
     assert_eq!(consul.sessions(), 3, "sessions for {elections} elections");
     assert!(renewals >= 2 * elections, "{renewals}");
     assert!((2..=7).contains(&beats), "{renewals} renewals were {beats} of the session");
-    // A look at the seats for each, and a query that waits.
+    // One check of the seats for each heartbeat, and the blocking query.
     assert!(reads <= beats + 6, "{reads} reads for {beats} heartbeats");
-    // Nothing is written. That the process is still listed as a candidate is asked once a lease, for all elections in one.
-    assert!(asks <= 2, "there were {asks} transactions");
+    // Nothing is written. Once a lease, one transaction checks that the process is still listed, for all its
+    // elections.
+    assert!(asks <= 2, "{asks} transactions");
     assert!(seats.iter().all(|seat| seat.is_leader()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_looks_once_a_lease_and_keeps_one_session_ready() {
+async fn a_follower_reads_once_a_lease_and_keeps_one_session_ready() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let leader = stand(&consul.url(), "leader", &detector);
@@ -63,9 +64,9 @@ async fn a_follower_looks_once_a_lease_and_keeps_one_session_ready() {
     tokio::time::sleep(LEASE * leases).await;
     let after = follower.counter.counts();
     let reads = after.reads - before.reads;
-    println!("{reads} looks of a follower in {leases} leases");
+    println!("{reads} reads of a follower in {leases} leases");
     assert!(reads <= u64::from(leases) + 3, "a follower has read {reads} times in {leases} leases");
-    assert_eq!(after.swaps, before.swaps, "it has written");
+    assert_eq!(after.swaps, before.swaps, "the follower has written");
     assert_eq!(consul.sessions(), 6);
     assert!(leader.election.is_leader());
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with an agent, a token or a key: each is one clear error, and nothing is harmed.
+//! Faulty agents, tokens and keys: each causes one clear error, and no damage.
 
 mod support;
 
@@ -10,21 +10,22 @@ use std::time::Duration;
 use support::{LEASE, SEAT, stand, told, within};
 use tenure_consul::{ConsulOptions, ConsulStore};
 use tenure_core::{
-    Answers, Board, Call, Candidate, Clock, DynNotes, Elections, EndReason, Event, Expect, Fault, Incarnation,
-    NoteState, Reading, Record, SeatName, SeatStore, SingleSeat, StoreError, Swap, Token, Write,
+    Answers, Board, Call, Candidate, Clock, DynNotes, Elections, EndReason, Expect, Fault, Incarnation, NoteState,
+    Reading, Record, SeatName, SeatStore, SingleSeat, StoreError, Swap, Token, Write,
 };
 use tenure_testkit::OverlapDetector;
+use tenure_testkit::candidate::store_error;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Consul, ConsulSetup, Folder, free_port};
 use tokio::sync::mpsc;
 
 #[tokio::test]
-async fn no_token_and_a_wrong_one_are_told_and_never_shown() {
+async fn a_missing_or_wrong_token_is_an_error_that_does_not_show_it() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let error = fails(&consul.url(), Fault::Denied).await;
-    assert!(error.contains("does not permit this") && error.contains("key_prefix \"tenure/\""), "{error}");
+    assert!(error.contains("denied permission") && error.contains("key_prefix \"tenure/\""), "{error}");
     let error = fails(&with_token(&consul, "hunter2"), Fault::Denied).await;
-    assert!(error.contains("knows no such token (ACL not found)") && !error.contains("hunter2"), "{error}");
+    assert!(error.contains("does not know the ACL token (ACL not found)") && !error.contains("hunter2"), "{error}");
     works(&with_token(&consul, "b1gs33cr3t")).await;
     let file = consul.folder().join("token");
     std::fs::write(&file, "b1gs33cr3t\n").unwrap();
@@ -32,7 +33,7 @@ async fn no_token_and_a_wrong_one_are_told_and_never_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
+async fn the_permissions_in_the_readme_suffice_and_fewer_are_an_error() {
     let rules: Vec<_> = include_str!("../README.md").lines().skip_while(|line| *line != "```hcl").skip(1).collect();
     let rules = rules.split(|line| *line == "```").next().unwrap().join("\n");
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
@@ -42,7 +43,7 @@ async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
     let first = one.leads().await;
     let mut other = stand(&url, "other", &detector);
     other.knows(Token::ZERO).await;
-    within("it may ask", other.election.request_step_down()).await.unwrap();
+    within("the request is permitted", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = store(&url);
     for board in [Board::Processes, Board::Candidates(seat())] {
@@ -52,19 +53,19 @@ async fn the_rights_that_the_readme_names_are_enough_and_less_is_told() {
     }
     store.forget(&seat()).await.unwrap();
 
-    // Without sessions, and with the keys to be read alone.
+    // Without permission for sessions, then with permission to read the keys only.
     for less in [rules.replace("session_prefix", "agent_prefix"), rules.replacen("\"write\"", "\"read\"", 1)] {
         assert_ne!(less, rules);
         let store = self::store(&with_token(&consul, &token_for(&consul, "less", &less)));
         store.read(&seat()).await.unwrap();
         let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
-        assert!(error.to_string().contains("does not permit this"), "{error}");
+        assert!(error.to_string().contains("denied permission"), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
+async fn a_token_revoked_in_mid_term_is_reported_and_the_term_ends_in_time() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
     let secret = token_for(&consul, "jobs", rules);
@@ -72,17 +73,16 @@ async fn a_token_that_is_revoked_in_mid_term_is_told_and_ends_it_in_time() {
     let first = one.leads().await;
     revoke(&consul, &secret);
     let (fault, error) = one
-        .event("it is told", |event| match event {
-            Event::Error { error } if error.fault() == Fault::Denied => Some((error.fault(), told(error))),
-            _ => None,
+        .event("the error is reported", |event| {
+            store_error(event).filter(|error| error.fault() == Fault::Denied).map(|error| (error.fault(), told(error)))
         })
         .await;
-    assert!(error.contains("knows no such token") && !error.contains(&secret), "{fault:?} {error}");
+    assert!(error.contains("does not know the ACL token") && !error.contains(&secret), "{fault:?} {error}");
     assert_eq!(one.loses().await, (first, EndReason::NotRenewed));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_rotated_in_its_file_costs_no_term() {
+async fn rotating_the_token_in_its_file_costs_no_term() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
     let rules = r#"key_prefix "tenure/" { policy = "write" } session_prefix "" { policy = "write" }"#;
     let (file, next) = (consul.folder().join("token"), consul.folder().join("next"));
@@ -96,26 +96,26 @@ async fn a_token_that_is_rotated_in_its_file_costs_no_term() {
         std::fs::rename(&next, &file).unwrap();
         revoke(&consul, &before);
         before = token;
-        // The second renewal from now on was sent after that.
+        // The second renewal from now on is sent after the rotation.
         let renewals = one.counter.counts().renewals;
-        within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+        within("the leader renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
         tokio::time::sleep(LEASE).await;
-        assert!(one.election.is_leader() && detector.work_spans() == 1, "the rotation has cost the term");
+        assert!(one.election.is_leader() && detector.work_spans() == 1, "the rotation cost the term");
     }
 }
 
 #[tokio::test]
-async fn namespaces_and_datacenters_that_there_are_not_are_told() {
+async fn unknown_namespaces_and_datacenters_are_errors() {
     let consul = Consul::start();
     let error = fails(&format!("{}&namespace=team", consul.url()), Fault::Denied).await;
     assert!(error.contains("Consul Enterprise"), "{error}");
     let error = fails(&format!("{}&datacenter=mars", consul.url()), Fault::Denied).await;
-    assert!(error.contains("knows no such datacenter"), "{error}");
+    assert!(error.contains("does not know this datacenter"), "{error}");
     works(&format!("{}&datacenter=dc1", consul.url())).await;
 }
 
 #[tokio::test]
-async fn leases_that_consul_cannot_keep_are_refused_with_the_reason() {
+async fn leases_that_consul_cannot_keep_are_rejected_with_the_reason() {
     let start = |url: &str, lease: Duration| {
         Elections::new(ConsulStore::from_url(url).unwrap())
             .election("jobs")
@@ -129,14 +129,16 @@ async fn leases_that_consul_cannot_keep_are_refused_with_the_reason() {
     assert!(error.contains("10"), "{error}");
     let error = start("consul:", Duration::from_millis(12_500));
     assert!(error.contains("1s") || error.contains("second"), "{error}");
-    // The server's own word, where it was told otherwise than we were.
+    // The server's own error, if it has another minimum than the store is configured with.
     let consul = ConsulSetup::new().with(r#""session_ttl_min": "10s""#).start();
     let store = store(&consul.url());
     let bid = |lease| Record { lease, ..record(1) };
     let error = store.swap(&seat(), None, &bid(Duration::from_secs(3))).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
     assert!(error.to_string().contains("session_ttl_min"), "{error}");
-    for (lease, word) in [(Duration::from_millis(1500), "whole seconds"), (Duration::from_secs(90_000), "a day")] {
+    for (lease, word) in
+        [(Duration::from_millis(1500), "whole number of seconds"), (Duration::from_secs(90_000), "a day")]
+    {
         let error = store.swap(&seat(), None, &bid(lease)).await.unwrap_err();
         assert!(error.fault() == Fault::Denied && error.to_string().contains(word), "{error}");
     }
@@ -144,20 +146,20 @@ async fn leases_that_consul_cannot_keep_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_is_told_and_another_agent_is_asked() {
+async fn an_unreachable_agent_is_an_error_and_the_next_call_goes_to_another() {
     let nowhere = format!("127.0.0.1:{}", free_port());
     let error = fails(&format!("consul://{nowhere}"), Fault::Refused).await;
     assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
     let error = fails("consul://no-such-host.invalid", Fault::Refused).await;
-    assert!(error.contains("no-such-host.invalid:8500 cannot be reached"), "{error}");
+    assert!(error.contains("cannot connect to no-such-host.invalid:8500"), "{error}");
     let consul = Consul::start();
     let store = store(&format!("consul://{nowhere},{}", consul.address()));
     assert_eq!(store.read(&seat()).await.unwrap_err().fault(), Fault::Refused);
-    assert!(store.read(&seat()).await.is_ok(), "the other one was not asked");
+    assert!(store.read(&seat()).await.is_ok(), "the other agent was not called");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
+async fn a_silent_agent_times_out_and_is_reported_once() {
     let consul = Consul::start();
     let proxy = Proxy::start(consul.address());
     proxy.black_hole(Way::Up);
@@ -166,14 +168,14 @@ async fn an_agent_that_never_answers_is_given_up_in_time_and_told_once() {
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
     assert!(Clock::system().now().since(began) < Duration::from_secs(30));
-    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    within("the candidate retries", one.counter.wait_for(|counts| counts.reads >= 4)).await;
     proxy.pass();
     one.recovers_without_another_word().await;
     one.leads().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
+async fn every_seat_of_a_failed_heartbeat_gets_an_error_with_the_cause() {
     let consul = Consul::start();
     let proxy = Proxy::start(consul.address());
     let store = store(&format!("consul://{}/tenure?min_lease=1s", proxy.address()));
@@ -186,14 +188,14 @@ async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
     proxy.drop_reply_to("/v1/session/renew/");
     let renewals = seats.iter().zip(&won).map(|(seat, won)| store.renew(seat, won, &record));
     for renewed in futures_util::future::join_all(renewals).await {
-        let error = renewed.expect_err("its reply was lost");
-        assert!(std::error::Error::source(&error).is_some(), "{error} has lost its cause");
+        let error = renewed.expect_err("the reply was lost");
+        assert!(std::error::Error::source(&error).is_some(), "{error} has no cause");
     }
-    within("a reply was lost", proxy.caught(1)).await;
+    within("the proxy drops a reply", proxy.caught(1)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_another_protocol_is_told() {
+async fn a_server_other_than_consul_is_an_error() {
     for answer in
         ["HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]
     {
@@ -207,12 +209,12 @@ async fn a_server_that_speaks_another_protocol_is_told() {
             }
         });
         let error = fails(&format!("consul://{address}"), Fault::Denied).await;
-        assert!(error.contains("does not speak Consul's HTTP interface"), "{error}");
+        assert!(error.contains("did not answer as Consul's HTTP API does"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+async fn tls_works_and_a_mismatch_of_tls_and_plain_http_is_an_error() {
     let folder = Folder::new("certificates");
     let made = Certificates::make(folder.path());
     let [ca, cert, key] = [&made.ca, &made.cert, &made.key].map(|path| path.display().to_string());
@@ -226,24 +228,25 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     let query = format!("ca={ca}&cert={cert}&key={key}&min_lease=1s");
     works(&format!("consuls://localhost:{port}/tenure?{query}")).await;
     let error = fails(&format!("consuls://localhost:{port}"), Fault::Denied).await;
-    assert!(error.contains("no TLS with localhost") && error.contains("?ca=FILE"), "{error}");
+    assert!(error.contains("TLS handshake with localhost") && error.contains("?ca=FILE"), "{error}");
     let error = fails(&format!("consuls://{}?{query}", consul.address()), Fault::Denied).await;
     assert!(error.contains("consul://"), "{error}");
     let error = fails(&format!("consul://localhost:{port}"), Fault::Denied).await;
-    assert!(error.contains("serves HTTPS: name it as consuls://"), "{error}");
-    // Its certificate is not for this address, but for a name that can be said.
+    assert!(error.contains("serves HTTPS; use consuls://"), "{error}");
+    // The certificate is not for this address, but `tls_server_name` can give the name that it is for.
     let elsewhere = format!("consuls://127.0.0.2:{port}/tenure?{query}");
     assert!(fails(&elsewhere, Fault::Denied).await.contains("?tls_server_name=NAME"));
     works(&format!("{elsewhere}&tls_server_name=localhost")).await;
     works(&format!("{elsewhere}&verify=false")).await;
-    let missing = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca=/no/such/file")).unwrap_err();
+    let missing =
+        ConsulStore::from_url(&format!("consuls://localhost:{port}?ca=/no/such/file")).unwrap_err().to_string();
     assert!(missing.contains("/no/such/file"), "{missing}");
-    let empty = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca={key}")).unwrap_err();
+    let empty = ConsulStore::from_url(&format!("consuls://localhost:{port}?ca={key}")).unwrap_err().to_string();
     assert!(empty.contains(&format!("{key} has no certificate in it")), "{empty}");
 }
 
 #[tokio::test]
-async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
+async fn foreign_values_and_newer_records_are_errors_and_are_not_overwritten() {
     let consul = Consul::start();
     works(&consul.url()).await;
     let (_, ours) = consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "");
@@ -255,12 +258,12 @@ async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
         assert!(error.contains(expected), "{error}");
         assert_eq!(consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "").1, text);
     }
-    // Somebody else's lock in the place of a seat is neither read nor taken.
+    // Another prefix still works.
     works(&format!("consul://{}/other?min_lease=1s", consul.address())).await;
 }
 
 #[tokio::test]
-async fn a_renewal_is_lost_once_its_seat_is_deleted_or_unlocked_though_the_session_lives() {
+async fn a_renewal_is_lost_once_the_seat_is_deleted_or_unlocked_although_the_session_is_alive() {
     let consul = Consul::start();
     let store = store(&consul.url());
     store.attach(&Clock::system());
@@ -277,21 +280,21 @@ async fn a_renewal_is_lost_once_its_seat_is_deleted_or_unlocked_though_the_sessi
             true => consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), ""),
             false => consul.ask("PUT", &format!("/v1/kv/{SEAT}?release={session}"), "{}"),
         };
-        // The last heartbeat may still be counted on, from when it was sent.
+        // The last heartbeat still counts, from when it was sent.
         within("a renewal is lost", async {
             while let Swap::Done { since, .. } = store.renew(&seat(), &version, &bid).await.unwrap() {
-                assert!(since.is_some_and(|since| since < before), "a seat was kept that is gone");
+                assert!(since.is_some_and(|since| since < before), "a deleted seat was renewed");
                 tokio::time::sleep(LEASE / 20).await;
             }
         })
         .await;
-        assert!(consul.ask("GET", "/v1/session/list", "").1.contains(&session), "its session was to live on");
+        assert!(consul.ask("GET", "/v1/session/list", "").1.contains(&session), "the session must stay alive");
         consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_seat_of_a_call_is_answered_by_itself() {
+async fn each_seat_of_a_call_is_answered_separately() {
     use tenure_core::Store;
     let consul = Consul::start();
     let proxy = Proxy::start(consul.address());
@@ -302,7 +305,7 @@ async fn each_seat_of_a_call_is_answered_by_itself() {
     let named = |name: &str| SeatName::new(name).unwrap();
     let write = |name| Write { seat: named(name), expect: Expect::Absent(None), record: Record { lease, ..record(1) } };
 
-    // One whose condition does not hold undoes no other.
+    // A write whose condition does not hold does not undo another.
     consul.ask("PUT", "/v1/kv/tenure/seats/there/seat", "nonsense");
     let (to, mut swaps) = answers();
     within("all are written", Store::write(&store, &call, &["a", "there", "b"].map(write), &to)).await.unwrap();
@@ -312,34 +315,35 @@ async fn each_seat_of_a_call_is_answered_by_itself() {
     }
     assert_eq!(done, [Some(true), Some(false), Some(true)]);
 
-    // A write is given up, and still under way. The agent that it was sent to is given up, too.
+    // A write times out and stays pending. The read after it times out on the same agent, and the next call goes
+    // to the other.
     proxy.black_hole(Way::Up);
-    let given_up = tokio::time::timeout(moment, Store::write(&store, &call, &[write("late")], &answers().0)).await;
-    assert!(given_up.is_err(), "it was answered");
-    let given_up = tokio::time::timeout(moment, Store::read(&store, &call, &[named("a")], &answers().0)).await;
-    assert!(given_up.is_err(), "it was answered");
+    let timed_out = tokio::time::timeout(moment, Store::write(&store, &call, &[write("late")], &answers().0)).await;
+    assert!(timed_out.is_err(), "the call was answered");
+    let timed_out = tokio::time::timeout(moment, Store::read(&store, &call, &[named("a")], &answers().0)).await;
+    assert!(timed_out.is_err(), "the call was answered");
     let (to, mut readings) = answers::<Reading>();
     let seats = ["late", "a", "there", "none"].map(named);
-    let (read, told) = (Store::read(&store, &call, &seats, &to), async {
-        let mut told = BTreeMap::new();
-        while told.len() < seats.len() {
+    let (read, received) = (Store::read(&store, &call, &seats, &to), async {
+        let mut received = BTreeMap::new();
+        while received.len() < seats.len() {
             let (place, reading) = readings.recv().await.unwrap();
             let token = |reading: Reading| reading.seat.map(|seat| seat.record.token.get());
-            told.insert(place, reading.map(token).map_err(|error| error.fault()));
-            if told.len() == 3 {
-                assert_eq!(told, BTreeMap::from([(1, Ok(Some(1))), (2, Err(Fault::Denied)), (3, Ok(None))]));
+            received.insert(place, reading.map(token).map_err(|error| error.fault()));
+            if received.len() == 3 {
+                assert_eq!(received, BTreeMap::from([(1, Ok(Some(1))), (2, Err(Fault::Denied)), (3, Ok(None))]));
                 proxy.pass();
             }
         }
-        told
+        received
     });
-    let (read, told) = within("all are read", async { tokio::join!(read, told) }).await;
+    let (read, received) = within("all are read", async { tokio::join!(read, received) }).await;
     read.unwrap();
-    assert_eq!(told[&0], Ok(Some(1)), "it was read before it was written");
+    assert_eq!(received[&0], Ok(Some(1)), "the seat was read before the pending write had ended");
 }
 
 #[tokio::test]
-async fn a_version_of_another_life_of_the_data_is_lost() {
+async fn a_version_of_data_with_another_identity_is_lost() {
     let mut consul = Consul::start();
     let store = store(&consul.url());
     let Swap::Done { version, .. } = store.swap(&seat(), None, &record(1)).await.unwrap() else { panic!("lost") };
@@ -349,7 +353,7 @@ async fn a_version_of_another_life_of_the_data_is_lost() {
     let after = other.read(&seat()).await.unwrap();
     assert!(after.seat.is_none() && after.identity != before);
     assert_eq!(store.swap(&seat(), Some(&version), &record(2)).await.unwrap(), Swap::Lost);
-    assert_eq!(store.swap(&seat(), None, &record(2)).await.unwrap(), Swap::Lost, "it was absent from another");
+    assert_eq!(store.swap(&seat(), None, &record(2)).await.unwrap(), Swap::Lost, "the seat was absent from other data");
     assert!(!matches!(store.renew(&seat(), &version, &record(1)).await, Ok(Swap::Done { .. })));
 }
 
@@ -359,7 +363,7 @@ async fn a_forgotten_seat_keeps_its_floor_however_high() {
     let store = store(&consul.url());
     let high = Token::MAX.get() - 5;
     assert!(matches!(store.swap(&seat(), None, &record(high)).await, Ok(Swap::Done { .. })));
-    // Also if somebody has deleted it by hand.
+    // Even if an operator has deleted the key.
     consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
     for _ in 0..2 {
         let reading = store.read(&seat()).await.unwrap();
@@ -369,7 +373,7 @@ async fn a_forgotten_seat_keeps_its_floor_however_high() {
 }
 
 #[tokio::test]
-async fn sessions_have_no_checks_unless_told_and_notes_end_with_theirs() {
+async fn sessions_have_no_checks_by_default_and_notes_end_with_their_session() {
     let consul = Consul::start();
     works(&consul.url()).await;
     let (_, sessions) = consul.ask("GET", "/v1/session/list", "");
@@ -387,7 +391,7 @@ async fn sessions_have_no_checks_unless_told_and_notes_end_with_theirs() {
     assert_eq!(keys().matches("/gone").count(), 3);
     consul.destroy_session_of("tenure/processes/gone");
     assert_eq!(keys().matches("/gone").count(), 0, "{}", keys());
-    // The session is made anew.
+    // The first put finds that the session is over, the second creates another one.
     let put = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap_err();
     assert_eq!(put.fault(), Fault::Refused, "{put}");
     let was = notes(&store).put_one(&boards[0], "back", "{}", Duration::from_secs(60)).await.unwrap();
@@ -395,7 +399,7 @@ async fn sessions_have_no_checks_unless_told_and_notes_end_with_theirs() {
 }
 
 #[tokio::test]
-async fn a_socket_a_client_and_options_lead_there_too() {
+async fn a_socket_options_and_a_custom_client_work_as_well() {
     let socket = std::env::temp_dir().join(format!("tenure-{}-consul.sock", std::process::id()));
     let path = socket.display().to_string();
     let consul = ConsulSetup::new().with(format!(r#""addresses": {{"http": "127.0.0.1 unix://{path}"}}"#)).start();
@@ -411,15 +415,15 @@ async fn a_socket_a_client_and_options_lead_there_too() {
 
 // -------------------------------------------------------------------------------------------------
 
-/// Asked about one seat at a time.
+/// Opens a store at this URL that takes one seat at a time.
 fn store(url: &str) -> SingleSeat {
     SingleSeat::new(ConsulStore::from_url(url).unwrap())
 }
 
-/// An answer, with its place in the call.
+/// An answer with its place in the call.
 type Placed<T> = (usize, Result<T, StoreError>);
 
-/// Takes the answers to a call.
+/// Collects the answers to a call.
 fn answers<T: Send + 'static>() -> (Answers<T>, mpsc::UnboundedReceiver<Placed<T>>) {
     let (put, answers) = mpsc::unbounded_channel();
     (Answers::new(move |place, answer| drop(put.send((place, answer)))), answers)
@@ -437,7 +441,7 @@ fn with_token(consul: &Consul, token: &str) -> String {
     consul.url().replace("consul://", &format!("consul://:{token}@"))
 }
 
-/// A token that may do this much.
+/// Creates a token with these permissions.
 fn token_for(consul: &Consul, name: &str, rules: &str) -> String {
     let name = format!("{name}-{:08x}", rand::random::<u32>());
     let rules = rules.replace('"', "\\\"").replace('\n', "\\n");
@@ -462,18 +466,18 @@ fn revoke(consul: &Consul, secret: &str) {
     assert_eq!(status, 200, "{said}");
 }
 
-/// Reads, and returns what it says is wrong.
+/// Returns the error that a read fails with, after checking that it has this fault and is one line.
 async fn fails(url: &str, fault: Fault) -> String {
-    let error = within("an answer", store(url).read(&seat())).await.expect_err("it works");
+    let error = within("an answer", store(url).read(&seat())).await.expect_err("the read must fail");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()
 }
 
-/// Takes the seat, which may be its first time, or is that of a session that has ended since.
+/// Reads the seat, takes it and releases it. The seat may be absent, or left by a session that has ended.
 async fn works(url: &str) {
     let store = store(url);
-    // On a busy machine a connection may take too long, and is made anew, as the engine has it.
+    // On a busy machine a connection may take too long. Then the read is repeated, as the engine does.
     let reading = async {
         loop {
             match store.read(&seat()).await {
@@ -482,7 +486,7 @@ async fn works(url: &str) {
             }
         }
     };
-    let now = within("it can be read", reading).await.seat;
+    let now = within("the read succeeds", reading).await.seat;
     let token = now.as_ref().map_or(0, |seat| seat.record.token.get()) + 1;
     let swap = store.swap(&seat(), now.as_ref().map(|seat| &seat.version), &record(token)).await;
     let Swap::Done { version, .. } = swap.unwrap_or_else(|error| panic!("{}", told(&error))) else { panic!("lost") };

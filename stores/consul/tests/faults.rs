@@ -1,21 +1,21 @@
-//! What a network, servers and operators can do to elections: the laws about that, and what only Consul can do. Whatever
-//! it is, no two ever work at once: every test ends with that, by the moments at which work was done.
+//! Faults of a network, servers and operators: the laws about them, and cases that are special to Consul. Every
+//! test ends by checking that no two candidates ever worked at once, by comparing the moments of their work.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, told, until, within};
+use support::{LEASE, SEAT, acted_above, leading, stand, stand_with, until, within};
 use tenure_consul::ConsulStore;
-use tenure_core::{EndReason, Event, Takeover, Token};
+use tenure_core::{EndReason, EventKind, Takeover, Token};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::servers::{Consul, ConsulCluster, ConsulSetup};
 
-/// The most connections that a candidate needs.
+/// The maximum number of connections of a candidate.
 const CONNECTIONS: usize = 6;
 
-/// A server that has on disk what it was told.
+/// A server that keeps its data on disk.
 struct Server(Consul);
 
 impl faults::Server for Server {
@@ -64,7 +64,7 @@ impl faults::Server for Server {
         "\"Verb\":\"lock\",\"Key\":\"tenure/seats/"
     }
 
-    /// The heartbeat of the session, and the look whether all seats are still locked by it.
+    /// The heartbeat of the session, and the check that it still has the locks of all seats.
     fn renewals(&self) -> &'static [&'static str] {
         &["/v1/session/renew/", "keys&separator"]
     }
@@ -74,17 +74,17 @@ mod laws {
     tenure_testkit::faults!(super::Server);
 }
 
-/// Waits until no candidate has more connections than the few that it needs: no fault has left any behind.
+/// Waits until no candidate has more connections than it needs: no fault left any open.
 async fn has_few_connections(servers: &[&Consul], candidates: usize) {
     let few = || servers.iter().map(|server| server.connections()).sum::<usize>() <= CONNECTIONS * candidates;
     until("each candidate has few connections", few).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_has_forgotten_everything_is_led_with_a_higher_token() {
+async fn after_a_server_lost_all_data_the_next_token_is_higher() {
     let mut consul = Consul::start();
     let detector = OverlapDetector::new();
-    // Ahead of what a new server counts from.
+    // Raises the index above the one that a new server starts with.
     for number in 0..40 {
         consul.ask("PUT", &format!("/v1/kv/other/{number}"), "x");
     }
@@ -97,19 +97,19 @@ async fn a_server_that_has_forgotten_everything_is_led_with_a_higher_token() {
     consul.restart();
     let second = acted_above(&detector, first).await;
     assert_ne!(consul.entry("tenure/identity", "Value"), identity);
-    // Also if it is deleted now: the floor is above what was minted before.
+    // If the seat is deleted now, the floor is still above all earlier tokens.
     for one in &candidates {
         one.election.stop();
-        within("it stops", one.election.stopped()).await;
+        within("the election stops", one.election.stopped()).await;
     }
     consul.ask("DELETE", &format!("/v1/kv/{SEAT}"), "");
     let mut newcomer = stand(&consul.url(), "newcomer", &detector);
-    assert!(newcomer.leads().await > second, "a token came back");
+    assert!(newcomer.leads().await > second, "a token was reused");
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_an_operator_ends_ends_the_term_at_once() {
+async fn a_session_ended_by_an_operator_ends_the_term_at_once() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&consul.url(), "one", &detector);
@@ -119,19 +119,19 @@ async fn a_session_that_an_operator_ends_ends_the_term_at_once() {
     let renewals = one.counter.counts().renewals;
     consul.destroy_session_of(SEAT);
     assert_eq!(one.loses().await, (first, EndReason::SessionOver));
-    // By the news, and not by a heartbeat that has failed.
+    // The watch notified the leader; it did not find out by a failed heartbeat.
     assert!(one.counter.counts().renewals <= renewals + 1);
     acted_above(&detector, first).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_was_ended() {
+async fn with_takeover_safe_the_seat_stays_free_for_a_lease_after_its_session_was_ended() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let url = format!("{}&takeover=safe", consul.url());
     let mut one = stand(&url, "one", &detector);
     let first = one.leads().await;
-    // This one is told otherwise, and kept from the seat by Consul all the same.
+    // This candidate has `takeover=instant`, but Consul's lock-delay still keeps it from the seat.
     let mut other = stand_with(&url, "other", &detector, |election| election.takeover(Takeover::Instant));
     other.knows(Token::ZERO).await;
     let ended = Instant::now();
@@ -139,12 +139,12 @@ async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_wa
     assert_eq!(one.loses().await, (first, EndReason::SessionOver));
     acted_above(&detector, first).await;
     assert!(ended.elapsed() >= LEASE, "the seat was taken after {:?}", ended.elapsed());
-    // To be kept from the seat is no failure of the store, though both have bid before.
+    // The lock-delay is not reported as an error of the store, although both candidates have bid during it.
     for candidate in [&mut one, &mut other] {
         candidate
-            .event("it leads or knows who does", |event| match event {
-                Event::Error { error } => panic!("told as a failure: {}", told(error)),
-                Event::LeaderChanged { leader: Some(leader) } if leader.token > first => Some(()),
+            .event("the candidate knows the new leader", |event| match event {
+                EventKind::Error { error } => panic!("reported as an error: {error}"),
+                EventKind::LeaderChanged { leader: Some(leader), .. } if leader.token > first => Some(()),
                 _ => None,
             })
             .await;
@@ -153,7 +153,7 @@ async fn with_takeover_safe_nobody_has_the_seat_for_a_lease_after_its_session_wa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seat_that_an_operator_deletes_in_mid_term_makes_no_second_leader_and_tokens_rise() {
+async fn a_seat_deleted_in_mid_term_causes_no_second_leader_and_tokens_rise() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &detector));
@@ -167,7 +167,7 @@ async fn a_seat_that_an_operator_deletes_in_mid_term_makes_no_second_leader_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seat_that_an_operator_writes_to_another_is_led_again() {
+async fn a_seat_that_an_operator_overwrites_gets_a_leader_again() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&consul.url(), "one", &detector);
@@ -175,9 +175,9 @@ async fn a_seat_that_an_operator_writes_to_another_is_led_again() {
     let mut other = stand(&consul.url(), "other", &detector);
     other.knows(first).await;
     let record = consul.ask("GET", &format!("/v1/kv/{SEAT}?raw"), "").1;
-    let (before, rest) = record.split_once("\"incarnation\":\"").expect("it is held");
+    let (before, rest) = record.split_once("\"incarnation\":\"").expect("the seat is held");
     let another = format!("{before}\"incarnation\":\"{}{}", "7".repeat(32), &rest[32..]);
-    // A plain write leaves the lock as it is: with the session of the one that led.
+    // A plain write leaves the lock with the session of the old leader.
     consul.ask("PUT", &format!("/v1/kv/{SEAT}"), &another);
     assert_ne!(consul.entry(SEAT, "Session"), "");
     assert_eq!(one.loses().await, (first, EndReason::SeatLost));
@@ -186,7 +186,7 @@ async fn a_seat_that_an_operator_writes_to_another_is_led_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_that_is_restored_makes_no_two_leaders_and_news_is_heard_on() {
+async fn a_restored_snapshot_causes_no_second_leader_and_the_watch_continues() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let mut candidates = ["one", "other"].map(|id| stand(&consul.url(), id, &detector));
@@ -200,7 +200,7 @@ async fn a_snapshot_that_is_restored_makes_no_two_leaders_and_news_is_heard_on()
         candidates.iter().for_each(|one| one.election.step_down());
         token = acted_above(&detector, token).await;
     }
-    // Everybody has heard of it, when all numbers go back.
+    // All candidates know the current index before it goes backwards.
     tokio::time::sleep(LEASE / 3).await;
     consul.command(&["snapshot", "restore", &file]);
     token = acted_above(&detector, token).await;
@@ -210,7 +210,7 @@ async fn a_snapshot_that_is_restored_makes_no_two_leaders_and_news_is_heard_on()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead() {
+async fn pausing_or_killing_the_leading_server_causes_no_second_leader() {
     let mut cluster = ConsulCluster::start();
     let detector = OverlapDetector::new();
     let candidates = ["one", "other"].map(|id| stand(&cluster.url(), id, &detector));
@@ -222,7 +222,7 @@ async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead(
         } else {
             cluster.servers[leader].pause();
         }
-        // A term may live through it; whoever leads then does so on the servers that are left.
+        // The term may survive. Whichever candidate leads then does so on the remaining servers.
         tokio::time::sleep(LEASE * 2).await;
         leading(&candidates).await;
         if kill {
@@ -241,7 +241,7 @@ async fn when_the_server_that_leads_the_others_is_stopped_or_killed_no_two_lead(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_majority_nobody_leads_and_with_it_back_somebody_does() {
+async fn without_a_majority_no_candidate_leads_and_one_does_once_it_is_back() {
     let mut cluster = ConsulCluster::start();
     let detector = OverlapDetector::new();
     let mut candidates = ["one", "other"].map(|id| stand(&cluster.url(), id, &detector));
@@ -258,7 +258,7 @@ async fn without_a_majority_nobody_leads_and_with_it_back_somebody_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_candidates_race_and_one_wins_each_time() {
+async fn of_forty_candidates_one_wins_each_time() {
     let consul = Consul::start();
     let detector = OverlapDetector::new();
     let candidates: Vec<_> = (0..40).map(|number| stand(&consul.url(), &format!("c{number}"), &detector)).collect();
@@ -280,6 +280,6 @@ async fn forty_candidates_race_and_one_wins_each_time() {
         one.election.stop();
     }
     for one in &candidates {
-        within("it stops", one.election.stopped()).await;
+        within("the election stops", one.election.stopped()).await;
     }
 }

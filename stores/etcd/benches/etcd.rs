@@ -1,7 +1,7 @@
-//! Figures of elections over an etcd server on this machine: how soon a leader is followed, and what a
-//! thousand elections in one process cost.
+//! Benchmarks on an etcd server on this machine: how long a takeover takes, and what a thousand elections in
+//! one process cost.
 //!
-//!   scripts/bench etcd        TENURE_BENCH_SECONDS=60 is how long the thousand run
+//!   scripts/bench etcd        TENURE_BENCH_SECONDS=60 sets how long the thousand elections run
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tenure_etcd::EtcdStore;
 use tenure_testkit::figures::{BenchTarget, EtcdTarget, Open, beside_a_load, crowd_child, hand_over, show};
 use tenure_testkit::proxy::{Proxy, Way};
 
-const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a valid URL"));
 
 fn main() {
     if crowd_child(OPEN) {
@@ -25,8 +25,8 @@ fn main() {
     beside_a_load(&target);
 }
 
-/// From the end of the lease, counted from the moment at which the leader was cut off, which is no earlier than
-/// its last keep-alive, to the next one's term. etcd looks for leases that are over twice a second.
+/// Measures the time from the end of the old leader's lease to the next term. The lease counts from the moment at which
+/// the leader was cut off, which is no earlier than its last keep-alive. etcd ends expired leases twice a second.
 async fn past_the_end_of_a_lease(target: &EtcdTarget) {
     let lease = Duration::from_secs(2);
     let stand = |url: &str, name: &str| {
@@ -40,7 +40,7 @@ async fn past_the_end_of_a_lease(target: &EtcdTarget) {
         let leader = stand(&target.url_at(&proxy.address().to_string()), &name);
         leader.1.elected().await.unwrap();
         let next = stand(&target.url(), &name);
-        // Right after a renewal.
+        // Cuts the leader off right after a renewal.
         let renewed = leader.1.last_renewal();
         while leader.1.last_renewal() == renewed {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -51,5 +51,5 @@ async fn past_the_end_of_a_lease(target: &EtcdTarget) {
         began.elapsed().saturating_sub(lease)
     });
     let mut spans = futures_util::future::join_all(rounds).await;
-    show("a leader that is gone is followed, past the end of its lease, after", &mut spans);
+    show("takeover from a lost leader, after the end of its lease", &mut spans);
 }

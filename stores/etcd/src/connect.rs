@@ -10,7 +10,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tenure_core::{Fault, StoreError};
+use tenure_core::{ConfigError, Fault, StoreError};
 use tenure_kit::tls::{self, Identity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -24,44 +24,44 @@ use crate::options::EtcdOptions;
 use crate::wire::{RangeRequest, under};
 use crate::{errors, lock};
 
-/// How to get a connection.
+/// Opens connections to the members of the cluster.
 pub(crate) struct Connector {
     options: EtcdOptions,
-    /// What to encrypt with, if that was given rather than described.
+    /// The TLS configuration that the user supplied; `None` if it follows from the options.
     tls: Option<TlsConnector>,
-    /// Which member is tried first: another one each time.
+    /// The member to try first; another one each time.
     first: AtomicUsize,
 }
 
-/// A member that says nothing for so long has the next one tried beside it.
+/// If a member has not answered after this time, the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(100);
 
-/// A member that has failed is tried again after this, for as long as another one says nothing: it may have had no leader
-/// for a moment, as when it is the leader that says nothing.
-const AGAIN: Duration = Duration::from_millis(200);
+/// A member that failed is tried again after this time, as long as another one has not answered: it may have had
+/// no leader for a moment, for instance because the silent member was the leader.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// How often HTTP/2 asks for a sign of life, as the last resort: members hang up on those who ask more often
-/// than every 5 s. What is due sooner is asked for by calls (`EtcdConnection::silence`, and every heartbeat).
+/// The interval of HTTP/2 pings, as the last resort: members close connections that ping more often than every 5
+/// seconds. Calls detect a silent member sooner (`EtcdConnection::wait_for_silence`, and every heartbeat).
 const PING: Duration = Duration::from_secs(10);
 const PONG: Duration = Duration::from_secs(5);
 
 impl Connector {
     pub(crate) fn new(options: EtcdOptions, tls: Option<ClientConfig>) -> Self {
-        let tls = tls.map(encrypting);
+        let tls = tls.map(tls_connector);
         Self { options, tls, first: AtomicUsize::new(rand::random::<u32>() as usize) }
     }
 
     pub(crate) async fn connect(self: Arc<Self>) -> Result<EtcdConnection, StoreError> {
         let tls = match &self.tls {
             Some(tls) => Some(tls.clone()),
-            None => connector(&self.options).map_err(StoreError::denied)?,
+            None => tls_from_options(&self.options)?,
         };
         let members = &self.options.endpoints;
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut next = (0..members.len()).map(|number| &members[first.wrapping_add(number) % members.len()]);
         let mut tries = FuturesUnordered::new();
         let mut problem: Option<StoreError> = None;
-        // How many have neither answered nor failed.
+        // The number of members that have neither answered nor failed.
         let mut silent = members.len();
         while silent > 0 {
             if let Some(member) = next.next() {
@@ -73,9 +73,9 @@ impl Connector {
                     Err(error) => {
                         silent -= usize::from(after.is_zero());
                         if error.fault() != Fault::Denied {
-                            tries.push(self.dial_after(AGAIN, member, tls.clone()));
+                            tries.push(self.dial_after(RETRY_AFTER, member, tls.clone()));
                         }
-                        // What never will work is told rather than what just now does not.
+                        // A permanent error is more useful to the user than a temporary one.
                         if problem.as_ref().is_none_or(|known| known.fault() != Fault::Denied) {
                             problem = Some(error);
                         }
@@ -84,10 +84,10 @@ impl Connector {
                 () = tokio::time::sleep(STAGGER), if next.len() > 0 => {}
             }
         }
-        Err(problem.unwrap_or_else(|| StoreError::denied("no member is named")))
+        Err(problem.unwrap_or_else(|| StoreError::denied("no member is configured")))
     }
 
-    /// Tries a member after a while, and tells which it was, and after how long.
+    /// Tries a member after a delay. Returns the member and the delay together with the result.
     async fn dial_after<'m>(
         &self,
         after: Duration,
@@ -96,9 +96,9 @@ impl Connector {
     ) -> (&'m str, Duration, Result<EtcdConnection, StoreError>) {
         tokio::time::sleep(after).await;
         let dialed = tokio::time::timeout(self.options.connect_within(), self.connect_to(member, tls)).await;
-        // Nothing has happened; but it is told as a call is that was given up for the same reason, so that a
-        // member which does not answer is one piece of news and not two.
-        let silent = |_| Err(StoreError::unknown(format!("{member} does not answer")));
+        // The attempt had no effect, but a call that times out is `Unknown`. The same fault here makes a member
+        // that does not answer one reported problem instead of two.
+        let silent = |_| Err(StoreError::unknown(format!("{member} did not answer in time")));
         (member, after, dialed.unwrap_or_else(silent))
     }
 
@@ -110,42 +110,42 @@ impl Connector {
             Some(tls) => {
                 let host = member.rsplit_once(':').map_or(member, |(host, _)| host).trim_matches(['[', ']']);
                 let name = ServerName::try_from(host.to_owned())
-                    .map_err(|_| StoreError::denied(format!("{host} is no name that a certificate can be for")))?;
+                    .map_err(|_| StoreError::denied(format!("{host} is not a valid TLS server name")))?;
                 let stream = tls.connect(name, socket).await.map_err(|error| errors::no_tls(member, error))?;
                 channel(member, "https", stream).await
             }
         };
-        let channel = channel.map_err(|error| errors::of_greeting(member, Status::from_error(error.into())))?;
+        let channel = channel.map_err(|error| errors::from_first_call(member, Status::from_error(error.into())))?;
         let login = self.options.user.clone().zip(self.options.password.clone());
         let processes = Keys::new(&self.options.prefix).board(&tenure_core::Board::Processes);
         EtcdConnection::open(member, channel, login, RangeRequest { count_only: true, ..under(&processes) }).await
     }
 }
 
-/// What to encrypt with; `None`: not at all.
-fn connector(options: &EtcdOptions) -> Result<Option<TlsConnector>, String> {
+/// Returns the TLS configuration that the options describe, or `None` for plain TCP.
+fn tls_from_options(options: &EtcdOptions) -> Result<Option<TlsConnector>, ConfigError> {
     if !options.tls {
         return Ok(None);
     }
     let builder = tls::builder()?.with_root_certificates(tls::roots(options.ca.as_deref(), "?ca=FILE")?);
     let identity = Identity::read(options.cert.as_deref(), options.key.as_deref())?;
-    Ok(Some(encrypting(tls::finish(builder, identity)?)))
+    Ok(Some(tls_connector(tls::finish(builder, identity)?)))
 }
 
-fn encrypting(mut config: ClientConfig) -> TlsConnector {
+fn tls_connector(mut config: ClientConfig) -> TlsConnector {
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsConnector::from(Arc::new(config))
 }
 
-/// A channel over this very stream, and no other: once it is broken, calls fail, and are not sent to whoever
-/// is there by then.
+/// Opens a channel over this stream and no other. Once the stream is broken, calls fail; they never go to another
+/// server that listens at the same address by then.
 async fn channel(
     member: &str,
     scheme: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Channel, tonic::transport::Error> {
     let origin = Uri::builder().scheme(scheme).authority(member).path_and_query("/").build();
-    // The first part only names it; the stream is there already.
+    // The URI is only a name, because the stream is already connected.
     let endpoint = Endpoint::from_static("http://etcd")
         .origin(origin.unwrap_or_default())
         .http2_keep_alive_interval(PING)
@@ -153,7 +153,7 @@ async fn channel(
     let stream = Arc::new(Mutex::new(Some(TokioIo::new(stream))));
     let once = tower::service_fn(move |_: Uri| {
         let stream = lock(&stream).take();
-        std::future::ready(stream.ok_or_else(|| std::io::Error::other("the connection is over")))
+        std::future::ready(stream.ok_or_else(|| std::io::Error::other("the connection is closed")))
     });
     endpoint.connect_with_connector(once).await
 }

@@ -1,4 +1,4 @@
-//! One connection to one member: logged in and greeted. Once it is closed it stays so.
+//! One connection to one member, logged in and verified by a first read. A closed connection never opens again.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -23,18 +23,18 @@ use crate::wire::{
     WatchResponse,
 };
 
-/// One connection that works.
+/// An open connection to a member.
 pub(crate) struct EtcdConnection {
     pub(crate) address: String,
-    /// Whose data this is.
+    /// The ID of the cluster whose data the member serves.
     pub(crate) cluster: u64,
     grpc: Grpc<Channel>,
     login: Option<Login>,
-    /// What it was greeted with: something that it can answer only together with a majority.
-    greeting: RangeRequest,
-    /// How far the data is known to have come.
+    /// The first read on the connection, and the probe for liveness. A member can answer it only with a majority.
+    probe: RangeRequest,
+    /// The highest revision of the data that an answer has reported.
     revision: AtomicI64,
-    /// Whether a gRPC proxy of etcd's answers, and not a member.
+    /// Whether the other end is a gRPC proxy of etcd instead of a member.
     is_proxy: AtomicBool,
     liveness: Liveness,
 }
@@ -46,15 +46,15 @@ impl Connection for EtcdConnection {
 }
 
 /// A stream that stays open in both directions until this is dropped.
-struct Open<A> {
+struct OpenStream<A> {
     answers: tonic::Streaming<A>,
     _open: oneshot::Sender<()>,
 }
 
-/// A watch that the member has confirmed. What happens from then on is told, or there is an error.
+/// A watch that the member has confirmed. It reports every change from then on, or an error.
 pub(crate) struct Watch<'a> {
     connection: &'a EtcdConnection,
-    open: Open<WatchResponse>,
+    open: OpenStream<WatchResponse>,
 }
 
 impl Watch<'_> {
@@ -64,12 +64,12 @@ impl Watch<'_> {
 
     async fn answer(&mut self) -> Result<WatchResponse, StoreError> {
         let answer = self.open.answers.message().await;
-        let answer = answer.and_then(|answer| answer.ok_or_else(|| Status::cancelled("it has ended")));
-        let answer = answer.map_err(|status| self.connection.failed(status))?;
+        let answer = answer.and_then(|answer| answer.ok_or_else(|| Status::cancelled("the stream has ended")));
+        let answer = answer.map_err(|status| self.connection.classify(status))?;
         self.connection.liveness.heard();
         if answer.canceled {
             let (address, why) = (&self.connection.address, answer.cancel_reason);
-            return Err(StoreError::refused(format!("{address} has ended the watch: {why}")));
+            return Err(StoreError::refused(format!("{address} cancelled the watch: {why}")));
         }
         Ok(answer)
     }
@@ -83,14 +83,15 @@ const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
 impl EtcdConnection {
-    /// Logs in and greets a member: that tells whose data it has, and that it may be asked.
+    /// Logs in and makes the first read. It shows which cluster the member belongs to, and that this user can
+    /// read the prefix.
     pub(crate) async fn open(
         address: &str,
         channel: Channel,
         login: Option<(String, Secret)>,
-        greeting: RangeRequest,
+        probe: RangeRequest,
     ) -> Result<Self, StoreError> {
-        // A watch may tell of many things at once.
+        // One message of a watch can report many changes.
         let grpc = Grpc::new(channel).max_decoding_message_size(64 << 20);
         let login = login.map(|(user, password)| Login::new(address, grpc.clone(), user, password));
         let mut connection = Self {
@@ -98,94 +99,94 @@ impl EtcdConnection {
             cluster: 0,
             grpc,
             login,
-            greeting,
+            probe,
             revision: AtomicI64::new(0),
             is_proxy: AtomicBool::new(false),
             liveness: Liveness::new(),
         };
         let token = connection.token(None).await?;
-        let answer = send(&connection.grpc, RANGE, connection.greeting.clone(), token.as_deref()).await;
+        let answer = send(&connection.grpc, RANGE, connection.probe.clone(), token.as_deref()).await;
         let header = answer.and_then(|answer: RangeResponse| {
-            answer.header.ok_or_else(|| Status::unimplemented("an answer without a header"))
+            answer.header.ok_or_else(|| Status::unimplemented("the answer has no header"))
         });
-        let header = header.map_err(|status| errors::of_greeting(address, status))?;
+        let header = header.map_err(|status| errors::from_first_call(address, status))?;
         (connection.cluster, connection.revision) = (header.cluster_id, header.revision.into());
         Ok(connection)
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.ask(RANGE, request).await
+        self.call(RANGE, request).await
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, StoreError> {
-        let answer: TxnResponse = self.ask(TXN, request).await?;
+        let answer: TxnResponse = self.call(TXN, request).await?;
         self.revision.fetch_max(answer.revision(), Ordering::Relaxed);
         Ok(answer)
     }
 
-    /// How far the data has come at the least.
+    /// Returns a lower bound for the current revision of the data.
     pub(crate) fn revision(&self) -> i64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Has a lease of so many seconds granted.
+    /// Requests a new lease of this many seconds.
     pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseResponse, StoreError> {
-        self.ask(GRANT, LeaseRequest { number: seconds }).await
+        self.call(GRANT, LeaseRequest { number: seconds }).await
     }
 
-    /// Asks how many seconds a lease has left, rounded down; -1 if it is over.
+    /// Returns how many seconds a lease has left, rounded down; -1 if it has ended.
     pub(crate) async fn time_to_live(&self, lease: i64) -> Result<i64, StoreError> {
-        let answer: LeaseResponse = self.ask(TIME_TO_LIVE, LeaseRequest { number: lease }).await?;
+        let answer: LeaseResponse = self.call(TIME_TO_LIVE, LeaseRequest { number: lease }).await?;
         Ok(answer.ttl)
     }
 
-    /// Keeps a lease alive, once, and tells whether it lives. The member is asked on a stream of its own, so none can be
-    /// left hanging.
+    /// Keeps a lease alive, once, and returns whether it is alive. Each keep-alive has a stream of its own, so
+    /// one that gets no answer cannot block another.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, StoreError> {
         let waiting = self.liveness.waiting(Patience::default());
         let answer = self.send_keep_alive(LeaseRequest { number: lease }, self.token(None).await?.as_deref()).await;
-        Ok(self.heard(waiting, answer)?.ttl > 0)
+        Ok(self.finish(waiting, answer)?.ttl > 0)
     }
 
-    /// A member answers a stream that ends with its question. A proxy gives up such a stream unanswered: it is
-    /// then asked again, on a stream that stays open until the answer.
+    /// Sends a keep-alive. A member answers on a stream that we close after the question. A proxy cancels such a
+    /// stream without an answer; then this asks again, on a stream that stays open until the answer.
     async fn send_keep_alive(&self, question: LeaseRequest, token: Option<&str>) -> Result<LeaseResponse, Status> {
         if !self.is_proxy() {
             let asked = self.stream(KEEP_ALIVE, stream::once(std::future::ready(question)), token);
             let answer = async { asked.await?.message().await };
             match answer.await {
                 Ok(Some(answer)) => return Ok(answer),
-                Err(status) if !errors::is_given_up(&status) => return Err(status),
+                Err(status) if !errors::is_cancelled_stream(&status) => return Err(status),
                 _ => self.is_proxy.store(true, Ordering::Relaxed),
             }
         }
         let mut open = self.stream_open(KEEP_ALIVE, question, token).await?;
-        open.answers.message().await?.ok_or_else(|| Status::unknown("no answer to a keep-alive"))
+        open.answers.message().await?.ok_or_else(|| Status::unknown("the keep-alive got no answer"))
     }
 
-    /// Whether the answer to a keep-alive may be to one that was sent earlier, as a proxy gives it.
+    /// Whether a proxy answers, so that the answer to a keep-alive may belong to one that was sent earlier.
     pub(crate) fn is_proxy(&self) -> bool {
         self.is_proxy.load(Ordering::Relaxed)
     }
 
-    /// Watches everything between two keys, from now on.
+    /// Watches all keys between two keys, from now on.
     pub(crate) async fn watch(&self, from: &str, to: &str) -> Result<Watch<'_>, StoreError> {
         let create = Some(KeyRange { key: from.into(), range_end: to.into() });
         let token = self.token(None).await?;
         let opened = self.stream_open(WATCH, WatchRequest { create }, token.as_deref()).await;
-        let mut watch = Watch { connection: self, open: opened.map_err(|status| self.failed(status))? };
+        let mut watch = Watch { connection: self, open: opened.map_err(|status| self.classify(status))? };
         while !watch.answer().await?.created {}
         Ok(watch)
     }
 
-    /// Asks the member for a sign of life whenever it was silent for so long. Resolves when it gives none within the
-    /// same time, which closes the connection, or when the connection is closed by something else.
-    pub(crate) async fn silence(&self, patience: Duration) -> StoreError {
+    /// Probes the member whenever it has been silent for `patience`. Resolves when it does not answer within the
+    /// same time, which closes the connection, or when the connection is closed for another reason.
+    pub(crate) async fn wait_for_silence(&self, patience: Duration) -> StoreError {
         let listen = async {
             loop {
                 tokio::time::sleep(patience).await;
                 if self.liveness.quiet_for() >= patience
-                    && tokio::time::timeout(patience, self.range(self.greeting.clone())).await.is_err()
+                    && tokio::time::timeout(patience, self.range(self.probe.clone())).await.is_err()
                     && self.liveness.quiet_for() >= patience
                 {
                     self.liveness.close();
@@ -194,12 +195,12 @@ impl EtcdConnection {
             }
         };
         match self.while_open(listen).await {
-            Ok(()) => StoreError::unknown(format!("{} gives no sign of life", self.address)),
+            Ok(()) => StoreError::unknown(format!("{} stopped answering", self.address)),
             Err(error) => error,
         }
     }
 
-    /// Waits for an answer, but not on a connection that is closed meanwhile: the next call has another one.
+    /// Waits for an answer, but fails once the connection is closed: the next call uses another one.
     pub(crate) async fn while_open<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
@@ -208,14 +209,15 @@ impl EtcdConnection {
             biased;
             answer = answer => answer,
             () = self.liveness.closed() => {
-                Err(StoreError::unknown(format!("the connection to {} is over", self.address)))
+                Err(StoreError::unknown(format!("the connection to {} was closed before it answered", self.address)))
             }
         }
     }
 
-    /// Asks once; a second time only if the member has said that it does not know us any more, in which case
-    /// it has done nothing, and we have logged in again. If this is dropped, the connection may be doubted.
-    async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
+    /// Makes a call. Makes it a second time only if the member no longer accepted the login token, in which case
+    /// the call had no effect, and after logging in again. If this is dropped, the connection can become
+    /// doubtful.
+    async fn call<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         path: &'static str,
         question: Q,
@@ -227,10 +229,10 @@ impl EtcdConnection {
             let token = self.token(token.as_deref()).await?;
             answer = send(&self.grpc, path, question, token.as_deref()).await;
         }
-        self.heard(waiting, answer)
+        self.finish(waiting, answer)
     }
 
-    /// What to name ourselves by, if we have a user: something else than `stale`, which the member has forgotten.
+    /// Returns a login token, if there is a user. It differs from `stale`, which the member no longer accepts.
     async fn token(&self, stale: Option<&str>) -> Result<Option<String>, StoreError> {
         match &self.login {
             Some(login) => login.token(stale).await.map(Some),
@@ -238,7 +240,7 @@ impl EtcdConnection {
         }
     }
 
-    fn heard<A>(&self, waiting: Waiting<'_>, answer: Result<A, Status>) -> Result<A, StoreError> {
+    fn finish<A>(&self, waiting: Waiting<'_>, answer: Result<A, Status>) -> Result<A, StoreError> {
         match answer {
             Ok(answer) => {
                 waiting.answered();
@@ -246,22 +248,22 @@ impl EtcdConnection {
             }
             Err(status) => {
                 waiting.failed();
-                Err(self.failed(status))
+                Err(self.classify(status))
             }
         }
     }
 
-    fn failed(&self, status: Status) -> StoreError {
+    fn classify(&self, status: Status) -> StoreError {
         if errors::is_broken(&status) {
             self.liveness.close();
         } else {
             self.liveness.heard();
             if status.code() == Code::Unavailable {
-                // It has no leader, or cannot reach it; another member may.
+                // The member has no leader or cannot reach it; another member may.
                 self.liveness.close();
             }
         }
-        errors::of_call(&self.address, status)
+        errors::from_call(&self.address, status)
     }
 
     async fn stream_open<Q: Message + 'static, A: Message + Default + 'static>(
@@ -269,12 +271,13 @@ impl EtcdConnection {
         path: &'static str,
         question: Q,
         token: Option<&str>,
-    ) -> Result<Open<A>, Status> {
-        // Ends when this is dropped: by itself the stream would stay open, and the connection with it.
+    ) -> Result<OpenStream<A>, Status> {
+        // The sending half ends when `open` is dropped. Without this, the stream and its connection would stay
+        // open.
         let (open, mut closed) = oneshot::channel::<()>();
         let end = stream::poll_fn(move |context| closed.poll_unpin(context).map(|_| None));
         let answers = self.stream(path, stream::once(std::future::ready(question)).chain(end), token).await?;
-        Ok(Open { answers, _open: open })
+        Ok(OpenStream { answers, _open: open })
     }
 
     async fn stream<Q: Message + 'static, A: Message + Default + 'static>(
@@ -283,26 +286,27 @@ impl EtcdConnection {
         questions: impl stream::Stream<Item = Q> + Send + 'static,
         token: Option<&str>,
     ) -> Result<tonic::Streaming<A>, Status> {
-        let (mut grpc, request) = addressed(&self.grpc, questions, token).await?;
+        let (mut grpc, request) = prepare(&self.grpc, questions, token).await?;
         let answers = grpc.streaming(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await?;
         Ok(answers.into_inner())
     }
 }
 
-/// Sends a question, and waits for its answer.
+/// Sends a question and waits for its answer.
 pub(crate) async fn send<Q: Message + 'static, A: Message + Default + 'static>(
     grpc: &Grpc<Channel>,
     path: &'static str,
     question: Q,
     token: Option<&str>,
 ) -> Result<A, Status> {
-    let (mut grpc, request) = addressed(grpc, question, token).await?;
+    let (mut grpc, request) = prepare(grpc, question, token).await?;
     let answer = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await?;
     Ok(answer.into_inner())
 }
 
-/// Waits until something can be sent. A member that has no leader is to say so at once, and to end what it streams.
-async fn addressed<T>(
+/// Waits until the channel is ready, and adds the headers. `hasleader` makes a member without a leader fail the
+/// call at once, and end its streams.
+async fn prepare<T>(
     grpc: &Grpc<Channel>,
     message: T,
     token: Option<&str>,
@@ -312,7 +316,7 @@ async fn addressed<T>(
     let metadata = request.metadata_mut();
     metadata.insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
     if let Some(token) = token {
-        let token = token.parse().map_err(|_| Status::internal("a log-in that is no text"))?;
+        let token = token.parse().map_err(|_| Status::internal("the login token is not valid in a header"))?;
         metadata.insert("token", token);
     }
     Ok((grpc, request))

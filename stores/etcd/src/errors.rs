@@ -1,4 +1,4 @@
-//! What went wrong, in words that say what to do, and whether it happened.
+//! Maps errors of members to messages that say what to do, and to faults that say whether the call took effect.
 
 use std::error::Error;
 use std::io;
@@ -6,61 +6,61 @@ use std::io;
 use tenure_core::StoreError;
 use tonic::{Code, Status};
 
-/// What members say, and what to tell the user. This never works as things are.
+/// What a member reports, and the message for it. No retry succeeds until the setup is changed.
 const DENIED: &[(&str, &str)] = &[
-    ("permission denied", "does not permit this: give the user a role with readwrite on the prefix, as in the README"),
-    ("user name is empty", "wants a user and a password: etcd://user:password@host"),
-    ("invalid user ID or password", "knows no such user and password"),
+    ("permission denied", "denied permission; grant the user a role with readwrite on the prefix (see the README)"),
+    ("user name is empty", "requires a user and a password; use etcd://user:password@host"),
+    ("invalid user ID or password", "rejected the user or the password; check both"),
     (
         "authentication is not enabled",
-        "has authentication switched off, but a user was given: leave it out, or run `etcdctl auth enable`",
+        "has authentication disabled, but a user is configured; remove the user, or run `etcdctl auth enable`",
     ),
-    ("too many operations", "takes fewer operations at once than usual: set its --max-txn-ops to 128"),
-    ("corrupt", "says that its data is corrupt: see `etcdctl alarm list`"),
+    ("too many operations", "accepts too few operations per transaction; set its --max-txn-ops to at least 128"),
+    ("corrupt", "reports that its data is corrupt; see `etcdctl alarm list`"),
 ];
 
-/// The same: nothing was done, and it may work the next time.
+/// The call had no effect, and can succeed later.
 const REFUSED: &[(&str, &str)] = &[
-    (UNKNOWN_TOKEN, "does not know our log-in any more"),
-    (OLD_TOKEN, "does not know our log-in any more"),
-    // Said before anything is done: we ask only to be served where there is one.
-    ("no leader", "has no leader: most of the members are down, or cut off from it"),
-    ("database space exceeded", "has no space left: compact and defragment it, then `etcdctl alarm disarm`"),
-    ("too many requests", "is behind with its work"),
-    ("lease not found", "says that the lease of this process is over"),
+    (UNKNOWN_TOKEN, "no longer accepts the login token"),
+    (OLD_TOKEN, "no longer accepts the login token"),
+    // Reported before the call has any effect, because all calls require a leader (`hasleader`).
+    ("no leader", "has no leader; most members of the cluster are down or unreachable from it"),
+    ("database space exceeded", "has no space left; compact and defragment it, then run `etcdctl alarm disarm`"),
+    ("too many requests", "is overloaded (too many requests)"),
+    ("lease not found", "reports that the lease of this process has ended"),
 ];
 
-/// The same: it may have been done.
+/// The call may have taken effect.
 const UNKNOWN: &[(&str, &str)] = &[
-    ("leader changed", "could not settle it in time: its cluster is between two leaders, or slow"),
-    ("request timed out", "could not settle it in time: its cluster is between two leaders, or slow"),
+    ("leader changed", "could not commit in time; the cluster is electing a leader, or is slow"),
+    ("request timed out", "could not commit in time; the cluster is electing a leader, or is slow"),
 ];
 
 const UNKNOWN_TOKEN: &str = "invalid auth token";
 const OLD_TOKEN: &str = "revision of auth store is old";
 
-/// Classifies the error of a call that a member was asked.
-pub(crate) fn of_call(address: &str, status: Status) -> StoreError {
+/// Classifies the error of a call to a member.
+pub(crate) fn from_call(address: &str, status: Status) -> StoreError {
     let message = status.message();
-    let told = |table: &[(&str, &str)]| {
-        let (_, told) = table.iter().find(|(said, _)| message.contains(said))?;
-        Some(format!("{address} {told}"))
+    let known = |table: &[(&str, &str)]| {
+        let (_, text) = table.iter().find(|(said, _)| message.contains(said))?;
+        Some(format!("{address} {text}"))
     };
     let error = if is_broken(&status) {
         StoreError::unknown(format!("the connection to {address} was lost before it answered"))
-    } else if let Some(told) = told(DENIED) {
-        StoreError::denied(told)
-    } else if let Some(told) = told(REFUSED) {
-        StoreError::refused(told)
-    } else if let Some(told) = told(UNKNOWN) {
-        StoreError::unknown(told)
+    } else if let Some(text) = known(DENIED) {
+        StoreError::denied(text)
+    } else if let Some(text) = known(REFUSED) {
+        StoreError::refused(text)
+    } else if let Some(text) = known(UNKNOWN) {
+        StoreError::unknown(text)
     } else {
         match status.code() {
-            Code::Unimplemented => StoreError::denied(format!("{address} is no etcd 3.4 or later")),
+            Code::Unimplemented => StoreError::denied(format!("{address} is not etcd 3.4 or later")),
             Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied | Code::Unauthenticated => {
-                StoreError::denied(format!("{address} refuses this: {message}"))
+                StoreError::denied(format!("{address} rejected the call: {message}"))
             }
-            _ => StoreError::unknown(format!("{address} failed: {message}")),
+            _ => StoreError::unknown(format!("the call to {address} failed: {message}")),
         }
     };
     match root(&status) {
@@ -69,7 +69,7 @@ pub(crate) fn of_call(address: &str, status: Status) -> StoreError {
     }
 }
 
-/// What lies at the bottom of an error of the connection. What a member itself has said is in our own words.
+/// Returns the innermost cause of an error of the connection; `None` for an error that a member reported.
 fn root(status: &Status) -> Option<Cause> {
     let mut cause = status.source()?;
     while let Some(deeper) = cause.source() {
@@ -78,54 +78,59 @@ fn root(status: &Status) -> Option<Cause> {
     Some(Cause(cause.to_string()))
 }
 
-/// Whether the connection is at fault, and not the member that answered.
+/// Whether the connection failed. Otherwise the member answered with an error.
 pub(crate) fn is_broken(status: &Status) -> bool {
     status.source().is_some() || status.code() == Code::Cancelled
 }
 
-/// Whether a stream was given up by the other end, though the connection is good and nothing is wrong.
-pub(crate) fn is_given_up(status: &Status) -> bool {
+/// Whether the other end cancelled a stream although the connection works.
+pub(crate) fn is_cancelled_stream(status: &Status) -> bool {
     status.source().is_none() && status.message().contains("context canceled")
 }
 
-/// Whether the member has forgotten who we are, so that nothing was done.
+/// Whether the member no longer accepts the login token. Then the call had no effect.
 pub(crate) fn is_stale_login(status: &Status) -> bool {
     let said = status.message();
     said.contains(UNKNOWN_TOKEN) || said.contains(OLD_TOKEN)
 }
 
-/// Nobody can be reached.
+/// Classifies a failure to connect.
 pub(crate) fn unreachable(address: &str, error: io::Error) -> StoreError {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => StoreError::refused(format!("nothing listens at {address}")),
-        _ => StoreError::refused(format!("{address} cannot be reached")),
+        io::ErrorKind::ConnectionRefused => {
+            StoreError::refused(format!("nothing listens at {address}; check the host and port, and that etcd runs"))
+        }
+        _ => StoreError::refused(format!("cannot connect to {address}")),
     }
     .because(error)
 }
 
-/// Somebody is there, but there is no TLS with them.
+/// Classifies a failed TLS handshake.
 pub(crate) fn no_tls(address: &str, error: io::Error) -> StoreError {
     StoreError::denied(format!(
-        "no TLS with {address}: see that it serves TLS (if not, etcd://), that its certificate is trusted (?ca=FILE) \
-         and names this host, and whether it wants one of ours (?cert=FILE&key=FILE)"
+        "TLS handshake with {address} failed; check that it serves TLS (otherwise use etcd://), that its certificate \
+         is trusted (?ca=FILE) and names this host, and whether it requires a client certificate \
+         (?cert=FILE&key=FILE)"
     ))
     .because(error)
 }
 
-/// Somebody is there, but does not speak as etcd does.
-pub(crate) fn of_greeting(address: &str, status: Status) -> StoreError {
+/// Classifies an error of the first call on a connection, when the server may be something other than etcd.
+pub(crate) fn from_first_call(address: &str, status: Status) -> StoreError {
     if !is_broken(&status) {
-        return of_call(address, status);
+        return from_call(address, status);
     }
-    let advice = "see that the port is right, and whether it wants TLS (etcds://) or a certificate of ours (?cert=FILE&key=FILE)";
+    let advice = "check the port, and whether it requires TLS (etcds://) or a client certificate (?cert=FILE&key=FILE)";
     let said = root(&status).map(|cause| cause.0).unwrap_or_default();
     let foreign = ["frame", "preface", "protocol error", "CertificateRequired", "BadCertificate", "alert", "Handshake"];
-    let told = if foreign.iter().any(|word| said.contains(word)) {
-        StoreError::denied(format!("{address} does not speak as etcd does: {advice}"))
+    let error = if foreign.iter().any(|word| said.contains(word)) {
+        StoreError::denied(format!("{address} did not answer as etcd does; {advice}"))
     } else {
-        StoreError::refused(format!("{address} hung up before it said anything: it is going down, or {advice}"))
+        StoreError::refused(format!(
+            "{address} closed the connection without an answer; if it is not shutting down, {advice}"
+        ))
     };
-    told.because(Cause(said))
+    error.because(Cause(said))
 }
 
 #[derive(Debug)]
@@ -146,15 +151,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_members_say_is_told_apart() {
-        for (code, said, fault, told) in [
-            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied, "does not permit this"),
-            (Code::InvalidArgument, "etcdserver: user name is empty", Fault::Denied, "wants a user and a password"),
+    fn each_error_of_a_member_has_its_fault_and_its_advice() {
+        for (code, said, fault, expected) in [
+            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied, "denied permission"),
+            (Code::InvalidArgument, "etcdserver: user name is empty", Fault::Denied, "requires a user and a password"),
             (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",
                 Fault::Denied,
-                "no such user",
+                "rejected the user",
             ),
             (
                 Code::FailedPrecondition,
@@ -162,9 +167,9 @@ mod tests {
                 Fault::Denied,
                 "etcdctl auth enable",
             ),
-            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Refused, "log-in"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Refused, "login token"),
             (Code::Unavailable, "etcdserver: no leader", Fault::Refused, "has no leader"),
-            (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown, "between two leaders"),
+            (Code::Unavailable, "etcdserver: leader changed", Fault::Unknown, "electing a leader"),
             (
                 Code::Unavailable,
                 "etcdserver: request timed out, possibly due to previous leader failure",
@@ -172,15 +177,15 @@ mod tests {
                 "in time",
             ),
             (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::Refused, "alarm disarm"),
-            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Refused, "behind"),
+            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Refused, "overloaded"),
             (Code::InvalidArgument, "etcdserver: too many operations in txn request", Fault::Denied, "--max-txn-ops"),
             (Code::DataLoss, "etcdserver: corrupt cluster", Fault::Denied, "corrupt"),
-            (Code::Unimplemented, "unknown service etcdserverpb.KV", Fault::Denied, "no etcd"),
-            (Code::Unknown, "something that nobody has thought of", Fault::Unknown, "failed"),
+            (Code::Unimplemented, "unknown service etcdserverpb.KV", Fault::Denied, "not etcd"),
+            (Code::Unknown, "an unexpected error", Fault::Unknown, "failed"),
         ] {
-            let error = of_call("host:1", Status::new(code, said));
+            let error = from_call("host:1", Status::new(code, said));
             assert_eq!(error.fault(), fault, "{said}");
-            assert!(error.to_string().contains(told), "{said}: {error}");
+            assert!(error.to_string().contains(expected), "{said}: {error}");
             assert!(!error.to_string().contains('\n'), "{error}");
         }
     }

@@ -1,31 +1,32 @@
-//! Where things are kept.
+//! The keys of the store.
 //!
-//! | key | what | ends |
+//! | key | value | removed |
 //! |---|---|---|
 //! | `tenure/seats/NAME` | the seat: its session, then the record | never |
-//! | `tenure/live/LEASE` | a process that lives, while its lease does | with the lease |
+//! | `tenure/live/LEASE` | empty; exists while the session of a process is alive | with the session's lease |
 //! | `tenure/requests/NAME/KEY` | a request to the leader | with a lease of its own |
 //! | `tenure/candidates/NAME/KEY` | a candidate that stands | with a lease of its own |
-//! | `tenure/attending/KEY` | a process that runs | with a lease of its own |
-//! | `tenure/floors/NAME` | what tokens must stay above, where the data's revision does not say enough | never |
+//! | `tenure/attending/KEY` | a running process | with a lease of its own |
+//! | `tenure/floors/NAME` | the floor of a seat's tokens, if it is above the revision of the data | never |
 //!
-//! The first three are watched, so they stand next to each other: everything from `live/` to `seats/`.
+//! The first three are watched. Their names are chosen so that one range, from `live/` to `seats/`, holds them
+//! alone.
 
 use std::borrow::Cow;
 
 use tenure_core::{Board, SeatName};
 
-/// The keys under one prefix.
+/// Builds and parses the keys under one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
 }
 
-/// What a key that is watched is about.
+/// The subject of a key in the watched range.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Seat(SeatName),
-    /// To the leader of this seat.
+    /// A request to the leader of this seat.
     Request(SeatName),
     Live(i64),
 }
@@ -47,11 +48,11 @@ impl Keys {
         format!("{}/live/{lease:016x}", self.prefix)
     }
 
-    /// The prefix of the keys of all notes on a board.
+    /// Returns the prefix of the keys of all notes on a board.
     pub(crate) fn board(&self, board: &Board) -> String {
-        // Under "processes" they would lie in the range that is watched.
+        // Keys under "processes" would be in the watched range.
         let Some(seat) = board.seat() else { return format!("{}/attending/", self.prefix) };
-        // A slash would end the name.
+        // A slash ends the name of the seat, so it is escaped.
         let name = seat.as_str();
         let name = if name.contains(['/', '%']) {
             Cow::Owned(name.replace('%', "%25").replace('/', "%2F"))
@@ -61,7 +62,7 @@ impl Keys {
         format!("{}/{}/{name}/", self.prefix, board.kind())
     }
 
-    /// From where to where everything is that is watched.
+    /// Returns the watched range: its first key, and the key after its last.
     pub(crate) fn watched(&self) -> (String, String) {
         (format!("{}/live/", self.prefix), format!("{}/seats0", self.prefix))
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_found_to_be_about_what_it_was_made_for() {
+    fn a_key_parses_to_the_subject_it_was_built_for() {
         let keys = Keys::new("a/b");
         for name in ["jobs", "team/jobs", "100 %/x", "/", "%2F", "%252F/%25"] {
             let seat = SeatName::new(name).unwrap();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_stands_together_and_apart_from_the_rest() {
+    fn the_watched_range_has_seats_sessions_and_requests_alone() {
         let (keys, seat) = (Keys::new("tenure"), SeatName::new("\u{10FFFF}").unwrap());
         let (from, to) = keys.watched();
         let is_watched = |key: &str| key >= from.as_str() && key < to.as_str();

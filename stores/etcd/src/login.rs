@@ -1,4 +1,4 @@
-//! Who we are to the members.
+//! Logging in to a member.
 
 use std::sync::Mutex;
 
@@ -12,13 +12,13 @@ use crate::options::Secret;
 use crate::wire::{AuthenticateRequest, AuthenticateResponse};
 use crate::{errors, lock};
 
-/// A user and a password, and what a member has given for them: a token that lasts for some minutes.
+/// A user and a password, and the token that a member issued for them. A token lasts for some minutes.
 pub(crate) struct Login {
     address: String,
     grpc: Grpc<Channel>,
     user: String,
     password: Secret,
-    /// The last log-in. It goes on when its call is given up, as members take their time over passwords.
+    /// The last login. It continues when its call is dropped, because members take long to verify a password.
     last: Mutex<Option<SharedTask<String>>>,
 }
 
@@ -27,7 +27,7 @@ impl Login {
         Self { address: address.to_owned(), grpc, user, password, last: Mutex::default() }
     }
 
-    /// The token to use. Another one than `stale`, which has run out: one call asks for it on behalf of all.
+    /// Returns a token other than `stale`, which has expired. One login serves all callers.
     pub(crate) async fn token(&self, stale: Option<&str>) -> Result<String, StoreError> {
         let login = {
             let mut last = lock(&self.last);
@@ -38,7 +38,7 @@ impl Login {
             let login = last.as_ref().filter(is_usable).cloned().unwrap_or_else(|| self.log_in());
             last.insert(login).clone()
         };
-        login.wait(StoreError::refused("the log-in was cut off")).await
+        login.wait(StoreError::refused("the login was interrupted")).await
     }
 
     fn log_in(&self) -> SharedTask<String> {
@@ -46,7 +46,7 @@ impl Login {
         let request = AuthenticateRequest { name: self.user.clone(), password: self.password.0.clone() };
         SharedTask::start(async move {
             let answer = send(&grpc, "/etcdserverpb.Auth/Authenticate", request, None).await;
-            let answer: AuthenticateResponse = answer.map_err(|status| errors::of_greeting(&address, status))?;
+            let answer: AuthenticateResponse = answer.map_err(|status| errors::from_first_call(&address, status))?;
             Ok(answer.token)
         })
     }

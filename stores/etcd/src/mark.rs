@@ -1,11 +1,11 @@
-//! What stands in the key of a seat, and the version of it.
+//! The value of a seat's key, and the version that the store derives from it.
 
 use tenure_core::{Incarnation, Record, SeatName, SessionId, StoreError, Token, Version, Write, record};
 
 use crate::wire::KeyValue;
 
-/// Names one write of a seat: the revision that it made in this cluster's data, and the session that the seat
-/// is held on since.
+/// Identifies one write of a seat: the revision that it made in the data of a cluster, and the session that the
+/// seat has been held on since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) cluster: u64,
@@ -19,7 +19,7 @@ impl Mark {
         Version::new(format!("{:x}/{}/{session}", self.cluster, self.revision))
     }
 
-    /// `None` if it is not as we write it: then it never was the version of a seat.
+    /// Parses a version. Returns `None` if it does not have this form; then it was never the version of a seat.
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split('/');
         let cluster = u64::from_str_radix(parts.next()?, 16).ok()?;
@@ -31,18 +31,18 @@ impl Mark {
         Some(Self { cluster, revision, session }).filter(|mark| mark.version() == *version)
     }
 
-    /// The name of the session that the seat is held on.
+    /// Returns the name of the session that the seat is held on.
     pub(crate) fn session_name(&self) -> Option<SessionId> {
         self.session.map(|session| session_name(self.cluster, session))
     }
 }
 
-/// What the engine knows a session by. A cluster gives no number to two leases.
+/// Returns the name by which the engine knows a session. A cluster never gives two leases the same ID.
 pub(crate) fn session_name(cluster: u64, session: i64) -> SessionId {
     SessionId::new(format!("{cluster:x}/{session:016x}"))
 }
 
-/// The value of a seat's key: its session in a line of its own, `-` for none, then the record.
+/// The value of a seat's key: the session on a line of its own, `-` for none, then the record.
 pub(crate) struct Written {
     pub(crate) session: Option<i64>,
     pub(crate) record: Record,
@@ -53,7 +53,7 @@ impl Written {
     pub(crate) fn of(found: &KeyValue) -> Result<Self, StoreError> {
         let foreign = || {
             let key = String::from_utf8_lossy(&found.key);
-            StoreError::denied(format!("the key {key} holds something that Tenure did not write: use another prefix"))
+            StoreError::denied(format!("key {key} holds a value that Tenure did not write; use another prefix"))
         };
         let text = std::str::from_utf8(&found.value).map_err(|_| foreign())?;
         let (session, json) = text.split_once('\n').ok_or_else(foreign)?;
@@ -62,7 +62,7 @@ impl Written {
             session => Some(i64::from_str_radix(session, 16).map_err(|_| foreign())?),
         };
         let record = record::from_json(json)?;
-        // A record that names no holder is held by nobody, whatever stands before it.
+        // A record without a holder is vacant, whatever session is written before it.
         let session = session.filter(|_| !record.is_vacant());
         Ok(Self { session, record, revision: found.mod_revision })
     }
@@ -72,25 +72,25 @@ impl Written {
         format!("{session}\n{}", record::to_json(record))
     }
 
-    /// Whether the seat is still claimed by this, on this session.
-    pub(crate) fn keeps(&self, claim: &Claim, session: i64) -> bool {
+    /// Whether the seat still has the claimed holder and term, on this session.
+    pub(crate) fn matches(&self, claim: &Claim, session: i64) -> bool {
         self.session == Some(session) && names(&self.record) == claim.names
     }
 }
 
-/// Whom a record names: the holder, and the term.
+/// The holder and the term that a record names.
 pub(crate) type Names = (Option<Incarnation>, Token);
 
 pub(crate) fn names(record: &Record) -> Names {
     (record.holder.as_ref().map(|holder| holder.incarnation), record.token)
 }
 
-/// What a holder claims when it renews a seat.
+/// The claim of a leader that renews a seat: that the seat still names this holder and term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) seat: SeatName,
     pub(crate) names: Names,
-    /// The revision in which the seat was last seen to be written.
+    /// The revision in which the seat was last written, as far as the leader knows.
     pub(crate) revision: i64,
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_names_its_write_and_its_session() {
+    fn a_version_identifies_a_write_and_a_session() {
         for session in [None, Some(1), Some(i64::MAX)] {
             let mark = Mark { cluster: u64::MAX, revision: 7, session };
             assert_eq!(Mark::parse(&mark.version()), Some(mark));
@@ -120,21 +120,21 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_kept_for_the_same_holder_term_and_session_alone() {
+    fn a_claim_matches_only_the_same_holder_term_and_session() {
         let record = |incarnation, token, nonce| {
             let holder = Candidate { id: "me".into(), incarnation: Incarnation::from_bits(incarnation) };
             Record { nonce, ..Record::new(Some(holder), Token::new(token), Duration::from_secs(3)) }
         };
         let value = Written::text(Some(7), &record(1, 2, 3)).into();
         let written = Written::of(&KeyValue { value, ..KeyValue::default() }).unwrap();
-        let keeps = |record, session| {
+        let matches = |record, session| {
             let claim = Claim { seat: SeatName::new("jobs").unwrap(), names: names(&record), revision: 1 };
-            written.keeps(&claim, session)
+            written.matches(&claim, session)
         };
-        // The nonce tells one write of the same term from another.
-        assert!(keeps(record(1, 2, 4), 7));
-        assert!(!keeps(record(1, 2, 3), 8), "another session");
-        assert!(!keeps(record(1, 3, 3), 7), "another term");
-        assert!(!keeps(record(2, 2, 3), 7), "another holder");
+        // The nonce differs between two writes of the same term.
+        assert!(matches(record(1, 2, 4), 7));
+        assert!(!matches(record(1, 2, 3), 8), "another session");
+        assert!(!matches(record(1, 3, 3), 7), "another term");
+        assert!(!matches(record(2, 2, 3), 7), "another holder");
     }
 }

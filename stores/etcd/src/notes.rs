@@ -1,6 +1,7 @@
-//! Notes, as keys that end with a lease of their own.
+//! Notes: keys that expire with a lease of their own.
 //!
-//! A process says again and again that it is there. Then the lease of its note is kept alive, and nothing is written.
+//! A process announces itself again and again by the same note. After the first time, this only keeps the lease
+//! of the note alive, and writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -13,14 +14,14 @@ use crate::lock;
 use crate::store::EtcdStore;
 use crate::wire::{TxnRequest, delete, get_key, put, range, under};
 
-/// The notes that say that a process of ours is there, by their keys: what each says, for how long, and its lease.
+/// The notes by which this process has announced itself, by key: the note, and its etcd lease.
 pub(crate) type Processes = Mutex<HashMap<String, (NoteWrite, i64)>>;
 
 impl Notes for EtcdStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
         if let [note] = notes
-            && self.is_kept(&connection, note).await?
+            && self.keep_alive_note(&connection, note).await?
         {
             to.set(0, Ok(NoteState::Present));
             return Ok(());
@@ -31,7 +32,8 @@ impl Notes for EtcdStore {
             leases.insert(seconds, connection.grant(seconds).await?.id);
         }
         let keys: Vec<_> = notes.iter().map(|note| self.keys.board(&note.board) + &note.key).collect();
-        // Apart, as members take 128 operations in a transaction. Each note has one writer at a time.
+        // A transaction of its own, because a member accepts 128 operations in one. Each note has one writer at a
+        // time.
         let mut before = connection.txn(TxnRequest::of(keys.iter().map(|key| get_key(key)))).await?;
         let write = |(note, key): (&NoteWrite, &String)| match &note.value {
             Some(value) => put(key, value.clone(), leases[&seconds(note.lifetime)]),
@@ -66,8 +68,9 @@ impl Notes for EtcdStore {
 }
 
 impl EtcdStore {
-    /// Whether a note is there as it is to be put, and lasts from now on.
-    async fn is_kept(&self, connection: &EtcdConnection, note: &NoteWrite) -> Result<bool, StoreError> {
+    /// Keeps the lease of a note alive if this process has put the same note before. Returns whether the note
+    /// still exists.
+    async fn keep_alive_note(&self, connection: &EtcdConnection, note: &NoteWrite) -> Result<bool, StoreError> {
         let known = lock(&self.processes).get(&note.key).filter(|(put, _)| put == note).map(|(_, lease)| *lease);
         let Some(lease) = known else { return Ok(false) };
         if !connection.keep_alive(lease).await? {
@@ -78,7 +81,7 @@ impl EtcdStore {
     }
 }
 
-/// Whole seconds, rounded up; ten years are as good as for ever.
+/// Converts to whole seconds, rounded up, and at most ten years.
 fn seconds(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX).clamp(1, 315_360_000)
 }

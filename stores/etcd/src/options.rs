@@ -1,50 +1,55 @@
-//! What the store is told: where the members are, and how to keep the seats.
+//! The options of the store: the members of the cluster, the prefix, credentials and TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::ConfigError;
 use tenure_kit::settings::refuse;
 use tenure_kit::tls::NEEDS_KEY;
 pub use tenure_kit::url::Secret;
 use tenure_kit::url::{Url, decoded, with_port};
 
-/// Where members listen unless told otherwise.
+/// The port of members that name none.
 const PORT: u16 = 2379;
 
-/// Where the store keeps its seats, and how it gets there.
+/// Options of an [`EtcdStore`](crate::EtcdStore): where the cluster is, how to log in, and the prefix of all
+/// keys.
+///
+/// They deserialize from a configuration file; unknown fields are an error. `Debug` and `Serialize` never show
+/// the password.
 ///
 /// ```
 /// # use tenure_etcd::EtcdOptions;
 /// let options = EtcdOptions::from_url("etcds://jobs:secret@one.example,two.example:2379/leaders?ca=/etc/ca.pem")?;
 /// assert_eq!((options.endpoints.len(), options.prefix.as_str(), options.tls), (2, "leaders", true));
 /// assert!(!format!("{options:?}").contains("secret"));
-/// # Ok::<(), String>(())
+/// # Ok::<(), tenure_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcdOptions {
-    /// `host:port` of the members.
+    /// The members of the cluster, each as `host:port`. At least one; a connection to any of them is enough.
     pub endpoints: Vec<String>,
-    /// What the names of all keys begin with.
+    /// The prefix of all keys, without a slash at its end. Elections with different prefixes are independent.
     pub prefix: String,
-    /// The user to log in as.
+    /// The user to log in as. Needs a password; leave both out if a certificate identifies the user.
     pub user: Option<String>,
-    /// The password. Left out when options are written.
+    /// The password of `user`. It is never serialized or printed.
     #[serde(skip_serializing)]
     pub password: Option<Secret>,
-    /// Whether to use TLS.
+    /// Whether to connect over TLS. The other TLS options require it.
     pub tls: bool,
-    /// A file with the certificates to trust, instead of the system's.
+    /// A PEM file with the certificates to trust, instead of the system's.
     pub ca: Option<PathBuf>,
-    /// A file with the certificate to show to the members.
+    /// A PEM file with the client certificate to present to the members. Needs `key`.
     pub cert: Option<PathBuf>,
-    /// A file with the key of that certificate.
+    /// A PEM file with the private key of the client certificate.
     pub key: Option<PathBuf>,
-    /// The shortest lease that the members keep, in seconds: three halves of their election time-out,
+    /// The shortest lease that the members grant, in seconds: one and a half times their election timeout,
     /// rounded up.
     pub min_lease: u32,
-    /// How many seconds a connection may take.
+    /// The time limit for connecting to one member, in seconds.
     pub connect_timeout: u32,
 }
 
@@ -65,16 +70,17 @@ impl Default for EtcdOptions {
     }
 }
 
-/// The schemes of this store's URLs.
+/// The URL schemes that this store accepts: `etcd` for plain TCP, `etcds` for TLS.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
 
 impl EtcdOptions {
-    /// From a URL: `etcd://user:password@host:port,host:port/prefix`, or `etcds://…` over TLS, with
-    /// `?ca=FILE`, `?cert=FILE&key=FILE`, `?min_lease=` and `?connect_timeout=`.
+    /// Parses a URL: `etcd://user:password@host:port,host:port/prefix`, or `etcds://…` over TLS, with the options
+    /// `?ca=FILE`, `?cert=FILE&key=FILE`, `?min_lease=SECONDS` and `?connect_timeout=SECONDS`.
     ///
     /// # Errors
-    /// In one line, which never shows more of the URL than the name of an option.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line that says what is wrong with the URL. It shows no part of the URL but the name of an
+    /// option, so it never contains the password.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let url = Url::parse(url, SCHEMES)?;
         let (user, password) = (url.user()?, url.password()?);
         let mut options = Self { tls: url.scheme == "etcds", user, password, ..Self::default() };
@@ -92,22 +98,19 @@ impl EtcdOptions {
         Ok(options)
     }
 
-    /// Refuses what contradicts itself, and what would be ignored.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Rejects options that contradict each other or would have no effect.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let is_member = |endpoint: &String| with_port(endpoint, PORT).as_ref() == Ok(endpoint);
         refuse(&[
-            (self.endpoints.is_empty(), "no member is named: etcd://host:port"),
-            (!self.endpoints.iter().all(is_member), "a member is written as host:port"),
-            (
-                self.prefix.is_empty() || self.prefix.ends_with('/'),
-                "a prefix is not empty, and does not end with a slash",
-            ),
+            (self.endpoints.is_empty(), "no member is given: use etcd://host:port"),
+            (!self.endpoints.iter().all(is_member), "each member must have the form host:port"),
+            (self.prefix.is_empty() || self.prefix.ends_with('/'), "the prefix must not be empty or end with a slash"),
             (
                 self.user.is_some() != self.password.is_some(),
-                "a user needs a password, and a password its user: etcd://user:password@host",
+                "user and password must be given together: etcd://user:password@host",
             ),
             (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
-            (!self.tls && (self.ca.is_some() || self.cert.is_some()), "ca, cert and key are for TLS: use etcds://"),
+            (!self.tls && (self.ca.is_some() || self.cert.is_some()), "ca, cert and key need TLS: use etcds://"),
             (self.min_lease == 0, "min_lease must be at least 1 second"),
             (self.connect_timeout == 0, "connect_timeout must be at least 1 second"),
         ])
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_members_and_a_prefix() {
+    fn a_url_sets_members_prefix_and_options() {
         let options = |url: &str| EtcdOptions::from_url(url).unwrap();
         assert_eq!(options("etcd://"), EtcdOptions::default());
         assert_eq!(options("etcd:"), EtcdOptions::default());
@@ -135,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_told_without_the_password() {
-        for (url, told) in [
+    fn url_errors_do_not_show_the_password() {
+        for (url, expected) in [
             ("etcd:x", "begins with etcd://"),
             ("http://u:hunter2@host", "begins with one of etcd://, etcds://"),
             ("etcd://u:hunter2@host?colour=red", "unknown option \"colour\""),
             ("etcd://u:hunter2%@host", "%25"),
             ("etcd://u:hunter2@host:port", "host:port"),
             ("etcd://u:hunter2@host/x/", "slash"),
-            ("etcd://hunter2@host", "needs a password"),
-            ("etcd://:hunter2@host", "needs a password"),
+            ("etcd://hunter2@host", "given together"),
+            ("etcd://:hunter2@host", "given together"),
             ("etcd://u:hunter2@host?min_lease=many", "whole number"),
             ("etcd://u:hunter2@host?min_lease=1.5", "whole number"),
             ("etcd://u:hunter2@host?min_lease=0", "at least 1"),
@@ -154,18 +157,18 @@ mod tests {
             ("etcd://u:x?hunter2&hunter2@host/y", "%3F"),
             ("etcd://u:x?hunter2", "host:port"),
         ] {
-            let error = EtcdOptions::from_url(url).unwrap_err();
-            assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+            let error = EtcdOptions::from_url(url).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("hunter2"), "{url}: {error}");
         }
     }
 
     #[test]
-    fn options_come_from_configuration_and_unknown_ones_are_refused() {
+    fn options_deserialize_and_unknown_ones_are_rejected() {
         let options: EtcdOptions =
             toml::from_str("endpoints = ['a:1']\nuser = 'u'\npassword = 'hunter2'\nmin_lease = 5").unwrap();
         assert_eq!((options.endpoints[0].as_str(), options.min_lease), ("a:1", 5));
         let written = toml::Value::try_from(&options).unwrap();
-        assert_eq!(written.get("password"), None, "a password was written");
+        assert_eq!(written.get("password"), None, "the password was serialized");
         assert!(toml::from_str::<EtcdOptions>("endpionts = []").unwrap_err().to_string().contains("unknown field"));
     }
 }

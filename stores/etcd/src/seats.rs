@@ -1,4 +1,4 @@
-//! Seats: how they are read, and the one write that changes them.
+//! Seats: how they are read, and the one transaction that changes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,34 +17,37 @@ use crate::wire::{
     KeyValue, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put, written_at,
 };
 
-/// How many sessions are remembered: each is an operation of every reading, and members take 128 of those.
+/// The number of sessions to remember. Every read has one operation for each, and a member accepts 128 per
+/// transaction.
 const HOLDERS: usize = 60;
 
-/// A write that is not a renewal: its place in the call, and what it expects, if there is to be a seat.
+/// A write that is not a renewal: its place in the call, and the version that it expects, `None` to create the
+/// seat.
 type Change<'a> = (usize, &'a Write, Option<Mark>);
 
-/// Names the data of a cluster.
+/// Returns the identity of a cluster's data.
 fn identity(cluster: u64) -> String {
     format!("{cluster:x}")
 }
 
 impl EtcdStore {
-    /// Reads seats, their floors, and whether the sessions live that hold them.
+    /// Reads seats, their floors, and whether the sessions that hold them are alive.
     ///
     /// # Correctness
-    /// All reads are confirmed by a majority. Which sessions to look at is guessed, as there are few of them and they
-    /// rarely change. A seat on another session waits for a second transaction. Its session is then looked at later
-    /// than the seat itself, and that is as good: the key of a session is made before any seat names it, and never
-    /// again. If it is there, it was there when the seat was read. If it is gone, the seat of this version is free
-    /// from then on, and a bid for it is conditional on the version.
+    /// A majority confirms every read. The first transaction reads the seats together with the keys of the
+    /// sessions that are known to hold seats: there are few of them, and they rarely change. If a seat names
+    /// another session, a second transaction reads that session's key, later than the seat. This is as good as
+    /// reading both at once, because the key of a session is created before any seat names the session, and never
+    /// again. If the key exists, it existed when the seat was read. If it does not, the seat with this version is
+    /// free from then on, and a bid for the seat is conditional on the version.
     pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
-        let guesses: Vec<i64> = lock(&self.holders).iter().copied().collect();
+        let known: Vec<i64> = lock(&self.holders).iter().copied().collect();
         let each = seats.iter().flat_map(|seat| [get(&self.keys.seat(seat)), get(&self.keys.floor(seat))]);
-        let mut answer = connection.txn(TxnRequest::of(each.chain(self.lives(&guesses)))).await?;
+        let mut answer = connection.txn(TxnRequest::of(each.chain(self.read_live_keys(&known)))).await?;
         let mut lives = BTreeMap::new();
         let (cluster, revision) = (answer.cluster(), answer.revision());
-        self.learn(&guesses, &mut answer, seats.len() * 2, &mut lives);
+        self.note_liveness(&known, &mut answer, seats.len() * 2, &mut lives);
         let mut later = Vec::new();
         for place in 0..seats.len() {
             let floor = answer.found(place * 2 + 1).first().map_or(0, number).max(revision.try_into().unwrap_or(0));
@@ -63,8 +66,8 @@ impl EtcdStore {
         if !later.is_empty() {
             let unknown: BTreeSet<i64> = later.iter().map(|(.., session)| *session).collect();
             let unknown: Vec<i64> = unknown.into_iter().collect();
-            let mut answer = connection.txn(TxnRequest::of(self.lives(&unknown))).await?;
-            self.learn(&unknown, &mut answer, 0, &mut lives);
+            let mut answer = connection.txn(TxnRequest::of(self.read_live_keys(&unknown))).await?;
+            self.note_liveness(&unknown, &mut answer, 0, &mut lives);
             for (place, read, written, _) in later {
                 to.set(place, Ok(with_seat(read, cluster, written, &lives)));
             }
@@ -72,12 +75,12 @@ impl EtcdStore {
         Ok(())
     }
 
-    fn lives(&self, sessions: &[i64]) -> impl Iterator<Item = RequestOp> {
+    fn read_live_keys(&self, sessions: &[i64]) -> impl Iterator<Item = RequestOp> {
         sessions.iter().map(|session| get_key(&self.keys.live(*session)))
     }
 
-    /// Takes in which sessions live, from this place of an answer on.
-    fn learn(&self, sessions: &[i64], answer: &mut TxnResponse, from: usize, lives: &mut BTreeMap<i64, bool>) {
+    /// Records which sessions are alive, by the answers from this place on.
+    fn note_liveness(&self, sessions: &[i64], answer: &mut TxnResponse, from: usize, lives: &mut BTreeMap<i64, bool>) {
         let mut holders = lock(&self.holders);
         for (at, session) in sessions.iter().enumerate() {
             let is_alive = !answer.found(from + at).is_empty();
@@ -96,7 +99,7 @@ impl EtcdStore {
         }
     }
 
-    /// Writes seats, and renews those that are held.
+    /// Writes seats: bids and releases in one transaction, renewals by a heartbeat of their session.
     pub(crate) async fn write_seats(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) {
         let (mut changes, mut renewals, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
@@ -127,48 +130,53 @@ impl EtcdStore {
                 places.for_each(|place| to.set(*place, Err(error.clone())));
             }
         };
-        // Tasks that go on for the next call do part of the work. If this call is given up, the connection is doubted as
-        // if it had done everything by itself.
+        // Tasks that outlive this call do part of the work. If this call is dropped, the connection must become
+        // doubtful as if the call had waited for the server itself.
         let connection = self.connection.current();
         let waiting = connection.as_ref().map(|connection| connection.liveness().waiting(Patience::default()));
         join(renewals, changes).await;
         waiting.into_iter().for_each(Waiting::failed);
     }
 
-    /// Writes seats, each if it is as expected.
+    /// Writes seats, each on its own condition.
     ///
     /// # Correctness
-    /// One transaction compares and writes, and etcd runs it as a whole or not at all, after a majority has it
-    /// on disk; nothing comes in between.
+    /// One transaction compares and writes. etcd runs it as a whole or not at all, after a majority has it on
+    /// disk, and runs nothing else in between. It compares three things:
     ///
-    /// - *The seat is as it was read*: it was last written in the expected revision. Revisions are never given
-    ///   twice, and a key that is not there has revision zero, so a seat that was deleted, or made anew, is
-    ///   another one.
-    /// - *Its holder is gone*: the key of the session that it was won on is not there. Which session that is
-    ///   belongs to the write with that revision, so it cannot have changed. The key is made once, before any
-    ///   seat names its session, and never again: once it is gone, no seat is ever held on that session. Our own
-    ///   sessions do not keep us out; whoever leads in this process is the engine's business.
-    /// - *We live*: the key of our own session is there, made when we made it. So a bid that arrives after our
-    ///   lease was over, however long it was under way, changes nothing.
+    /// - *The seat is as it was read*: it was last written in the expected revision. etcd never reuses a
+    ///   revision, and a missing key has revision zero, so a seat that was deleted or recreated does not compare
+    ///   equal.
+    /// - *Its holder is gone*: the key of the session that the seat was won on does not exist. The write with
+    ///   that revision determines the session, so it cannot have changed. The key is created once, before any
+    ///   seat names its session, and never again: once it is gone, no seat is ever held on that session. This
+    ///   condition is left out for sessions of this process, because the engine decides which of its own
+    ///   elections leads.
+    /// - *The bidder is alive*: the key of the bidder's own session exists, with the revision in which this
+    ///   process created it. So a bid that arrives after the bidder's lease has ended changes nothing, however
+    ///   long it was in flight.
     ///
-    /// If the answer is lost, the seat names our session or it does not, which a reading tells. What is given up
-    /// may still arrive later: then the seat is as expected, and it counts, or it is not, and nothing happens.
+    /// If the answer is lost, a later read shows whether the seat names the bidder's session. A write whose call
+    /// was dropped can still arrive: either the seat is as expected, and the write counts, or it is not, and
+    /// nothing happens.
     ///
-    /// The new token is above the floor that was read, which is the data's revision. The write makes a later
-    /// revision. Where the token is above that one, too, as after bids whose outcome is not known, the write also
-    /// sets the floor; so whatever becomes of the seat, every later reading gives a floor that is no lower.
+    /// The new token is above the floor that was read, which is at least the revision of the data at that time.
+    /// The write itself makes a later revision. If the token is above that revision too, as after bids with
+    /// unknown outcomes, the write also sets the floor key. So whatever happens to the seat, every later read
+    /// returns a floor that is no lower than the token.
     ///
-    /// *Many seats* go as operations of a transaction that has no conditions: each is still a transaction of its own,
-    /// with its own conditions, and has its own answer. etcd first decides on all of them, by how everything was
-    /// before the first is run. So one that is lost changes nothing, and neither fails nor helps another. That none
-    /// sees what another has done makes no difference: no call has a seat twice, and the keys of sessions, which they
-    /// compare as well, are written by none. They share one revision, which is still that of one write for each
-    /// key, and later than any before.
+    /// *Many seats* are operations of one outer transaction without conditions. Each is a nested transaction with
+    /// its own conditions and its own answer. etcd evaluates the conditions of all of them on the state before
+    /// the first one runs. So a nested transaction that loses changes nothing, and makes no other fail or
+    /// succeed. That none sees the effects of another makes no difference: no seat is in a call twice, and none
+    /// of them writes the session keys that they also compare. All share one revision. It is later than any
+    /// before it, and each key is written only once in it.
     ///
-    /// A leader counts from the last keep-alive that was sent, and answered, before the write is sent.
+    /// The leader counts its lease from the last keep-alive that was sent, and answered, before this write is
+    /// sent.
     ///
-    /// That a seat is `lost` whose session is over, or that never had such a version, is told once a server is there to
-    /// say so.
+    /// Seats in `lost` have a session that is over, or a version that this store never returns. They are answered
+    /// with `Lost` only once a server can be reached.
     async fn swap(
         &self,
         lease: Duration,
@@ -222,7 +230,10 @@ impl EtcdStore {
                     }
                     Ok(Swap::Lost)
                 }
-                None => Err(StoreError::unknown(format!("{} does not say what came of it", connection.address))),
+                None => Err(StoreError::unknown(format!(
+                    "{} did not answer each write of a transaction",
+                    connection.address
+                ))),
             };
             to.set(place, swap);
         }
@@ -255,15 +266,15 @@ impl EtcdStore {
         TxnRequest { compare, success, failure }
     }
 
-    /// Removes a seat and its notes. What its tokens must stay above is kept, unless the data's revision says as
-    /// much by itself.
+    /// Removes a seat and its notes. Keeps the floor of its tokens, unless the revision of the data is already as
+    /// high.
     pub(crate) async fn forget_seat(&self, seat: &SeatName) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
         let (key, floor_key) = (self.keys.seat(seat), self.keys.floor(seat));
         let mut answer = connection.txn(TxnRequest::of([get(&key), get(&floor_key)])).await?;
         let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
         let token = found.as_ref().and_then(|found| Written::of(found).ok()).map_or(0, |it| it.record.token.get());
-        // Above the highest token there is none.
+        // A floor at the highest token would leave no token for any later term.
         let token = if token < Token::MAX.get() { token } else { 0 };
         let last = floor.as_ref().map_or(0, number).max(token);
         let revision = |kv: &Option<KeyValue>| kv.as_ref().map_or(0, |kv| kv.mod_revision);
@@ -281,7 +292,11 @@ impl EtcdStore {
                 failure: Vec::new(),
             })
             .await?;
-        if answer.succeeded { Ok(()) } else { Err(StoreError::refused("the seat has changed meanwhile: try again")) }
+        if answer.succeeded {
+            Ok(())
+        } else {
+            Err(StoreError::refused("the seat changed while it was being removed; try again"))
+        }
     }
 }
 

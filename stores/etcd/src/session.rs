@@ -1,30 +1,34 @@
-//! One session: a lease of etcd's, the key that lives with it, and the heartbeat that keeps it for all seats.
+//! A session: an etcd lease, the key that exists as long as the lease does, and the heartbeat that renews it for
+//! all seats.
 //!
-//! # Why a renewal is right
-//! A heartbeat is two things. First a check, which is a transaction that only reads: this session's key is there,
-//! as it was made, and each seat of the call still names its holder and term, on this session. Its reads are
-//! not `serializable`, so a majority has confirmed them after they were sent; a member that was deposed, or lags
-//! behind, cannot answer them from what it remembers. (etcd takes a transaction without any reads for a
-//! serializable one, whatever it compares: so both branches read.) Then the keep-alive, which has the lease counted
-//! anew by etcd's leader. A process that may no longer look at its seats, or cannot, does not keep them from others: once
-//! a check was sent, no keep-alive is, for whatever reason, before a check is answered.
+//! # Why a renewal is correct
+//! A heartbeat has two parts. The first is a check, a transaction that only reads: the key of this session
+//! exists, as this process created it, and each seat of the call still names its holder and term, on this
+//! session. The reads are not `serializable`, so a majority confirms them after they were sent; a member that was
+//! deposed or lags behind cannot answer them from its own data. (etcd treats a transaction without reads as
+//! serializable, whatever it compares. So both branches read.) The second part is the keep-alive, at which etcd's
+//! leader restarts the lease. A process that cannot read its seats, or is no longer permitted to, must not keep
+//! them from other candidates. So once a check was sent, no keep-alive is sent, for whatever reason, until a
+//! check is answered.
 //!
-//! Both run in tasks that go on when their call is given up, for up to a third of the lease, and serve the next call. So a
-//! server that takes longer than a call may costs no term. Calls share a keep-alive if it was sent no longer than a
-//! quarter of a lease ago, so it may be older than the check, and even than the write that won the seat; and a check
-//! may be older than the call. `since` is the send of the check or that of the keep-alive, whichever was first. So `Done` says that after `since` the seat named its holder and term, and that the session lived. etcd
-//! ends the lease at the earliest its time to live after the keep-alive; a new leader counts every lease anew, and
-//! adds an election time-out for keep-alives that a deposed one has answered. As `since` is not after the send of the
-//! keep-alive, the holder's own count is over first.
+//! Both parts run in tasks that continue when their call is dropped, for up to a third of the lease, and serve
+//! the next call. So a server that answers later than a call waits does not cost the term. Calls share a
+//! keep-alive that was sent at most a quarter of a lease ago, so the keep-alive can be older than the check, and
+//! even older than the write that won the seat; and the check can be older than the call. `since` is the send of
+//! the check or the send of the keep-alive, whichever was first. So `Done` means that after `since` the seat
+//! named its holder and term, and the session was alive. etcd ends the lease no earlier than its time to live
+//! after the receipt of the keep-alive. A new leader of the cluster restarts every lease, and adds an election
+//! timeout to cover keep-alives that a deposed leader has answered. As `since` is not after the send of the
+//! keep-alive, the holder's own count ends first.
 //!
-//! A gRPC proxy (`etcd grpc-proxy`) has one stream of keep-alives for all its clients. It answers a keep-alive with the
-//! next answer about that lease, which may be the late answer to an earlier keep-alive. So behind a proxy the
-//! heartbeat also asks how much of the lease is left, and counts from what that says: etcd's leader rounds it down to
-//! whole seconds, after the question was sent.
+//! A gRPC proxy (`etcd grpc-proxy`) uses one stream of keep-alives for all its clients. It answers a keep-alive
+//! with the next answer about that lease, which may be the late answer to an earlier keep-alive. So behind a
+//! proxy the heartbeat also asks how much of the lease is left, and counts from that answer: etcd's leader
+//! determines it after the question was sent, and rounds it down to whole seconds.
 //!
-//! A watch alone could not tell: a seat that was deleted while it was broken would be missed, and what a
-//! member says about how far a watch has come is wrong in some versions. A heartbeat alone could not, either:
-//! it goes on though the seat was deleted.
+//! A watch alone is not enough: it would miss a seat that is deleted while it is broken, and in some versions of
+//! etcd the progress that a member reports for a watch is wrong. A keep-alive alone is not enough either: it
+//! succeeds even if the seat was deleted.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -41,60 +45,65 @@ use crate::lock;
 use crate::mark::{Claim, Mark, Written, session_name};
 use crate::wire::{TxnRequest, created_at, get, get_key, put, written_at};
 
-/// The sessions of a process: one for each length of lease, as etcd is told how long to wait for us.
+/// The sessions of a process, one for each length of lease, because an etcd lease has one time to live.
 pub(crate) type Sessions = tenure_kit::Sessions<Session>;
 
-/// A lease that seats of one length of lease are held on.
+/// A session: the etcd lease that all seats with one length of lease are held on.
 pub(crate) struct Session {
     pub(crate) id: i64,
-    /// The cluster that it lives in.
+    /// The cluster that the session belongs to.
     pub(crate) cluster: u64,
-    /// What etcd has granted, which is no less than was asked for.
+    /// The time to live that etcd granted. It is at least the one that was requested.
     pub(crate) granted: Duration,
-    /// Its key, and the revision in which that was made: for the first and only time.
+    /// The key of the session, and the revision in which it was created for the first and only time.
     pub(crate) live_key: String,
     pub(crate) created: i64,
     lease: Duration,
     clock: Clock,
     reconnect: Arc<Reconnect<EtcdConnection>>,
     keys: Keys,
-    /// A check was sent, and none was answered since.
+    /// Whether a check was sent and none has been answered since.
     in_doubt: AtomicBool,
-    /// Checks of calls that wait for them, or were given up a moment ago.
+    /// By claim, the checks that calls wait for, or whose calls were dropped a moment ago.
     checks: Mutex<HashMap<Claim, SharedTask<Arc<Checked>>>>,
 }
 
-/// What a check has found.
+/// The result of a check.
 struct Checked {
     sent: Moment,
-    /// Whether the session lives.
+    /// Whether the session is alive.
     lives: bool,
-    /// The seats that still name their holder and term, and the revisions in which they were last written.
+    /// The seats that still name their holder and term, each with the revision in which it was last written.
     held: HashMap<SeatName, i64>,
 }
 
-/// Sessions that are opened when they are needed.
+/// Returns a pool that opens sessions on demand.
 pub(crate) fn sessions(connection: Arc<Reconnect<EtcdConnection>>, keys: Keys) -> Sessions {
     Sessions::new(move |lease, clock| {
         let (connection, keys) = (connection.clone(), keys.clone());
         async move {
             if lease.subsec_nanos() != 0 || lease.is_zero() {
-                return Err(StoreError::denied("etcd counts leases in whole seconds"));
+                return Err(StoreError::denied(
+                    "an etcd lease must be a whole number of seconds; change the lease of the election",
+                ));
             }
-            in_time(lease, Session::open(connection, keys, lease, clock)).await
+            within_a_third(lease, Session::open(connection, keys, lease, clock)).await
         }
     })
 }
 
-/// Gives up what has gone on for a third of the lease.
-async fn in_time<T>(lease: Duration, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::unknown("etcd has not answered within a third of the lease"));
+/// Runs `work` with a time limit of a third of the lease.
+async fn within_a_third<T>(
+    lease: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::unknown("etcd did not answer within a third of the lease"));
     tokio::time::timeout(lease / 3, work).await.unwrap_or_else(late)
 }
 
 impl Session {
-    /// Opens a session. Its key is made once, here; if that is not known to have worked, nobody ever counts on the
-    /// lease, and it runs out by itself.
+    /// Opens a session. Its key is created here, once. If the outcome of that is not known, no seat ever uses the
+    /// lease, and it expires.
     async fn open(
         reconnect: Arc<Reconnect<EtcdConnection>>,
         keys: Keys,
@@ -111,7 +120,9 @@ impl Session {
         };
         let made = connection.txn(make).await?;
         if !made.succeeded {
-            return Err(StoreError::refused("another session has the same number: trying another one"));
+            return Err(StoreError::refused(
+                "the ID of the new etcd lease is already used by another session; retrying with another one",
+            ));
         }
         Ok(Self {
             id: grant.id,
@@ -128,8 +139,8 @@ impl Session {
         })
     }
 
-    /// How long ago something may have been sent that is used again.
-    fn oldest(&self) -> Moment {
+    /// The earliest send of a check or keep-alive whose answer a call can still use.
+    fn oldest_usable(&self) -> Moment {
         self.clock.now() - self.lease / 4
     }
 
@@ -139,15 +150,15 @@ impl Session {
         Ok(connection)
     }
 
-    /// Another cluster knows nothing of this session.
+    /// Returns an error if the connection is to another cluster, which does not know this session.
     pub(crate) fn check_cluster(&self, connection: &EtcdConnection) -> Result<(), StoreError> {
         if self.cluster == connection.cluster {
             return Ok(());
         }
-        Err(StoreError::refused(format!("{} is of another cluster than before", connection.address)))
+        Err(StoreError::refused(format!("{} belongs to another cluster than this session", connection.address)))
     }
 
-    /// Checks whether this session lives, and which of these seats are still as they are claimed.
+    /// Checks whether this session is alive, and which of these seats still have the claimed holder and term.
     async fn check(&self, connection: &EtcdConnection, claims: &[Claim]) -> Result<Checked, StoreError> {
         let keys: Vec<_> = claims.iter().map(|claim| self.keys.seat(&claim.seat)).collect();
         let alive = created_at(&self.live_key, self.created);
@@ -168,7 +179,7 @@ impl Session {
                 return Some(claim.revision);
             }
             let written = Written::of(answer.found(place + 1).first()?).ok()?;
-            (lives && written.keeps(claim, self.id)).then_some(written.revision)
+            (lives && written.matches(claim, self.id)).then_some(written.revision)
         };
         let seats = claims.iter().enumerate();
         let held = seats.filter_map(|(place, claim)| Some((claim.seat.clone(), revision(place, claim)?))).collect();
@@ -199,7 +210,7 @@ impl tenure_kit::Session for Session {
     }
 
     async fn beat(&self, _: Moment) -> Result<HeartbeatReply<()>, StoreError> {
-        in_time(self.lease, async {
+        within_a_third(self.lease, async {
             let connection = self.connection().await?;
             connection.while_open(self.keep_alive(&connection)).await
         })
@@ -211,21 +222,22 @@ impl tenure_kit::Session for Session {
     }
 }
 
-/// Sends a keep-alive, unless one was sent and answered within the last quarter of the lease. Returns `None` if the
-/// session is over.
+/// Sends a keep-alive, unless one was sent within the last quarter of the lease and answered. Returns `None` if
+/// the session is over.
 pub(crate) async fn keep(session: &Arc<PooledSession<Session>>) -> Result<Option<Moment>, StoreError> {
-    let oldest = session.oldest();
+    let oldest = session.oldest_usable();
     match session.beat(|beat| beat.sent >= oldest).await {
         Err(_) if session.is_over() => Ok(None),
         beat => Ok(Some(beat?.sent)),
     }
 }
 
-/// Renews seats that were won on a session, each for the place in its call: checks them, then keeps the session alive.
+/// Renews seats that were won on a session: checks them, then keeps the session alive. Answers each seat by its
+/// place in the call.
 pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)], to: &Answers<Swap>) {
     let mut held = Vec::new();
     for ((place, claim), check) in seats.iter().zip(check_all(session, seats)) {
-        match check.wait(StoreError::unknown("the check was cut off")).await {
+        match check.wait(StoreError::unknown("the check of the seats was interrupted")).await {
             Ok(checked) => match checked.held.get(&claim.seat) {
                 Some(revision) => held.push((*place, checked.sent, *revision)),
                 None => to.set(*place, Ok(Swap::Lost)),
@@ -247,10 +259,10 @@ pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize
     seats.iter().for_each(|(_, claim)| drop(checks.remove(claim)));
 }
 
-/// The checks of these seats, one for each: those that are under way or were answered too late for their calls, and one
-/// more for all other seats.
+/// Returns a check for each of these seats: one that is in flight or was answered too late for its call, or else
+/// a new one, which all remaining seats share.
 fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)]) -> Vec<SharedTask<Arc<Checked>>> {
-    let oldest = session.oldest();
+    let oldest = session.oldest_usable();
     let mut checks = lock(&session.checks);
     checks.retain(|_, check| match check.result() {
         None => check.is_running(),
@@ -260,7 +272,7 @@ fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)]) ->
     let unchecked: Vec<_> = claims.clone().filter(|claim| !checks.contains_key(*claim)).cloned().collect();
     if !unchecked.is_empty() {
         let (session, claims) = (session.clone(), unchecked.clone());
-        let check = SharedTask::start(in_time(session.lease, async move {
+        let check = SharedTask::start(within_a_third(session.lease, async move {
             let connection = session.connection().await?;
             let checked = connection.while_open(session.check(&connection, &claims)).await?;
             if !checked.lives {
@@ -273,7 +285,8 @@ fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)]) ->
     claims.map(|claim| checks[claim].clone()).collect()
 }
 
-/// The moment from which a whole lease ends no later than one that had `left` seconds to live after `asked`.
+/// Returns the moment from which a whole lease ends no later than a lease that had `left` seconds to live after
+/// `asked`.
 fn counted_from(asked: Moment, granted: Duration, left: i64) -> Moment {
     asked - granted.saturating_sub(Duration::from_secs(left.try_into().unwrap_or(0)))
 }
@@ -283,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_behind_a_proxy_counts_for_what_is_left_of_it_and_never_for_more_than_was_granted() {
+    fn behind_a_proxy_a_lease_counts_for_its_remaining_time_but_at_most_for_the_granted_time() {
         let (asked, granted) = (Clock::system().now(), Duration::from_secs(15));
         for (left, ends_in) in [(-1, 0), (0, 0), (14, 14), (15, 15), (i64::MAX, 15)] {
             let ends = counted_from(asked, granted, left) + granted;

@@ -1,4 +1,4 @@
-//! The store itself.
+//! The store: its constructors, its promises, and the entry points that the engine calls.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use tenure_core::{
-    Answers, BatchLimits, Call, Clock, DynNotes, Interest, LifeKind, News, Promises, Push, Reading, SeatName,
-    SessionId, Store, StoreError, Swap, Takeover, Version, Write,
+    Answers, BatchLimits, Call, Clock, ConfigError, DynNotes, Interest, LifeKind, News, Promises, Push, Reading,
+    SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 use tenure_kit::Reconnect;
 
@@ -19,48 +19,50 @@ use crate::notes::Processes;
 use crate::options::EtcdOptions;
 use crate::session::{Sessions, sessions};
 
-/// Seats in an etcd cluster.
+/// Keeps seats in an etcd cluster. One connection, one watch and one keep-alive per lease length serve all
+/// elections of a process.
 pub struct EtcdStore {
-    /// Each time it is replaced, another member is tried first.
+    /// Each reconnect tries another member first.
     pub(crate) connection: Arc<Reconnect<EtcdConnection>>,
     pub(crate) sessions: Sessions,
     pub(crate) keys: Keys,
     min_lease: Duration,
-    /// Sessions that hold seats, as last seen.
+    /// Live sessions that held seats when those were last read.
     pub(crate) holders: Mutex<BTreeSet<i64>>,
     pub(crate) processes: Processes,
 }
 
 impl EtcdStore {
-    /// A store in this cluster. Nothing is connected before the first call.
+    /// Creates a store with these options. It connects at the first call, so an unreachable cluster is not an
+    /// error here.
     ///
     /// # Errors
-    /// In one line, without the password, if the options cannot be.
-    pub fn new(options: EtcdOptions) -> Result<Self, String> {
+    /// Returns one line, without the password, if the options contradict each other.
+    pub fn new(options: EtcdOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        Ok(Self::made(options, None))
+        Ok(Self::build(options, None))
     }
 
-    /// A store at this URL.
+    /// Creates a store from a URL; see [`EtcdOptions::from_url`] for its form. It connects at the first call.
     ///
     /// # Errors
-    /// In one line, without the password, if the URL cannot be read.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line, without the password, if the URL is not valid.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::new(EtcdOptions::from_url(url)?)
     }
 
-    /// A store with a TLS configuration of your own, and everything else from the options, whose `ca`, `cert` and
-    /// `key` are not looked at.
+    /// Creates a store with a TLS configuration of your own. Everything else comes from the options; their `ca`,
+    /// `cert` and `key` are ignored.
     ///
     /// # Errors
-    /// In one line, without the password, if the options cannot be.
-    pub fn with_tls(options: EtcdOptions, config: ClientConfig) -> Result<Self, String> {
+    /// Returns one line, without the password, if the options contradict each other.
+    pub fn with_tls(options: EtcdOptions, config: ClientConfig) -> Result<Self, ConfigError> {
         let options = EtcdOptions { tls: true, ..options };
         options.check()?;
-        Ok(Self::made(options, Some(config)))
+        Ok(Self::build(options, Some(config)))
     }
 
-    fn made(options: EtcdOptions, tls: Option<ClientConfig>) -> Self {
+    fn build(options: EtcdOptions, tls: Option<ClientConfig>) -> Self {
         let keys = Keys::new(&options.prefix);
         let min_lease = Duration::from_secs(options.min_lease.into());
         let connector = Arc::new(Connector::new(options, tls));
@@ -88,21 +90,33 @@ impl Store for EtcdStore {
             life: LifeKind::Session,
             takeover: Takeover::Instant,
             push: Push::Proven,
-            // Members take 128 operations in a transaction. A seat that is read takes two, beside the sessions that
-            // may hold it; writes may have a few inside.
+            // A member accepts 128 operations in a transaction. Reading a seat takes two, in addition to one for
+            // each session that may hold it; a write may contain a few.
             reads: BatchLimits { seats: 30, calls: 8 },
             writes: BatchLimits { seats: 100, calls: 8 },
             shared_heartbeat: true,
-            durability: "a write is on the disks of a majority of the members before it counts",
+            durability: "a write counts once it is on the disks of a majority of the members",
             min_lease: self.min_lease,
             lease_step: Duration::from_secs(1),
             broken_by: &[
-                "A lease is revoked while its leader lives (etcdctl lease revoke, or a member that led the cluster goes on after it was stopped for longer than the lease), or its key under live/ is deleted: another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
-                "The clocks of two members that lead the cluster one after the other run apart by more than the drift.",
-                "The cluster is restored from a snapshot, or made anew, from a part of its members (--force-new-cluster) or with an empty data directory. Candidates that were there notice and wait a lease; one that is started afterwards knows nothing of what was lost. Tokens go on from the restored revision, or begin again at 2: if a resource checks tokens, have it forget those it has seen.",
-                "Keys under the prefix are edited by hand while candidates run. Those that were there when a seat was deleted wait a lease; one that is started just after that cannot know, and can bid at once.",
-                "Disks that lie about what they have written (--unsafe-no-fsync), and a majority of the members crashes.",
-                "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.",
+                "A lease is revoked while its leader is alive (etcdctl lease revoke, or the member that led the \
+                 cluster resumes after it was stopped for longer than the lease), or its key under live/ is deleted: \
+                 another candidate can lead before the old leader learns of it, usually within milliseconds and at the \
+                 latest when its lease ends (takeover=safe waits that long).",
+                "The clocks of two members that lead the cluster one after the other differ in speed by more than the \
+                 drift.",
+                "The cluster is restored from a snapshot, or recreated from some of its members (--force-new-cluster) \
+                 or with an empty data directory. Candidates that were running notice and wait for a lease; a \
+                 candidate that starts afterwards cannot know what was lost. Tokens continue from the restored \
+                 revision, or restart at 2: if a resource checks tokens, reset the highest token that it remembers.",
+                "Keys under the prefix are edited by hand while candidates run. Candidates that were running when a \
+                 seat was deleted wait for a lease; a candidate that starts just afterwards cannot know of it, and can \
+                 bid at once.",
+                "A majority of the members crashes, and their disks have not kept what they reported as written \
+                 (--unsafe-no-fsync).",
+                "A bid reaches the server only after its election has stopped, in a process that runs other elections \
+                 with the same lease: their session then holds the seat, and no candidate leads until that process \
+                 ends or stands for the seat again.",
             ],
             ..Promises::of("etcd")
         }

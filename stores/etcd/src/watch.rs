@@ -1,14 +1,14 @@
 //! The one watch of a process.
 //!
-//! One stream of etcd's tells of every seat, of requests to leaders and of sessions that have ended, in the order in
-//! which it happened.
+//! One etcd stream reports every change of a seat, every request to a leader and every session that has ended, in
+//! the order in which they happened.
 //!
-//! # Why nothing is missed
-//! The member confirms that it watches. From then on it sends every change that it applies. A read that is sent after
-//! the confirmation is answered only when the member has applied whatever a majority had by then. So a change is
-//! in the answer, or the member applies it later and sends it. Once the stream ends, or the member goes silent, this
-//! returns, and the engine looks by itself until the next watch is confirmed. That one starts at the member's current
-//! revision: compaction can take nothing from it that is still to come.
+//! # Why no change is missed
+//! The member confirms the watch. From then on it sends every change that it applies. A read that is sent after
+//! the confirmation is answered only when the member has applied everything that a majority had by then. So a
+//! change is in the answer, or the member applies it later and sends it. When the stream ends or the member falls
+//! silent, `watch_all` returns, and the engine polls until the next watch is confirmed. That watch starts at the
+//! member's current revision, so compaction cannot remove any change that it has yet to send.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,12 +26,12 @@ use crate::store::EtcdStore;
 use crate::wire::Event;
 
 impl EtcdStore {
-    /// Tells of changes until it cannot any more.
+    /// Reports changes until the watch fails.
     pub(crate) async fn watch_all(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
-        let mut wants = Wants::default();
-        wants.take_in(interest.next().await, &self.sessions);
+        let mut requirements = Requirements::default();
+        requirements.update(interest.next().await, &self.sessions);
         let connection = self.connection.get().await?;
-        let mut silence = pin!(connection.silence(wants.patience));
+        let mut silence = pin!(connection.wait_for_silence(requirements.patience));
         let (from, to) = self.keys.watched();
         let mut changes = tokio::select! {
             watch = connection.watch(&from, &to) => watch?,
@@ -56,8 +56,8 @@ impl EtcdStore {
                     }
                 }
                 deltas = interest.next() => {
-                    if wants.take_in(deltas, &self.sessions) {
-                        silence.set(connection.silence(wants.patience));
+                    if requirements.update(deltas, &self.sessions) {
+                        silence.set(connection.wait_for_silence(requirements.patience));
                     }
                 }
                 error = &mut silence => return Err(error),
@@ -66,23 +66,23 @@ impl EtcdStore {
     }
 }
 
-/// What the elections of this process need of the watch.
-struct Wants {
-    /// How long the member may be silent: a third of the shortest lease.
+/// The requirements of this process's elections on the watch.
+struct Requirements {
+    /// How long the member can be silent before it is probed: a third of the shortest lease.
     patience: Duration,
-    /// Sessions that are kept alive for bids, by lease.
+    /// Sessions that are kept alive for later bids, by lease.
     ready: BTreeMap<Duration, Arc<WarmSession>>,
 }
 
-impl Default for Wants {
+impl Default for Requirements {
     fn default() -> Self {
         Self { patience: Duration::MAX, ready: BTreeMap::new() }
     }
 }
 
-impl Wants {
-    /// Returns whether the patience is shorter than before.
-    fn take_in(&mut self, deltas: Vec<InterestChange>, sessions: &Sessions) -> bool {
+impl Requirements {
+    /// Adds the requirements of these elections. Returns whether the patience is shorter than before.
+    fn update(&mut self, deltas: Vec<InterestChange>, sessions: &Sessions) -> bool {
         let before = self.patience;
         for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
             self.patience = self.patience.min(wanted.lease / 3);
@@ -96,7 +96,7 @@ impl Wants {
     }
 }
 
-/// What an event is about.
+/// A change that an event reports.
 #[derive(Debug, PartialEq, Eq)]
 enum Changed {
     Holder(SeatName, PushDetail),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_a_seat_says_whom_the_seat_names_now() {
+    fn an_event_of_a_seat_reports_its_holder_and_term() {
         let (keys, seat) = (Keys::new("tenure"), SeatName::new("a/b").unwrap());
         let said = |event: &Event| match change(&keys, event) {
             Some(Changed::Holder(of, said)) if of == seat => said,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_come_and_sessions_that_go_are_news_and_nothing_else_is() {
+    fn only_new_requests_and_ended_sessions_are_reported_besides_seats() {
         let (keys, seat) = (Keys::new("tenure"), SeatName::new("a/b").unwrap());
         let request = keys.board(&Board::Requests(seat.clone())) + "key";
         assert_eq!(change(&keys, &put(&request, String::new())), Some(Changed::Requested(seat)));

@@ -1,5 +1,5 @@
-//! The messages of etcd's API that are needed here, by their documented field numbers. Fields that are
-//! neither set nor looked at are left out, which the format allows.
+//! The messages of etcd's API that the store uses, with their documented field numbers. Fields that it neither
+//! sets nor reads are left out, which the format allows.
 
 use prost::Message;
 
@@ -53,7 +53,7 @@ pub(crate) struct PutRequest {
     pub(crate) lease: i64,
 }
 
-/// Keys to delete, or to watch.
+/// A range of keys to delete or to watch.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct KeyRange {
     #[prost(bytes = "vec", tag = "1")]
@@ -62,7 +62,7 @@ pub(crate) struct KeyRange {
     pub(crate) range_end: Vec<u8>,
 }
 
-/// One of these.
+/// An operation of a transaction. Exactly one field is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
     #[prost(message, optional, tag = "1")]
@@ -75,7 +75,7 @@ pub(crate) struct RequestOp {
     pub(crate) txn: Option<TxnRequest>,
 }
 
-/// Of the answers only those of ranges and transactions are looked at.
+/// The answer to an operation. Only those of ranges and transactions are decoded.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
     #[prost(message, optional, tag = "1")]
@@ -84,10 +84,11 @@ pub(crate) struct ResponseOp {
     pub(crate) txn: Option<TxnResponse>,
 }
 
-/// One of the two must be equal, which is what is compared if nothing else is said.
+/// A condition: `created` or `written`, whichever is set, equals the key's revision. Equality is the default
+/// comparison.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Compare {
-    /// Creation is 1, the last write is 2.
+    /// 1 compares the creation, 2 the last write.
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
@@ -118,20 +119,21 @@ pub(crate) struct TxnResponse {
     pub(crate) responses: Vec<ResponseOp>,
 }
 
-/// Every request about a lease has one number in front: how many seconds to grant, or which lease it is about.
+/// A request about a lease. In all of them the first field is a number: the seconds to grant, or the ID of the
+/// lease.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct LeaseRequest {
     #[prost(int64, tag = "1")]
     pub(crate) number: i64,
 }
 
-/// And every answer has these two.
+/// An answer about a lease. All of them have these two fields.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct LeaseResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
-    /// In whole seconds, rounded down. If the lease is over, a keep-alive says 0 or less, and the question for what is
-    /// left says -1.
+    /// The time to live in whole seconds, rounded down. If the lease has ended, the answer to a keep-alive has 0
+    /// or less, and the answer to a question for the time left has -1.
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
 }
@@ -156,7 +158,7 @@ pub(crate) struct WatchResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Event {
-    /// Put is 0, delete is 1.
+    /// 0 is a put, 1 is a delete.
     #[prost(int32, tag = "1")]
     pub(crate) kind: i32,
     #[prost(message, optional, tag = "2")]
@@ -183,12 +185,12 @@ pub(crate) struct AuthenticateResponse {
     pub(crate) token: String,
 }
 
-/// The key was created in this revision; zero: there is none.
+/// The condition that the key was created in this revision; zero means that it does not exist.
 pub(crate) fn created_at(key: &str, revision: i64) -> Compare {
     Compare { target: 1, key: key.into(), created: Some(revision), written: None }
 }
 
-/// The key was last written in this revision; zero: there is none.
+/// The condition that the key was last written in this revision; zero means that it does not exist.
 pub(crate) fn written_at(key: &str, revision: i64) -> Compare {
     Compare { target: 2, key: key.into(), created: None, written: Some(revision) }
 }
@@ -205,7 +207,7 @@ pub(crate) fn range(request: RangeRequest) -> RequestOp {
     RequestOp { range: Some(request), ..Default::default() }
 }
 
-/// Everything whose key begins like this.
+/// The range of all keys with this prefix.
 pub(crate) fn under(prefix: &str) -> RangeRequest {
     RangeRequest { key: prefix.into(), range_end: end_of(prefix), ..Default::default() }
 }
@@ -227,7 +229,8 @@ fn delete_range(key: &str, range_end: Vec<u8>) -> RequestOp {
     RequestOp { delete: Some(KeyRange { key: key.into(), range_end }), ..Default::default() }
 }
 
-/// The first key behind all that begin like this. Prefixes here end with a slash, so that is `0`.
+/// Returns the first key after all keys with this prefix. Prefixes end with a slash here, so the last byte
+/// becomes `0`.
 pub(crate) fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -237,19 +240,19 @@ pub(crate) fn end_of(prefix: &str) -> Vec<u8> {
 }
 
 impl TxnRequest {
-    /// One without conditions.
+    /// Builds a transaction without conditions.
     pub(crate) fn of(ops: impl IntoIterator<Item = RequestOp>) -> Self {
         Self { success: ops.into_iter().collect(), ..Self::default() }
     }
 
-    /// Many as one. Each has an answer of its own, in the same order.
+    /// Nests many transactions in one. Each has an answer of its own, in the same order.
     pub(crate) fn together(requests: Vec<Self>) -> Self {
         Self::of(requests.into_iter().map(|request| RequestOp { txn: Some(request), ..Default::default() }))
     }
 }
 
 impl TxnResponse {
-    /// What was found by the range at this place of the branch that was taken.
+    /// Takes the entries that the range at this place found, in the branch that was taken.
     pub(crate) fn found(&mut self, place: usize) -> Vec<KeyValue> {
         let range = self.responses.get_mut(place).and_then(|answer| answer.range.as_mut());
         range.map(|range| std::mem::take(&mut range.kvs)).unwrap_or_default()
@@ -269,10 +272,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_what_the_api_says_byte_by_byte() {
+    fn messages_are_encoded_as_the_api_documents() {
         let compare = written_at("k", 7);
         assert_eq!(compare.encode_to_vec(), [0x10, 2, 0x1a, 1, b'k', 0x30, 7]);
-        // A member of a choice is written though it is zero.
+        // A field of a oneof is encoded even if it is zero.
         assert_eq!(created_at("k", 0).encode_to_vec(), [0x10, 1, 0x1a, 1, b'k', 0x28, 0]);
         assert_eq!(put("k", "v".into(), 3).encode_to_vec(), [0x12, 8, 0x0a, 1, b'k', 0x12, 1, b'v', 0x18, 3]);
         assert_eq!(LeaseRequest { number: 15 }.encode_to_vec(), [0x08, 15]);
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_read_with_fields_that_are_not_known_here() {
+    fn unknown_fields_of_an_event_are_ignored() {
         let bytes = [0x5a, 0x0d, 0x08, 1, 0x12, 7, 0x0a, 1, b'k', 0x18, 9, 0x20, 1, 0x1a, 0];
         let answer = WatchResponse::decode(&bytes[..]).unwrap();
         let event = &answer.events[0];

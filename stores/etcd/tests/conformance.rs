@@ -1,6 +1,6 @@
-//! Every law, on a real cluster: of one member, of three, and behind a gRPC proxy.
+//! All laws, on real clusters: one member, three members, and behind a gRPC proxy.
 //!
-//! `TENURE_TEST_ETCD` names another cluster, such as one of a newer version: its URL, or several.
+//! `TENURE_TEST_ETCD` names another cluster to test as well, such as one of a newer version, by its URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn main() {
 
 struct Cluster {
     url: String,
-    /// Started here, so that it can be asked behind the store's back.
+    /// The server, if this program started it. It gives access to the data without the store.
     server: Option<Arc<Etcd>>,
 }
 
@@ -34,11 +34,11 @@ impl Cluster {
         Self { url: server.url(), server: Some(server) }
     }
 
-    /// Asks the cluster itself, out of the way of the runtime.
+    /// Runs `etcdctl` on a thread that can block.
     fn ctl(&self, run: impl FnOnce(&Etcd) + Send + 'static) -> Option<BoxFuture<'_, ()>> {
         let server = self.server.clone()?;
         Some(Box::pin(async move {
-            tokio::task::spawn_blocking(move || run(&server)).await.expect("it answers");
+            tokio::task::spawn_blocking(move || run(&server)).await.expect("etcdctl succeeds");
         }))
     }
 }
@@ -49,10 +49,11 @@ fn seat_key(seat: &SeatName) -> String {
 
 impl Subject for Cluster {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(EtcdStore::from_url(&self.url).expect("a URL that can be read"))
+        Box::new(EtcdStore::from_url(&self.url).expect("a valid URL"))
     }
 
-    /// Room for several writes to disk within the time of one call while a dozen laws do so at once.
+    /// Leaves room for several writes to disk within the time limit of one call, while a dozen laws write at
+    /// once.
     fn lease(&self) -> Duration {
         Duration::from_secs(5)
     }
@@ -66,13 +67,13 @@ impl Subject for Cluster {
         let key = seat_key(seat);
         self.ctl(move |etcd| {
             let seat = etcd.ctl(&["get", "--print-value-only", "--", &key]);
-            let lease = seat.lines().next().expect("the seat is there").trim_start_matches('0').to_owned();
+            let lease = seat.lines().next().expect("the seat exists").trim_start_matches('0').to_owned();
             etcd.ctl(&["lease", "revoke", &lease]);
         })
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         let options = EtcdOptions { endpoints: vec!["127.0.0.1:1".to_owned()], ..EtcdOptions::default() };
-        Some(Box::new(EtcdStore::new(options).expect("options that can be")))
+        Some(Box::new(EtcdStore::new(options).expect("valid options")))
     }
 }

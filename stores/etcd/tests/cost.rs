@@ -1,4 +1,4 @@
-//! What elections cost, by the members' own count.
+//! The cost of elections, by the members' own metrics.
 
 mod support;
 
@@ -15,9 +15,9 @@ use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::Etcd;
 use tenure_testkit::wrap::Counting;
 
-/// What the members were asked so far.
+/// The calls that the members have received so far.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Calls {
     keep_alives: u64,
     transactions: u64,
     ranges: u64,
@@ -25,9 +25,9 @@ struct Asked {
     watches: u64,
 }
 
-fn asked(etcd: &Etcd) -> Asked {
+fn calls(etcd: &Etcd) -> Calls {
     let started = |method: &str| etcd.metric(&format!("grpc_server_started_total{{grpc_method=\"{method}\"")) as u64;
-    Asked {
+    Calls {
         keep_alives: started("LeaseKeepAlive"),
         transactions: started("Txn"),
         ranges: started("Range"),
@@ -38,7 +38,7 @@ fn asked(etcd: &Etcd) -> Asked {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
-    // Long, so that a busy machine answers a thousand in time.
+    // Long, so that a busy machine answers a thousand elections in time.
     let lease = Duration::from_secs(9);
     let leases = 1;
     for count in [1, 1000] {
@@ -47,7 +47,7 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
         let elections = Elections::new(store);
         let mut all = Vec::new();
         while (all.len() as u64) < count {
-            // A few at a time: it is not the start that is measured.
+            // A few at a time: the start is not measured.
             let some = all.len() as u64..count.min(all.len() as u64 + 20);
             let start = |number| elections.election(format!("seat-{number}")).lease(lease).start().unwrap();
             let some: Vec<_> = some.map(start).collect();
@@ -56,22 +56,22 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
             }
             all.extend(some);
         }
-        // The last ones have looked around, too.
+        // By then the last elections have read their seats as well.
         tokio::time::sleep(lease / 2).await;
-        let (before, renewed) = (asked(&etcd), counter.counts());
+        let (before, renewed) = (calls(&etcd), counter.counts());
         tokio::time::sleep(lease * leases).await;
-        let (after, renewals) = (asked(&etcd), counter.counts().renewals - renewed.renewals);
+        let (after, renewals) = (calls(&etcd), counter.counts().renewals - renewed.renewals);
         assert!(all.iter().all(|election| election.is_leader()));
         println!("{count} elections, {renewals} renewals in {leases} leases: {before:?}, then {after:?}");
-        // One every third of a lease, and as many again for a slow machine.
+        // One keep-alive every third of a lease, and as many again for a slow machine.
         let keep_alives = after.keep_alives - before.keep_alives;
         assert!(renewals >= count * u64::from(leases) * 2, "{renewals} renewals of {count} elections");
         assert!(
             (1..=u64::from(leases) * 8).contains(&keep_alives),
             "{keep_alives} keep-alives for {renewals} renewals"
         );
-        // Each heartbeat looks at the seats, more than a hundred at once. Should the connection be replaced
-        // meanwhile, as on a slow machine, everybody looks once more, thirty at once.
+        // Each heartbeat checks the seats, more than a hundred in a transaction. If the connection is replaced
+        // meanwhile, as on a slow machine, every election reads its seat once more, thirty in a transaction.
         let transactions = after.transactions - before.transactions;
         let most = (keep_alives + 1) * count.div_ceil(100) + count / 5;
         let most = most + u64::from(leases) + 1;
@@ -79,14 +79,14 @@ async fn one_keep_alive_serves_all_elections_of_a_process_and_writes_nothing() {
         let writes = after.writes - before.writes;
         assert!(before.writes >= count, "{} writes were counted when {count} seats were won", before.writes);
         assert!(writes <= count / 10, "{renewals} renewals have written {writes} times");
-        // And, on a slow machine, one on a connection that was just replaced.
+        // Two if a slow machine replaced the connection.
         assert!((1..=2).contains(&after.watches), "one watch for all seats, not {}", after.watches);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
-    // Long, so that a busy machine answers in time: calls that time out are made again, and counted again.
+async fn a_follower_reads_once_a_lease_and_is_notified_of_changes() {
+    // Long, so that a busy machine answers in time: calls that time out are repeated, and counted again.
     let lease = Duration::from_secs(9);
     let etcd = Etcd::start();
     let detector = OverlapDetector::new();
@@ -95,30 +95,30 @@ async fn a_follower_looks_once_a_lease_and_hears_the_rest() {
     let mut other = stand(&etcd.url(), "other", lease, &detector);
     within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
     tokio::time::sleep(lease).await;
-    let (reads, renewals, before) = (other.counter.counts().reads, one.counter.counts().renewals, asked(&etcd));
+    let (reads, renewals, before) = (other.counter.counts().reads, one.counter.counts().renewals, calls(&etcd));
     let leases = 2;
     tokio::time::sleep(lease * leases).await;
-    let after = asked(&etcd);
+    let after = calls(&etcd);
     let looks = other.counter.counts().reads - reads;
     let renewed = one.counter.counts().renewals - renewals;
     assert!(looks <= u64::from(leases) + 2, "{looks} looks in {leases} leases");
     let (transactions, ranges) = (after.transactions - before.transactions, after.ranges - before.ranges);
-    // Two processes say once a lease that they are there.
+    // Two processes announce themselves once a lease.
     let most = looks + renewed + 2 * u64::from(leases) + 3;
     assert!((1..=most).contains(&transactions), "{transactions} transactions: {looks} looks, {renewed} renewals");
-    assert!(ranges <= u64::from(leases) * 3, "{ranges} other questions");
-    assert!(before.writes > 0, "the win was not counted");
-    assert_eq!(after.writes, before.writes, "somebody has written something");
+    assert!(ranges <= u64::from(leases) * 3, "{ranges} other reads");
+    assert!(before.writes > 0, "the bid that won was not counted");
+    assert_eq!(after.writes, before.writes, "something was written");
 
-    // And yet it hears of a hand-over at once.
+    // A push still notifies the follower of a hand-over at once.
     let reads = other.counter.counts().reads;
     one.election.stop();
     other.leads().await;
-    assert!(other.counter.counts().reads <= reads + 3, "it was not told, but has looked");
+    assert!(other.counter.counts().reads <= reads + 3, "the follower was not notified, but polled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_answer() {
+async fn concurrent_writes_share_transactions_and_each_has_its_own_answer() {
     let etcd = Etcd::start();
     let [one, other] = [(); 2].map(|()| EtcdStore::from_url(&etcd.url()).unwrap());
     let seats: Vec<_> = (0..900).map(|number| SeatName::new(format!("seat-{number}")).unwrap()).collect();
@@ -138,26 +138,26 @@ async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_an
         assert!(version(&answer.unwrap()).is_some());
     }
 
-    let before = asked(&etcd);
+    let before = calls(&etcd);
     let bids = write_all(&one, seats.iter().map(|seat| bid(seat, &record(1))).collect()).await;
     let won: Vec<Option<Version>> = bids.into_iter().map(|answer| version(&answer.unwrap())).collect();
-    let after = asked(&etcd);
+    let after = calls(&etcd);
     for (number, won) in won.iter().enumerate() {
-        assert_eq!(won.is_none(), number % 3 == 0, "seat-{number} was taken by another, and no other was");
+        assert_eq!(won.is_none(), number % 3 == 0, "seat-{number}: exactly the seats of the other store must be lost");
     }
     assert_eq!(after.writes - before.writes, 600 + 1, "the seats, and the key of the session");
     let transactions = after.transactions - before.transactions;
     assert!((7..=100).contains(&transactions), "{transactions} transactions for 900 bids");
 
-    // What was answered is what is there.
+    // A read returns the version and holder that the answers gave.
     let reads = support::seats(&etcd.url());
     let readings = join_all(seats.iter().map(|seat| SeatStore::read(&reads, seat))).await;
-    let there: Vec<_> = readings.into_iter().map(|reading| reading.unwrap().seat.unwrap()).collect();
-    for (seat, won) in there.iter().zip(&won) {
+    let found: Vec<_> = readings.into_iter().map(|reading| reading.unwrap().seat.unwrap()).collect();
+    for (seat, won) in found.iter().zip(&won) {
         assert!(won.as_ref().is_none_or(|version| *version == seat.version), "{seat:?}");
         assert_eq!(seat.record.is_held_by(ME), won.is_some());
     }
-    // Two writes of one seat at once: one of them is lost.
+    // Of two writes of one seat at once, one loses.
     let next = |seat: &SeatName, won: &Option<Version>, record: Record| Write {
         seat: seat.clone(),
         expect: Expect::Version(won.clone().unwrap()),
@@ -166,14 +166,14 @@ async fn writes_that_are_due_together_share_transactions_and_each_has_its_own_an
     let [first, second] = [record(2), record(3)].map(|record| [next(&seats[1], &won[1], record)]);
     let (first, second) = join(write(&one, &first), write(&one, &second)).await;
     assert_ne!(version(first[0].as_ref().unwrap()).is_some(), version(second[0].as_ref().unwrap()).is_some());
-    // Given up, all at once; the one that was written since is not.
+    // Releases all seats at once. The release of the seat that was written since loses.
     let vacant = Record { holder: None, ..record(4) };
-    let given_up = seats.iter().zip(&won).filter(|(_, won)| won.is_some());
-    let given_up = write_all(&one, given_up.map(|(seat, won)| next(seat, won, vacant.clone())).collect()).await;
-    assert_eq!(given_up.into_iter().filter(|answer| *answer.as_ref().unwrap() == Swap::Lost).count(), 1);
+    let released = seats.iter().zip(&won).filter(|(_, won)| won.is_some());
+    let released = write_all(&one, released.map(|(seat, won)| next(seat, won, vacant.clone())).collect()).await;
+    assert_eq!(released.into_iter().filter(|answer| *answer.as_ref().unwrap() == Swap::Lost).count(), 1);
 }
 
-/// Makes as many calls as the store says that it takes, all at once.
+/// Writes all of these, with as many seats in a call as the store accepts, and all calls at once.
 async fn write_all(store: &EtcdStore, writes: Vec<Write>) -> Vec<Result<Swap, StoreError>> {
     let calls = writes.chunks(store.promises().writes.seats).map(|writes| write(store, writes));
     join_all(calls).await.concat()

@@ -1,5 +1,4 @@
-//! What can be wrong with members, a log-in, a certificate or a key: each is one clear error, and nothing is
-//! harmed.
+//! Faulty members, logins, certificates and keys: each causes one clear error, and no damage.
 
 mod support;
 
@@ -17,35 +16,35 @@ use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Etcd, EtcdSetup, free_port};
 
 #[tokio::test]
-async fn where_nobody_listens_is_told_and_one_member_of_several_is_enough() {
+async fn an_unreachable_cluster_is_an_error_but_one_reachable_member_is_enough() {
     let error = fails(&format!("etcd://127.0.0.1:{}", free_port()), Fault::Refused).await;
     assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
     let error = fails("etcd://no-such-host.invalid", Fault::Refused).await;
-    assert!(error.contains("no-such-host.invalid:2379 cannot be reached"), "{error}");
+    assert!(error.contains("cannot connect to no-such-host.invalid:2379"), "{error}");
     let etcd = Etcd::start();
     works(&format!("etcd://127.0.0.1:{},{},127.0.0.1:{}", free_port(), etcd.addresses(), free_port())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_never_answers_is_given_up_in_time_told_once_and_passed_over() {
+async fn a_silent_member_times_out_is_reported_once_and_another_member_is_used() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].address());
     proxy.black_hole(Way::Up);
     let error = fails(&format!("etcd://{}?connect_timeout=1", proxy.address()), Fault::Unknown).await;
-    assert!(error.contains("does not answer"), "{error}");
+    assert!(error.contains("did not answer in time"), "{error}");
     works(&format!("etcd://{},{}", proxy.address(), etcd.addresses())).await;
 
     let mut one = stand(&format!("etcd://{}", proxy.address()), "one", Duration::from_secs(3), &OverlapDetector::new());
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
-    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    within("the candidate retries", one.counter.wait_for(|counts| counts.reads >= 4)).await;
     proxy.pass();
     one.recovers_without_another_word().await;
     one.leads().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_comes_back_is_found_while_another_is_silent() {
+async fn a_member_that_recovers_is_used_while_another_is_silent() {
     let etcd = Etcd::start();
     let [silent, back] = [(); 2].map(|()| Proxy::start(etcd.members[0].address()));
     silent.black_hole(Way::Up);
@@ -53,17 +52,17 @@ async fn a_member_that_comes_back_is_found_while_another_is_silent() {
     let url = format!("etcd://{},{}?connect_timeout=600", silent.address(), back.address());
     let (store, seat) = (seats(&url), seat());
     let mut read = std::pin::pin!(store.read(&seat));
-    // Both members were tried by then, or are tried once more: either way the reading must come to an end.
+    // By now both members were tried, or are being tried again. Either way the read must complete.
     tokio::select! {
         read = &mut read => panic!("{read:?}, though no member answers"),
         () = tokio::time::sleep(Duration::from_millis(500)) => {}
     }
     back.pass();
-    within("it is read", read).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+    within("the read completes", read).await.unwrap_or_else(|error| panic!("{}", told(&error)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
+async fn every_seat_of_a_failed_heartbeat_gets_an_error_with_the_cause() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].address());
     let store = EtcdStore::from_url(&format!("etcd://{}", proxy.address())).unwrap();
@@ -78,18 +77,18 @@ async fn all_whose_heartbeat_has_failed_are_told_the_cause() {
         write(&store, &writes).await
     };
     let won = write_both([Expect::Absent(None), Expect::Absent(None)]).await;
-    // Both are looked at by the next heartbeat.
+    // The next heartbeat checks both seats.
     proxy.drop_reply_to("tenure/live/");
     let held = [0, 1].map(|place| Expect::Held(version(&won[place]).unwrap()));
     for renewed in write_both(held).await {
-        let error = renewed.expect_err("its reply was lost");
-        assert!(std::error::Error::source(&error).is_some(), "{error} has lost its cause");
+        let error = renewed.expect_err("the reply was lost");
+        assert!(std::error::Error::source(&error).is_some(), "{error} has no cause");
     }
-    within("a reply was lost", proxy.caught(1)).await;
+    within("the proxy drops a reply", proxy.caught(1)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_another_protocol_is_told() {
+async fn a_server_with_another_protocol_is_an_error() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"-ERR unknown command 'PRI'\r\n"] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -97,25 +96,25 @@ async fn a_server_that_speaks_another_protocol_is_told() {
             for mut stream in listener.incoming().flatten() {
                 let _ = stream.read(&mut [0; 100]);
                 let _ = stream.write_all(answer);
-                // Until the other end hangs up.
+                // Waits until the client closes the connection.
                 while stream.read(&mut [0; 100]).is_ok_and(|count| count > 0) {}
             }
         });
         let error = fails(&format!("etcd://{address}"), Fault::Denied).await;
-        assert!(error.contains("does not speak as etcd does"), "{error}");
+        assert!(error.contains("did not answer as etcd does"), "{error}");
         let error = fails(&format!("etcds://{address}"), Fault::Denied).await;
-        assert!(error.contains("no TLS with"), "{error}");
+        assert!(error.contains("TLS handshake with"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+async fn tls_works_and_a_mismatch_of_tls_and_plain_tcp_is_an_error() {
     let etcd = EtcdSetup::new().tls().start();
     let ca = etcd.certificates().unwrap().ca.display().to_string();
     works(&format!("{}?ca={ca}", etcd.url())).await;
     works(&format!("{}?ca={ca}", etcd.url().replace("127.0.0.1", "localhost"))).await;
     let error = fails(&etcd.url(), Fault::Denied).await;
-    assert!(error.contains("no TLS with 127.0.0.1") && error.contains("?ca=FILE"), "{error}");
+    assert!(error.contains("TLS handshake with 127.0.0.1") && error.contains("?ca=FILE"), "{error}");
     let error = fails(&format!("{}?ca=/no/such/file", etcd.url()), Fault::Denied).await;
     assert!(error.contains("/no/such/file cannot be read: "), "{error}");
     let key = etcd.certificates().unwrap().key.display();
@@ -126,11 +125,11 @@ async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
     assert!(error.contains("etcds://"), "{error}");
     let plain = Etcd::start();
     let error = fails(&format!("etcds://{}?ca={ca}", plain.addresses()), Fault::Denied).await;
-    assert!(error.contains("no TLS with") && error.contains("etcd://"), "{error}");
+    assert!(error.contains("TLS handshake with") && error.contains("etcd://"), "{error}");
 }
 
 #[tokio::test]
-async fn a_member_that_wants_a_certificate_is_shown_one_and_knows_its_name_by_it() {
+async fn a_client_certificate_is_presented_and_identifies_the_user() {
     let etcd = EtcdSetup::new().mutual_tls().start();
     let files = etcd.certificates().unwrap().clone();
     let (ca, cert, key) = (files.ca.display(), files.cert.display(), files.key.display());
@@ -139,36 +138,36 @@ async fn a_member_that_wants_a_certificate_is_shown_one_and_knows_its_name_by_it
     assert!(error.contains("?cert=FILE&key=FILE"), "{error}");
     let url = format!("{}?ca={ca}&cert={cert}&key={key}", etcd.url());
     works(&url).await;
-    // With authentication, the certificate's name is the user's. Here it is the server's own certificate.
+    // With authentication, the name in the certificate is the user. Here it is the server's own certificate.
     let jobs = ["user add localhost:unused", "role add jobs", "user grant-role localhost jobs"];
-    log_ins(&etcd, &jobs, "role grant-permission jobs readwrite tenure/ --prefix=true");
+    enable_auth(&etcd, &jobs, "role grant-permission jobs readwrite tenure/ --prefix=true");
     works(&url).await;
 }
 
 #[tokio::test]
-async fn a_log_in_that_is_wrong_missing_or_not_wanted_is_told_and_never_shown() {
+async fn a_wrong_missing_or_unneeded_login_is_an_error_that_does_not_show_it() {
     let etcd = Etcd::start();
     let at = |login: &str| format!("etcd://{login}@{}", etcd.addresses());
     let error = fails(&at("jobs:hunter2"), Fault::Denied).await;
-    assert!(error.contains("authentication switched off") && error.contains("leave it out"), "{error}");
+    assert!(error.contains("authentication disabled") && error.contains("remove the user"), "{error}");
 
     let jobs = ["user add jobs:right", "role add jobs", "user grant-role jobs jobs"];
-    log_ins(&etcd, &jobs, "role grant-permission jobs readwrite leaders/ --prefix=true");
+    enable_auth(&etcd, &jobs, "role grant-permission jobs readwrite leaders/ --prefix=true");
     for login in ["jobs:hunter2", "nobody:hunter2"] {
         let error = fails(&at(login), Fault::Denied).await;
-        assert!(error.contains("knows no such user and password"), "{error}");
+        assert!(error.contains("rejected the user or the password"), "{error}");
     }
     let error = fails(&etcd.url(), Fault::Denied).await;
-    assert!(error.contains("wants a user and a password"), "{error}");
-    // Its role is for another prefix.
+    assert!(error.contains("requires a user and a password"), "{error}");
+    // The role of this user is for another prefix.
     let error = fails(&at("jobs:right"), Fault::Denied).await;
-    assert!(error.contains("does not permit this") && error.contains("readwrite on the prefix"), "{error}");
+    assert!(error.contains("denied permission") && error.contains("readwrite on the prefix"), "{error}");
     works(&format!("{}/leaders", at("jobs:right"))).await;
     works(&at("root:root")).await;
 }
 
 #[tokio::test]
-async fn leases_that_etcd_cannot_keep_are_refused() {
+async fn leases_that_etcd_cannot_grant_are_rejected() {
     let starts = |url: &str, lease: Duration| {
         let elections = Elections::new(EtcdStore::from_url(url).unwrap());
         elections.election("jobs").lease(lease).start().map(drop).map_err(|error| error.to_string())
@@ -185,11 +184,15 @@ async fn leases_that_etcd_cannot_keep_are_refused() {
     let etcd = Etcd::start();
     let store = seats(&etcd.url());
     let error = store.swap(&seat(), None, &held(Duration::from_millis(1500))).await.unwrap_err();
-    assert_eq!((error.fault(), error.to_string().contains("whole seconds")), (Fault::Denied, true), "{error}");
+    assert_eq!(
+        (error.fault(), error.to_string().contains("whole number of seconds")),
+        (Fault::Denied, true),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn what_tenure_did_not_write_and_what_is_newer_is_told_and_left_alone() {
+async fn foreign_values_and_newer_records_are_errors_and_are_not_overwritten() {
     let etcd = Etcd::start();
     works(&etcd.url()).await;
     let key = format!("tenure/seats/{}", seat().as_str());
@@ -204,7 +207,7 @@ async fn what_tenure_did_not_write_and_what_is_newer_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_tls_configuration_of_ones_own_is_used() {
+async fn a_custom_tls_configuration_is_used() {
     let etcd = EtcdSetup::new().tls().start();
     let ca = &etcd.certificates().unwrap().ca;
     let mut roots = rustls::RootCertStore::empty();
@@ -219,8 +222,8 @@ async fn a_tls_configuration_of_ones_own_is_used() {
     store.read(&seat()).await.unwrap();
 }
 
-/// Has users, and lets nobody else in.
-fn log_ins(etcd: &Etcd, commands: &[&str], last: &str) {
+/// Creates users and roles, and enables authentication.
+fn enable_auth(etcd: &Etcd, commands: &[&str], last: &str) {
     let commands = ["user add root:root"].into_iter().chain(commands.iter().copied()).chain([last, "auth enable"]);
     for command in commands {
         etcd.ctl(&command.split(' ').collect::<Vec<_>>());
@@ -237,14 +240,16 @@ fn held(lease: Duration) -> Record {
     Record { lease, token: Token::new(1), ..parsed }
 }
 
-/// The one clear error that a reading fails with. Neither it nor a write ever shows a password.
+/// Returns the error that a read fails with, after checking that it has this fault, is one line, and shows no
+/// password. A write must fail with the same fault.
 async fn fails(url: &str, fault: Fault) -> String {
     let store = seats(url);
-    let read = within("an answer", store.read(&seat())).await.expect_err("it must fail");
+    let read = within("an answer", store.read(&seat())).await.expect_err("the read must fail");
     let swap = within("an answer", store.swap(&seat(), None, &held(Duration::from_secs(3)))).await;
     let error = told(&read);
     assert_eq!(read.fault(), fault, "{error}");
-    // What was found to be foreign is not there to be written over; everything else fails as a reading does.
+    // A seat with a foreign value exists, so a write that expects no seat is lost. Every other write fails as a
+    // read does.
     match swap {
         Ok(swap) => assert_eq!(swap, Swap::Lost, "{error}"),
         Err(swap) => assert_eq!(swap.fault(), fault, "{}", told(&swap)),
@@ -261,7 +266,7 @@ async fn works(url: &str) {
     let expected = read.seat.map(|seat| seat.version);
     let next = Record { holder: None, ..held(Duration::from_secs(3)) };
     let swap = within("an answer", store.swap(&seat(), expected.as_ref(), &next)).await;
-    // And with a session, then given up again.
+    // And with a session, then released again.
     let swap = within("an answer", store.swap(&seat(), version(&swap).as_ref(), &held(Duration::from_secs(3)))).await;
     let swap = within("an answer", store.swap(&seat(), version(&swap).as_ref(), &next)).await;
     version(&swap);

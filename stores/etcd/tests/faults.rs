@@ -1,5 +1,6 @@
-//! What a network, a cluster and its operator can do to elections: the laws about that, and what only etcd can do.
-//! Whatever it is, no two ever work at once: every test ends with that, by the moments at which work was done.
+//! Faults of a network, a cluster and its operator: the laws about them, and cases that are special to etcd.
+//! Every test ends by checking that no two candidates ever worked at once, by comparing the moments of their
+//! work.
 
 mod support;
 
@@ -18,22 +19,23 @@ use tenure_testkit::servers::{Etcd, EtcdSetup, connections};
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Long enough for a cluster to find another leader within it.
+/// A lease within which a cluster can elect another leader.
 const LONG: Duration = Duration::from_secs(9);
 
 fn through(proxy: &Proxy) -> String {
     format!("etcd://{}", proxy.address())
 }
 
-/// A cluster of one member.
+/// A cluster with one member.
 struct Cluster(Etcd);
 
 impl faults::Server for Cluster {
     fn start(_: Wish) -> Self {
         let mut etcd = Etcd::start();
-        // A member has a connection to itself, for its gateway, and may be healthy before it is open.
+        // A member has a connection to itself, for its gateway, and may report that it is healthy before it is
+        // open.
         let port = etcd.members[0].address().rsplit_once(':').unwrap().1.parse().unwrap();
-        etcd.members[0].process.wait_until("its gateway is connected", || connections(port) > 0);
+        etcd.members[0].process.wait_until("the gateway connects", || connections(port) > 0);
         Self(etcd)
     }
 
@@ -45,7 +47,7 @@ impl faults::Server for Cluster {
         Box::new(EtcdStore::from_url(&format!("etcd://{address}")).unwrap())
     }
 
-    /// One each, for calls, heartbeats and news.
+    /// One connection for each process: calls, heartbeats and the watch share it.
     fn connections(&self, processes: usize) -> usize {
         processes
     }
@@ -71,7 +73,7 @@ impl faults::Server for Cluster {
         self.0.restart_empty();
     }
 
-    /// Heartbeats have no text by which to know them.
+    /// Heartbeats contain no text to recognize them by.
     fn renewals(&self) -> &'static [&'static str] {
         &[]
     }
@@ -81,54 +83,56 @@ mod laws {
     tenure_testkit::faults!(super::Cluster);
 }
 
-/// One that takes over only when a leader whose session was ended from outside must have stopped: with
-/// `takeover=instant` the two may overlap until the news has arrived, and that is said.
+/// Stands with `takeover=safe`, which waits until a leader whose session an operator ended must have stopped.
+/// With `takeover=instant` the two can overlap until the old leader is notified, as the promises say.
 fn stand_safely(url: &str, id: &str, detector: &OverlapDetector) -> TestCandidate {
     stand_with(url, id, LEASE, detector, |election| election.takeover(Takeover::Safe))
 }
 
 async fn follows(candidate: &TestCandidate) {
-    within("it watches", candidate.counter.wait_for(|counts| counts.looks > 0)).await;
+    within("the candidate watches", candidate.counter.wait_for(|counts| counts.looks > 0)).await;
 }
 
 async fn renews_on(candidate: &TestCandidate) {
     let renewals = candidate.counter.counts().renewals;
-    within("it renews again", candidate.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+    within("the candidate renews again", candidate.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
 }
 
-/// Waits until a term was prolonged by a renewal that was asked for from now on: the first may have been under way.
+/// Waits until a renewal that began after this call has extended the term, or the term has ended. The first
+/// renewal may have been in flight already, so this waits for two.
 async fn is_kept(candidate: &TestCandidate) {
     for _ in 0..2 {
         let deadline = || candidate.election.term().map(|term| term.deadline());
         let before = deadline();
-        until("it is renewed, or over", || deadline() != before).await;
+        until("the term is renewed, or has ended", || deadline() != before).await;
     }
 }
 
-/// Waits until the term of a candidate counts from a moment after this call, or is over.
+/// Waits until the term of a candidate counts from a moment after this call, or has ended.
 async fn is_renewed_from_now_on(candidate: &TestCandidate, lease: Duration) {
     let deadline = || candidate.election.term().map(|term| term.deadline());
-    // What the leader counts on is a little less than its lease.
+    // The leader counts on a little less than its lease.
     let enough = Clock::system().now() + lease * 98 / 100;
-    until("it is renewed, or over", || deadline().is_none_or(|deadline| deadline >= enough)).await;
+    until("the term is renewed, or has ended", || deadline().is_none_or(|deadline| deadline >= enough)).await;
 }
 
-/// Waits until each candidate has one connection, so that no fault has left another behind. Each member has one to itself.
+/// Waits until each candidate has exactly one connection: no fault left another one open. Each member has one to
+/// itself.
 async fn has_one_connection_each(etcd: &Etcd, candidates: usize) {
     let expected = etcd.members.len() + candidates;
     until("each candidate has one connection", || etcd.connections() == expected).await;
 }
 
-/// Asks the cluster itself, out of the way of the runtime.
+/// Runs `etcdctl` on a thread that can block.
 async fn ctl(etcd: &Arc<Etcd>, arguments: &[&str]) -> String {
     let (etcd, arguments): (_, Vec<_>) = (etcd.clone(), arguments.iter().map(ToString::to_string).collect());
     let run = move || etcd.ctl(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    tokio::task::spawn_blocking(run).await.expect("it answers")
+    tokio::task::spawn_blocking(run).await.expect("etcdctl succeeds")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_watches_is_told_that_its_connection_has_ended() {
-    // So long that nobody looks by itself while this test waits.
+async fn a_broken_connection_wakes_a_follower() {
+    // So long that no candidate polls while this test waits.
     let long = Duration::from_secs(1200);
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].address());
@@ -142,16 +146,16 @@ async fn who_watches_is_told_that_its_connection_has_ended() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let looks = other.counter.counts().looks;
         proxy.reset();
-        within("it looks again", other.counter.wait_for(|counts| counts.looks > looks)).await;
+        within("the follower reads again", other.counter.wait_for(|counts| counts.looks > looks)).await;
     }
-    // And hears on the new connection.
+    // The watch on the new connection notifies the follower.
     one.election.stop();
     other.leads().await;
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_answers_later_than_a_call_waits_costs_no_term() {
+async fn a_server_that_answers_after_the_call_timed_out_costs_no_term() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].address());
     let detector = OverlapDetector::new();
@@ -159,7 +163,7 @@ async fn a_server_that_answers_later_than_a_call_waits_costs_no_term() {
     one.leads().await;
     let other = stand(&etcd.url(), "other", LONG, &detector);
     follows(&other).await;
-    // A call is given up after a fifteenth of the lease. What it has asked still counts for the next one.
+    // A call times out after a fifteenth of the lease. Its answer still counts for the next call.
     proxy.delay(Way::Down, LONG / 10);
     is_kept(&one).await;
     is_kept(&one).await;
@@ -169,9 +173,10 @@ async fn a_server_that_answers_later_than_a_call_waits_costs_no_term() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_the_clusters_leader_and_a_member_that_hangs_cost_no_term() {
-    // A member that led the cluster, was stopped, and goes on later than a lease after the last renewal it knows of, ends
-    // the leases that others have kept since, as the promises say. So none is stopped for longer than a part of this.
+async fn losing_the_clusters_leader_or_a_hanging_member_costs_no_term() {
+    // A member that led the cluster, was stopped, and resumes later than a lease after the last renewal that it
+    // knows of, revokes leases that were renewed since, as the promises say. So no member is stopped for that
+    // long.
     let lease = Duration::from_secs(24);
     let mut etcd = EtcdSetup::new().members(3).start();
     let detector = OverlapDetector::new();
@@ -183,7 +188,7 @@ async fn the_loss_of_the_clusters_leader_and_a_member_that_hangs_cost_no_term() 
     etcd.members[leader].process.kill();
     is_kept(&one).await;
     etcd.members[leader].restart();
-    // A member that does not answer, whichever we are connected to. One at a time: of three, two must be there.
+    // Pauses each member in turn, because we do not know which one we are connected to. Two of three must run.
     for number in 0..3 {
         etcd.members[number].process.pause();
         is_renewed_from_now_on(&one, lease).await;
@@ -199,7 +204,7 @@ async fn the_loss_of_the_clusters_leader_and_a_member_that_hangs_cost_no_term() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_quorum_ends_the_term_and_when_it_is_back_somebody_leads() {
+async fn a_lost_quorum_ends_the_term_and_a_candidate_leads_once_it_is_back() {
     let mut etcd = EtcdSetup::new().members(3).start();
     let detector = OverlapDetector::new();
     let mut one = stand(&etcd.url(), "one", LEASE, &detector);
@@ -210,7 +215,7 @@ async fn a_lost_quorum_ends_the_term_and_when_it_is_back_somebody_leads() {
     let gone = [leader, (leader + 1) % 3];
     gone.iter().for_each(|member| etcd.members[*member].process.kill());
     assert_eq!(one.loses().await, (first, EndReason::NotRenewed));
-    assert!(!other.election.is_leader(), "it leads by the word of a minority");
+    assert!(!other.election.is_leader(), "a candidate leads on the word of a minority");
     gone.iter().for_each(|member| etcd.members[*member].process.restart());
     assert!(acted_above(&detector, first).await > first);
     has_one_connection_each(&etcd, 2).await;
@@ -230,13 +235,13 @@ async fn a_lease_revoked_by_an_operator_ends_the_term_at_once() {
     let renewals = one.counter.counts().renewals;
     ctl(&etcd, &["lease", "revoke", &lease]).await;
     assert_eq!(one.loses().await, (first, EndReason::SessionOver));
-    assert!(one.counter.counts().renewals <= renewals + 1, "it was not told, but found out");
+    assert!(one.counter.counts().renewals <= renewals + 1, "the leader was not notified, but found out by a renewal");
     assert!(acted_above(&detector, first).await > first);
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seat_deleted_by_an_operator_is_waited_out_and_tokens_go_on_rising() {
+async fn after_an_operator_deletes_a_seat_candidates_wait_and_tokens_keep_rising() {
     let etcd = Arc::new(Etcd::start());
     let detector = OverlapDetector::new();
     let mut one = stand(&etcd.url(), "one", LEASE, &detector);
@@ -250,7 +255,7 @@ async fn a_seat_deleted_by_an_operator_is_waited_out_and_tokens_go_on_rising() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_rise_above_a_deleted_seat_also_where_bids_have_overtaken_the_revision() {
+async fn tokens_rise_above_a_deleted_seat_even_if_they_exceeded_the_revision() {
     let etcd = Arc::new(Etcd::start());
     let seat = SeatName::new("jobs").unwrap();
     let record = |token: u64| {
@@ -264,7 +269,7 @@ async fn tokens_rise_above_a_deleted_seat_also_where_bids_have_overtaken_the_rev
     let another = seats(&etcd.url());
     let reading = another.read(&seat).await.unwrap();
     assert!(reading.seat.is_none() && reading.floor >= Token::new(1_000_000), "{reading:?}");
-    // Where the revision says enough by itself, nothing is left of a seat that was forgotten.
+    // If the revision is high enough as a floor, a seat that is forgotten leaves no key behind.
     another.swap(&seat, None, &record(1)).await.unwrap();
     another.forget(&seat).await.unwrap();
     assert!(another.read(&seat).await.unwrap().floor >= Token::new(1_000_000));
@@ -274,9 +279,9 @@ async fn tokens_rise_above_a_deleted_seat_also_where_bids_have_overtaken_the_rev
     assert_eq!(ctl(&etcd, &["get", "--prefix", "--keys-only", "tenure/"]).await.trim(), "tenure/floors/jobs");
 }
 
-/// As after a record was written anew and the answer was lost.
+/// The situation after a record was rewritten and the answer was lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_is_done_by_holder_and_term_whichever_write_of_ours_was_the_last() {
+async fn a_renewal_matches_holder_and_term_whichever_write_was_the_last() {
     let etcd = Etcd::start();
     let (store, seat) = (seats(&etcd.url()), SeatName::new("jobs").unwrap());
     let version = |swap: Swap| match swap {
@@ -292,7 +297,7 @@ async fn a_renewal_is_done_by_holder_and_term_whichever_write_of_ours_was_the_la
     for held in [&won, &rewritten] {
         assert_eq!(version(store.renew(&seat, held, &record(1, 1, 1)).await.unwrap()), rewritten);
     }
-    // Another candidate of this process, and another term, are on the same session.
+    // Another candidate of this process, and another term, use the same session.
     version(store.swap(&seat, Some(&rewritten), &record(2, 2, 3)).await.unwrap());
     for other in [record(1, 1, 1), record(2, 1, 3), record(1, 2, 3)] {
         assert_eq!(store.renew(&seat, &rewritten, &other).await.unwrap(), Swap::Lost, "{other:?}");
@@ -300,7 +305,7 @@ async fn a_renewal_is_done_by_holder_and_term_whichever_write_of_ours_was_the_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compaction_does_not_keep_news_from_followers() {
+async fn followers_are_notified_despite_compaction() {
     let etcd = Arc::new(Etcd::start());
     let detector = OverlapDetector::new();
     let mut one = stand(&etcd.url(), "one", LONG, &detector);
@@ -317,12 +322,12 @@ async fn compaction_does_not_keep_news_from_followers() {
     let reads = other.counter.counts().reads;
     one.election.stop();
     other.leads().await;
-    assert!(other.counter.counts().reads <= reads + 3, "it was not told, but has looked");
+    assert!(other.counter.counts().reads <= reads + 3, "the follower was not notified, but polled");
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_runs_out_is_renewed_and_rights_revoked_in_mid_term_are_told() {
+async fn an_expired_login_is_renewed_and_permissions_revoked_in_mid_term_are_reported() {
     let etcd = Arc::new(Etcd::start());
     for command in [
         "user add root:root",
@@ -339,7 +344,7 @@ async fn a_login_that_runs_out_is_renewed_and_rights_revoked_in_mid_term_are_tol
     let first = one.leads().await;
     let other = stand(&format!("etcd://root:root@{}", etcd.addresses()), "other", LONG, &detector);
     renews_on(&one).await;
-    // To set a password, be it the same one, ends all that was given for it.
+    // Setting a password, even the same one, invalidates all tokens of the user.
     let root = "--user=root:root";
     let file = etcd.folder().join("password");
     std::fs::write(&file, "secret\n").unwrap();
@@ -347,15 +352,15 @@ async fn a_login_that_runs_out_is_renewed_and_rights_revoked_in_mid_term_are_tol
     tokio::task::spawn_blocking(move || set_password(&server, "jobs", &path)).await.unwrap();
     renews_on(&one).await;
     assert!(one.election.is_leader());
-    assert_eq!(detector.work_spans(), 1, "a log-in that ran out has cost the term");
+    assert_eq!(detector.work_spans(), 1, "an expired login cost the term");
 
     ctl(&etcd, &[root, "user", "revoke-role", "jobs", "jobs"]).await;
-    let (told, lost) = one.is_denied_and_loses().await;
-    assert!(told.contains("does not permit this") && !told.contains("secret"), "{told}");
+    let (error, lost) = one.is_denied_and_loses().await;
+    assert!(error.contains("denied permission") && !error.contains("secret"), "{error}");
     assert_eq!(lost, first);
     acted_above(&detector, first).await;
     ctl(&etcd, &[root, "user", "grant-role", "jobs", "jobs"]).await;
-    // A write was denied, so it takes a write to know that it works again.
+    // A write was denied, so only a write can show that writes work again.
     other.election.stop();
     one.recovers().await;
     one.leads().await;

@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+//! Candidates in separate processes, which are killed, stopped and asked to leave in turn.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tenure_testkit::fleet;
 use tenure_testkit::servers::Etcd;
 
 #[test]
-fn whatever_happens_to_the_leader_another_takes_over_and_terms_never_overlap() {
+fn another_candidate_takes_over_from_every_lost_leader_and_terms_never_overlap() {
     let etcd = Etcd::start();
     fleet::churn(&etcd.url(), 6);
 }
 
-/// A candidate, if this process was started as one.
+/// Runs as a candidate if the test started this process as one.
 #[test]
 fn child() {
     fleet::child(Duration::from_secs(2), |url| EtcdStore::from_url(url).unwrap());

@@ -3,14 +3,14 @@
 use tenure_etcd::EtcdStore;
 use tenure_testkit::figures::{EtcdTarget, Open, crowd_child, scale};
 
-const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a valid URL"));
 
 #[test]
 fn five_hundred_elections_share_a_heartbeat_and_move_together() {
     scale::check(&EtcdTarget::start(), OPEN, 500);
 }
 
-/// Many elections, if this process was started for them.
+/// Runs many elections if the test started this process for them.
 #[test]
 fn crowd() {
     crowd_child(OPEN);

@@ -1,6 +1,6 @@
-//! Figures of elections over an API server on this machine: how soon a leader is followed.
+//! Benchmarks on an API server on this machine: how long a takeover takes.
 //!
-//!   scripts/bench kubernetes        TENURE_BENCH_ROUNDS=100 is how many leaders stop
+//! scripts/bench kubernetes        TENURE_BENCH_ROUNDS=100 sets how many leaders stop
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn stand(kubeconfig: &Path, name: &str, lease: Duration) -> (Elections, Election
     (elections, election)
 }
 
-/// From `stop()` of a leader without work to the next one's term.
+/// Measures the time from `stop()` of a leader without work to the next term.
 async fn graceful(server: &Kubernetes) {
     let kubeconfig = server.kubeconfig(&server.namespace());
     let mut spans = Vec::new();
@@ -38,7 +38,7 @@ async fn graceful(server: &Kubernetes) {
         while next.1.leader().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // It has made its watch, too.
+        // By then its watch is established.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = Instant::now();
         leader.1.stop();
@@ -49,7 +49,7 @@ async fn graceful(server: &Kubernetes) {
     show("a leader that stops is followed after", &mut spans);
 }
 
-/// From the end of the lease, counted from the last renewal, to the next one's term.
+/// Measures the time from the end of the lease, counted from the last renewal, to the next term.
 async fn after_a_crash(server: &Kubernetes) {
     let lease = Duration::from_secs(2);
     let mut spans = Vec::new();
@@ -66,7 +66,7 @@ async fn after_a_crash(server: &Kubernetes) {
         // At any point between two renewals.
         tokio::time::sleep(Duration::from_millis(2500 + 137 * round)).await;
         proxy.black_hole(Way::Up);
-        // What was asked before that is answered by then.
+        // By then all earlier calls are answered.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let renewed = leader.1.last_renewal().expect("it has renewed");
         next.1.elected().await.unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of the API server: five verbs on one kind of object.
+//! The calls to the API server: five verbs on one kind of object.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,32 +14,32 @@ use crate::connection::{Answer, KubeConnection, KubeConnections};
 use crate::errors::{self, Verb};
 use crate::lease::{self, Lease};
 
-/// Asks the API server for Leases of one namespace.
+/// Makes calls about the Leases of one namespace.
 pub(crate) struct Api {
     connections: KubeConnections,
-    /// What time the server last said it was, and when that was heard.
-    told: Mutex<Option<(Timestamp, Moment)>>,
-    /// Until when the server has asked to be left alone, and its answer.
+    /// The time that the server last reported, and the moment at which the report was received.
+    server_date: Mutex<Option<(Timestamp, Moment)>>,
+    /// The end of the pause that the server has requested (`Retry-After`), and its answer.
     overloaded: Mutex<Option<(Instant, StoreError)>>,
 }
 
-/// A `Retry-After` counts for this long at the most: a seat is not to stay free for hours.
+/// A `Retry-After` counts for at most this long: a seat must not stay free for hours.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What was there at one revision.
+/// The result of a list: the objects at one revision.
 pub(crate) struct List {
     pub(crate) items: Vec<Lease>,
     pub(crate) revision: u64,
-    /// What time the server says it is, in whole seconds.
+    /// The server's time, in whole seconds.
     pub(crate) date: Option<Timestamp>,
 }
 
-/// Which objects are meant.
+/// Selects objects.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {
-    /// The one with this name.
+    /// The object with this name.
     Name(String),
-    /// Those with labels like these.
+    /// The objects that match this label selector.
     Labels(String),
 }
 
@@ -54,21 +54,23 @@ impl Which {
 
 impl Api {
     pub(crate) fn new(connections: KubeConnections) -> Self {
-        Self { connections, told: Mutex::default(), overloaded: Mutex::default() }
+        Self { connections, server_date: Mutex::default(), overloaded: Mutex::default() }
     }
 
-    /// What time it is for the server, as far as it has told us: a little less than it is.
+    /// Returns a lower bound for the server's current time, if it has reported its time before.
     pub(crate) fn server_time(&self) -> Option<Timestamp> {
-        let (date, heard) = (*lock(&self.told))?;
+        let (date, heard) = (*lock(&self.server_date))?;
         date.checked_add(Clock::system().now().since(heard)).ok()
     }
 
-    /// Lets a call through that can wait: readings, bids, notes and watches, but not what a leader does to keep
-    /// its seat or to give it up. A server that has too much to do is better off without the former, and would gain
-    /// little from the latter: one small write each, without which a seat would be lost or stay taken for no reason.
+    /// Admits a call that can wait: reads, bids, notes and watches, but not the calls by which a leader keeps or
+    /// releases its seat. An overloaded server is better off without the calls that can wait. Holding back the
+    /// others would gain little: each is one small write, and without it a seat would be lost, or stay taken for
+    /// no reason.
     ///
     /// # Errors
-    /// The answer of a server that has said when to come back (429, `Retry-After`), until then. Nothing is sent.
+    /// Returns the answer of a server that requested a pause (429, `Retry-After`), until the pause is over.
+    /// Nothing is sent.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         match &*lock(&self.overloaded) {
             Some((until, error)) if Instant::now() < *until => Err(error.clone()),
@@ -76,15 +78,15 @@ impl Api {
         }
     }
 
-    /// What is there now: not from a cache, as no revision is asked for.
+    /// Lists the current objects. The call names no revision, so the server does not answer from a cache.
     pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
         let connection = self.connections.connection().await?;
-        let answer = self.ask(&connection, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
+        let answer = self.call(&connection, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
         if !answer.status.is_success() {
-            return Err(self.no(&connection, Verb::List, &answer));
+            return Err(self.error_from(&connection, Verb::List, &answer));
         }
         let form: ListForm = serde_json::from_slice(&answer.body)
-            .map_err(|error| errors::of_nonsense(&connection, Verb::List, &error))?;
+            .map_err(|error| errors::from_invalid_answer(&connection, Verb::List, &error))?;
         Ok(List {
             revision: lease::revision(&form.metadata.resource_version)?,
             items: form.items.unwrap_or_default(),
@@ -92,73 +94,73 @@ impl Api {
         })
     }
 
-    /// Makes an object, unless there is one of that name: then `None`.
+    /// Creates an object. Returns `None` if an object with that name exists.
     pub(crate) async fn create(&self, lease: &Lease) -> Result<Option<Lease>, StoreError> {
         self.write(Verb::Create, Method::POST, "", lease).await
     }
 
-    /// Replaces an object, unless it is another or gone since it was read: then `None`.
+    /// Replaces an object. Returns `None` if it was changed or deleted since it was read.
     ///
     /// # Correctness
-    /// The object carries the resourceVersion and the uid that were read. The server compares both with
-    /// what it has in the transaction that writes, so nothing can come in between; and an object that was
-    /// deleted is not made anew by this, as none has that uid.
+    /// The object carries the resourceVersion and the uid that were read. The server compares both with its own
+    /// object in the transaction that writes, so no other write can come in between. A deleted object is not
+    /// recreated, because no object has that uid any more.
     pub(crate) async fn replace(&self, lease: &Lease) -> Result<Option<Lease>, StoreError> {
         self.write(Verb::Update, Method::PUT, &format!("/{}", lease.metadata.name), lease).await
     }
 
-    /// Deletes an object, and returns whether it was there.
+    /// Deletes an object. Returns whether it existed.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StoreError> {
         let connection = self.connections.connection().await?;
-        let answer = self.ask(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
+        let answer = self.call(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(false),
             status if status.is_success() => Ok(true),
-            _ => Err(self.no(&connection, Verb::Delete, &answer)),
+            _ => Err(self.error_from(&connection, Verb::Delete, &answer)),
         }
     }
 
-    /// Resolves when the server no longer takes the present credential, or never.
-    pub(crate) async fn credential_refused(&self) {
+    /// Resolves when the server rejects the current credential. Pending forever if there is no connection.
+    pub(crate) async fn credential_rejected(&self) {
         match self.connections.connection().await {
-            Ok(connection) => connection.over().await,
+            Ok(connection) => connection.closed().await,
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Begins to listen to what changes after a revision.
+    /// Starts a watch for changes after a revision.
     pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<KubeConnection>, Body), StoreError> {
         let connection = self.connections.connection().await?;
-        // Ended by the server after a while, so that connections move on to servers that are new.
+        // The server ends the watch after this time, so that connections move to new servers.
         let query =
             format!("{}&watch=1&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion={after}", which.query());
         let request = request(&connection, Method::GET, "", &query, Vec::new())?;
         let response = self
             .connections
-            .listen(&connection, request)
+            .open_stream(&connection, request)
             .await
-            .map_err(|error| errors::of_asking(&connection, Verb::Watch, error))?;
+            .map_err(|error| errors::from_call(&connection, Verb::Watch, error))?;
         if response.status().is_success() {
             return Ok((connection, response.into_body()));
         }
         let answer = Answer { status: response.status(), headers: response.headers().clone(), body: Vec::new() };
-        Err(self.no(&connection, Verb::Watch, &answer))
+        Err(self.error_from(&connection, Verb::Watch, &answer))
     }
 
     async fn write(&self, verb: Verb, method: Method, path: &str, lease: &Lease) -> Result<Option<Lease>, StoreError> {
         let connection = self.connections.connection().await?;
-        let answer = self.ask(&connection, verb, method, path, "", lease.to_json()).await?;
+        let answer = self.call(&connection, verb, method, path, "", lease.to_json()).await?;
         match answer.status {
             StatusCode::CONFLICT => Ok(None),
             StatusCode::NOT_FOUND if verb == Verb::Update => Ok(None),
             status if status.is_success() => serde_json::from_slice(&answer.body)
                 .map(Some)
-                .map_err(|error| errors::of_nonsense(&connection, verb, &error)),
-            _ => Err(self.no(&connection, verb, &answer)),
+                .map_err(|error| errors::from_invalid_answer(&connection, verb, &error)),
+            _ => Err(self.error_from(&connection, verb, &answer)),
         }
     }
 
-    async fn ask(
+    async fn call(
         &self,
         connection: &Arc<KubeConnection>,
         verb: Verb,
@@ -170,22 +172,23 @@ impl Api {
         let request = request(connection, method, path, query, body)?;
         let answer = self
             .connections
-            .ask(connection, request)
+            .call(connection, request)
             .await
-            .map_err(|error| errors::of_asking(connection, verb, error))?;
+            .map_err(|error| errors::from_call(connection, verb, error))?;
         if let Some(date) = date(&answer) {
-            let told = Some((date, Clock::system().now()));
-            *lock(&self.told) = told;
+            let received = Some((date, Clock::system().now()));
+            *lock(&self.server_date) = received;
         }
         Ok(answer)
     }
 
-    /// The server said no. If it does not know us, what we know of ourselves is read anew the next time.
-    fn no(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Answer) -> StoreError {
+    /// Returns the error for an answer with an error status. After a 401, the next call reads the credentials
+    /// again.
+    fn error_from(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Answer) -> StoreError {
         if answer.status == StatusCode::UNAUTHORIZED {
-            self.connections.give_up(connection);
+            self.connections.close(connection);
         }
-        let error = errors::of_status(connection, verb, answer);
+        let error = errors::from_status(connection, verb, answer);
         if answer.status == StatusCode::TOO_MANY_REQUESTS
             && let Some(seconds) = errors::retry_after(&answer.headers)
         {
@@ -210,12 +213,12 @@ fn request(
     Request::builder()
         .method(method)
         .uri(url)
-        // Who it was stands in the object, and an old server falls over one that does not say.
+        // The server records the user agent in the object, and an old server fails on a request without one.
         .header(http::header::USER_AGENT, concat!("tenure/", env!("CARGO_PKG_VERSION")))
         .header(http::header::ACCEPT, "application/json")
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(Body::from(body))
-        .map_err(|error| StoreError::denied("this cannot be asked of an API server").because(error))
+        .map_err(|error| StoreError::denied("cannot build a valid request for the API server").because(error))
 }
 
 fn date(answer: &Answer) -> Option<Timestamp> {
@@ -223,7 +226,7 @@ fn date(answer: &Answer) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-/// Text as a part of a URL.
+/// Escapes text for use in a URL.
 fn encoded(text: &str) -> String {
     tenure_kit::url::encoded(text, "-_.")
 }

@@ -1,9 +1,10 @@
-//! The way to the API server: a client of our own, made on the engine's thread when it is first needed.
+//! The connection to the API server: a client of the store's own, created on the engine's thread when it is first
+//! needed.
 //!
-//! It is not the application's client, so renewals never wait behind what the application asks, nor
-//! behind a limit that it has set itself. It does not try anything again: kube's own retries are left
-//! out. (A request that could not be sent because its connection was closed meanwhile goes out on another
-//! one; nothing has happened then, and a leader counts from before.)
+//! It is separate from the application's client. So renewals never wait behind calls of the application, or
+//! behind a rate limit of its client. It retries nothing: kube's own retry layer is left out. (If a request could
+//! not be sent because its pooled connection was closed meanwhile, the HTTP client sends it on another one. That
+//! is safe: the first attempt had no effect, and a leader counts its lease from before it.)
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,36 +22,36 @@ use tenure_kit::{Liveness, Patience, SharedTask, lock};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::errors;
-use crate::options::Place;
+use crate::options::ConfigSource;
 use crate::plugin;
 
-/// How the API server is reached, at most one way at a time.
+/// The connection to the API server, replaced when it fails or its credential expires.
 pub(crate) struct KubeConnections {
-    place: Place,
+    source: ConfigSource,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     current: Option<Arc<KubeConnection>>,
-    /// Goes on when a caller gives up, and the next one waits for the same. Dropping it ends that, and kills a
-    /// credential plugin that runs for it.
-    making: Option<SharedTask<Arc<KubeConnection>>>,
+    /// The attempt to create a connection. It continues when its call is dropped, and the next call waits for it.
+    /// Dropping it ends the attempt, and kills a credential plugin that runs for it.
+    pending: Option<SharedTask<Arc<KubeConnection>>>,
 }
 
-/// A way to the API server.
+/// A client of the API server with one credential.
 pub(crate) struct KubeConnection {
     client: Client,
-    /// Where our seats are.
+    /// The namespace of the seats.
     pub(crate) namespace: String,
-    /// Where the server is, for messages.
+    /// The address of the server, for messages.
     pub(crate) server: String,
-    /// The proxy on the way there, for messages.
+    /// The address of the proxy, for messages.
     pub(crate) proxy: Option<String>,
-    /// Whether the server still answers on it. If it has not said a word while a call waited, what is kept open to
-    /// that server may all be dead, and each connection would cost another attempt.
+    /// Whether the server still answers. If it was silent while a call waited, all pooled connections to it may
+    /// be dead, and trying them one by one would cost a call each.
     liveness: Liveness,
-    /// When the credential of a plugin expires, and from when on another one is fetched.
+    /// When the credential of a plugin expires, and when to fetch the next one.
     expiry: Option<Expiry>,
 }
 
@@ -59,13 +60,13 @@ struct Expiry {
     refresh: Mutex<Instant>,
 }
 
-/// Another credential is fetched so long before one expires, or halfway if it is good for less than twice this.
-const AHEAD: Duration = Duration::from_secs(60);
-/// A credential counts for at least this long, whatever it says: the clock of this host may be wrong, and the API
-/// server judges anyway.
-const SHORTEST: Duration = Duration::from_secs(10);
+/// The next credential is fetched this long before one expires, or halfway if it lasts for less than twice this.
+const REFRESH_AHEAD: Duration = Duration::from_secs(60);
+/// A credential is used for at least this long, whatever it says. The clock of this host may be wrong, and the
+/// API server verifies the credential in any case.
+const MIN_LIFETIME: Duration = Duration::from_secs(10);
 
-/// What a server has answered.
+/// An answer of the server.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -73,35 +74,36 @@ pub(crate) struct Answer {
 }
 
 impl KubeConnections {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, state: Mutex::default() }
+    pub(crate) fn new(source: ConfigSource) -> Self {
+        Self { source, state: Mutex::default() }
     }
 
-    /// The way to the server. Nothing is connected by this.
+    /// Returns the current connection. Opens no network connection itself.
     ///
-    /// When the credential of a plugin is about to expire, another connection is made while this one is still used.
+    /// When the credential of a plugin is about to expire, a new connection is prepared while this one stays in
+    /// use.
     pub(crate) async fn connection(&self) -> Result<Arc<KubeConnection>, StoreError> {
         let made = {
             let mut state = lock(&self.state);
-            state.take_made();
+            state.adopt_finished();
             let current = state.current.clone();
             if let Some(connection) = current.as_ref().filter(|connection| !connection.is_due()) {
                 return Ok(connection.clone());
             }
-            let making =
-                state.making.get_or_insert_with(|| SharedTask::start_while_wanted(made_at(self.place.clone())));
+            let pending =
+                state.pending.get_or_insert_with(|| SharedTask::start_while_wanted(connect(self.source.clone())));
             if let Some(connection) = current.filter(|connection| !connection.has_expired()) {
                 return Ok(connection);
             }
-            making.clone()
+            pending.clone()
         };
         let made = made.wait(StoreError::refused("the attempt to reach the API server was abandoned")).await;
-        lock(&self.state).take_made();
+        lock(&self.state).adopt_finished();
         made
     }
 
-    /// Asks the server, on this connection and no other.
-    pub(crate) async fn ask(
+    /// Makes a call on this connection and no other.
+    pub(crate) async fn call(
         &self,
         connection: &Arc<KubeConnection>,
         request: Request<Body>,
@@ -121,39 +123,39 @@ impl KubeConnections {
         answer
     }
 
-    /// Begins to listen to an answer that goes on and on.
-    pub(crate) async fn listen(
+    /// Makes a call whose answer is a stream.
+    pub(crate) async fn open_stream(
         &self,
         connection: &Arc<KubeConnection>,
         request: Request<Body>,
     ) -> Result<Response<Body>, kube::Error> {
         let response = connection.client.send(request).await?;
-        connection.hear();
+        connection.heard();
         Ok(response)
     }
 
-    /// From now on, another connection is to be made: this one is of no more use.
-    pub(crate) fn give_up(&self, connection: &KubeConnection) {
+    /// Closes this connection, so that the next call creates another one.
+    pub(crate) fn close(&self, connection: &KubeConnection) {
         connection.liveness.close();
     }
 }
 
 impl State {
-    /// Uses the connection that was made, if one was, and none that was given up or fell silent.
-    fn take_made(&mut self) {
+    /// Drops the current connection if it was closed or fell silent, and adopts a new one that is ready.
+    fn adopt_finished(&mut self) {
         if let Some(silent) = self.current.take_if(|connection| !connection.liveness.is_good()) {
             silent.liveness.close();
         }
-        let Some(making) = self.making.take_if(|making| !making.is_running()) else { return };
-        // Without a result, its runtime is gone.
-        let Some(made) = making.result() else { return };
+        let Some(pending) = self.pending.take_if(|pending| !pending.is_running()) else { return };
+        // A task without a result has lost its runtime.
+        let Some(made) = pending.result() else { return };
         match (made, &self.current) {
             (Ok(connection), _) => self.current = Some(connection),
             (Err(error), Some(connection)) => {
-                tracing::warn!(%error, "the credential expires soon and there is no other one yet");
+                tracing::warn!(%error, "cannot get a new credential, and the current one expires soon");
                 connection.refresh_later();
             }
-            // Told to those who wait for it.
+            // The calls that wait for it return the error.
             (Err(_), None) => {}
         }
     }
@@ -170,31 +172,31 @@ impl KubeConnection {
 
     fn refresh_later(&self) {
         if let Some(expiry) = &self.expiry {
-            *lock(&expiry.refresh) = Instant::now() + SHORTEST / 2;
+            *lock(&expiry.refresh) = Instant::now() + MIN_LIFETIME / 2;
         }
     }
 
-    pub(crate) fn hear(&self) {
+    pub(crate) fn heard(&self) {
         self.liveness.heard();
     }
 
-    /// Resolves when it was given up.
-    pub(crate) async fn over(&self) {
+    /// Resolves when the connection was closed.
+    pub(crate) async fn closed(&self) {
         self.liveness.closed().await;
     }
 }
 
 impl Expiry {
     fn after(lifetime: Duration) -> Self {
-        let (now, lifetime) = (Instant::now(), lifetime.max(SHORTEST));
-        let refresh = lifetime.saturating_sub(AHEAD).max(lifetime / 2);
+        let (now, lifetime) = (Instant::now(), lifetime.max(MIN_LIFETIME));
+        let refresh = lifetime.saturating_sub(REFRESH_AHEAD).max(lifetime / 2);
         Self { at: now + lifetime, refresh: Mutex::new(now + refresh) }
     }
 }
 
-async fn made_at(place: Place) -> Result<Arc<KubeConnection>, StoreError> {
-    // Files are read, on a thread that may block.
-    let configured = tokio::task::spawn_blocking(move || place.config());
+async fn connect(source: ConfigSource) -> Result<Arc<KubeConnection>, StoreError> {
+    // On a thread that can block, because it reads files.
+    let configured = tokio::task::spawn_blocking(move || source.config());
     let (mut config, namespace) = configured.await.unwrap_or_else(|_| Err(errors::no_cryptography()))?;
     let server = host(&config.cluster_url);
     let proxy = config.proxy_url.as_ref().map(host);
@@ -205,7 +207,7 @@ async fn made_at(place: Place) -> Result<Arc<KubeConnection>, StoreError> {
     Ok(Arc::new(KubeConnection { client, namespace, server, proxy, liveness: Liveness::new(), expiry }))
 }
 
-/// Where a URL leads, for messages: without its password.
+/// Returns the host of a URL for messages, without user and password.
 fn host(url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
@@ -213,12 +215,12 @@ fn host(url: &Uri) -> String {
 
 type MakeClient = Box<dyn FnOnce(&str) -> Client + Send>;
 
-/// The layers between a request and the network; put together as the last step, on the engine's thread.
+/// Builds the layers between a request and the network. The last step must run on the engine's thread.
 fn service(config: Config) -> Result<MakeClient, StoreError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    let denied = |error: kube::Error| errors::of_configuration(&error);
+    let denied = |error: kube::Error| errors::from_configuration(&error);
     let (base, headers) = (config.base_uri_layer(), config.extra_headers_layer().map_err(denied)?);
     let auth = config.auth_layer().map_err(denied)?;
     macro_rules! client {
@@ -239,6 +241,8 @@ fn service(config: Config) -> Result<MakeClient, StoreError> {
     match &config.proxy_url {
         None => client!(connector),
         Some(proxy) if proxy.scheme_str() == Some("http") => client!(Tunnel::new(proxy.clone(), connector)),
-        Some(_) => Err(StoreError::denied("the kubeconfig or HTTPS_PROXY names a proxy that is not http://")),
+        Some(_) => Err(StoreError::denied(
+            "the proxy must be an http:// URL; check proxy-url in the kubeconfig, or HTTPS_PROXY",
+        )),
     }
 }

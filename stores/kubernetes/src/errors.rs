@@ -1,4 +1,5 @@
-//! What went wrong, and whether it happened all the same.
+//! Maps errors of the API server to messages that say what to do, and to faults that say whether the call took
+//! effect.
 
 use std::error::Error as _;
 
@@ -10,7 +11,7 @@ use tenure_core::StoreError;
 
 use crate::connection::{Answer, KubeConnection};
 
-/// What is asked of the API server: the verb that a role must permit.
+/// A verb of the API server, as a role permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     List,
@@ -31,67 +32,69 @@ impl Verb {
         }
     }
 
-    /// Whether something may have changed if it was asked for.
+    /// Whether the call can have changed something.
     const fn writes(self) -> bool {
         !matches!(self, Self::List | Self::Watch)
     }
 }
 
-/// What a role must permit, in an error that says that it does not.
+/// The permissions that a role must have, for errors.
 pub(crate) const NEEDS: &str = "create, update, delete, list and watch on leases.coordination.k8s.io";
 
-/// The server said no.
-pub(crate) fn of_status(connection: &KubeConnection, verb: Verb, answer: &Answer) -> StoreError {
+/// Classifies an answer with an error status.
+pub(crate) fn from_status(connection: &KubeConnection, verb: Verb, answer: &Answer) -> StoreError {
     let (server, namespace) = (&connection.server, &connection.namespace);
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
     let said = status.message.replace('\n', " ");
     let said = if said.is_empty() { answer.status.to_string() } else { said };
     match answer.status {
         StatusCode::UNAUTHORIZED => StoreError::denied(format!(
-            "the API server at {server} does not know who we are (401): the token or certificate is wrong, has expired or was revoked"
+            "the API server at {server} rejected the credentials (401); check that the token or certificate is right \
+             and has not expired or been revoked"
         )),
         StatusCode::FORBIDDEN if said.contains("because it is being terminated") => {
-            StoreError::denied(format!("the namespace {namespace} is being deleted"))
+            StoreError::denied(format!("namespace {namespace} is being deleted; use another one"))
         }
         _ if answer.status.is_client_error() && said.starts_with("admission webhook") => StoreError::denied(format!(
-            "the API server at {server} does not {} a Lease in the namespace {namespace}: {said}",
+            "the API server at {server} did not {} a Lease in namespace {namespace}: {said}",
             verb.as_str()
         )),
         StatusCode::FORBIDDEN => StoreError::denied(format!(
-            "the API server at {server} does not let us {} Leases in the namespace {namespace} (403): we need {NEEDS} there; it says: {said}",
+            "the API server at {server} denied {} on Leases in namespace {namespace} (403); grant {NEEDS}; it reports: \
+             {said}",
             verb.as_str()
         )),
-        StatusCode::NOT_FOUND if status.details.kind == "namespaces" => {
-            StoreError::denied(format!("there is no namespace {namespace} at {server}: create it, or name another one"))
-        }
-        StatusCode::NOT_FOUND => {
-            StoreError::denied(format!("what answers at {server} has no Leases (404): it is no Kubernetes API server"))
-        }
+        StatusCode::NOT_FOUND if status.details.kind == "namespaces" => StoreError::denied(format!(
+            "namespace {namespace} does not exist at {server}; create it, or use another one"
+        )),
+        StatusCode::NOT_FOUND => StoreError::denied(format!(
+            "{server} has no Leases (404), so it is not a Kubernetes API server; check its address"
+        )),
         StatusCode::TOO_MANY_REQUESTS => {
             let retry =
                 retry_after(&answer.headers).map_or_else(String::new, |after| format!("; Retry-After: {after} s"));
             StoreError::refused(format!("the API server at {server} is overloaded (429{retry})"))
         }
         StatusCode::GONE => {
-            StoreError::refused(format!("the API server at {server} no longer knows that revision (410)"))
+            StoreError::refused(format!("the API server at {server} no longer has that revision (410)"))
         }
         code if code.is_server_error() => {
-            let text = format!("the API server at {server} has failed ({code}): {said}");
+            let text = format!("the API server at {server} failed ({code}): {said}");
             if verb.writes() { StoreError::unknown(text) } else { StoreError::refused(text) }
         }
         code if code.is_redirection() => StoreError::denied(format!(
-            "what answers at {server} sends us elsewhere ({code}): it is no Kubernetes API server"
+            "{server} sent a redirect ({code}), so it is not a Kubernetes API server; check its address"
         )),
-        code => StoreError::denied(format!("the API server at {server} does not take this ({code}): {said}")),
+        code => StoreError::denied(format!("the API server at {server} rejected the call ({code}): {said}")),
     }
 }
 
-/// There was no answer.
-pub(crate) fn of_asking(connection: &KubeConnection, verb: Verb, error: kube::Error) -> StoreError {
+/// Classifies an error that left a call without an answer.
+pub(crate) fn from_call(connection: &KubeConnection, verb: Verb, error: kube::Error) -> StoreError {
     let server = &connection.server;
     let pooled = error.source().and_then(|source| source.downcast_ref::<hyper_util::client::legacy::Error>());
     if auth(&error).is_some() {
-        return of_configuration(&error);
+        return from_configuration(&error);
     }
     let chain = chain(&error);
     if pooled.is_some_and(hyper_util::client::legacy::Error::is_connect) {
@@ -99,25 +102,27 @@ pub(crate) fn of_asking(connection: &KubeConnection, verb: Verb, error: kube::Er
         if let Some(proxy) = connection.proxy.as_ref().filter(|_| tunnel) {
             if chain.iter().any(|cause| cause.contains("Connection refused")) {
                 return StoreError::refused(format!(
-                    "nothing listens at the proxy {proxy}, which the kubeconfig (proxy-url) or HTTPS_PROXY names"
+                    "nothing listens at the proxy {proxy}; check proxy-url in the kubeconfig, or HTTPS_PROXY"
                 ));
             }
-            let text = format!("the API server at {server} cannot be reached through the proxy {proxy}");
+            let text = format!("cannot connect to the API server at {server} through the proxy {proxy}");
             return StoreError::refused(text).because(Cause(chain));
         }
         if let Some(tls) = chain.iter().find(|cause| cause.contains("certificate") || cause.contains("handshake")) {
-            return StoreError::denied(format!("no TLS with the API server at {server}: {tls}"));
+            return StoreError::denied(format!("TLS handshake with the API server at {server} failed: {tls}"));
         }
         if chain.iter().any(|cause| cause.contains("InvalidContentType") || cause.contains("corrupt message")) {
-            return StoreError::denied(format!("what answers at {server} does not speak TLS"));
+            return StoreError::denied(format!("{server} does not speak TLS; check the address of the API server"));
         }
         if chain.iter().any(|cause| cause.contains("Connection refused")) {
-            return StoreError::refused(format!("nothing listens at {server}: is the API server there?"));
+            return StoreError::refused(format!(
+                "nothing listens at {server}; check the address, and that the API server runs"
+            ));
         }
-        return StoreError::refused(format!("the API server at {server} cannot be reached")).because(Cause(chain));
+        return StoreError::refused(format!("cannot connect to the API server at {server}")).because(Cause(chain));
     }
     if chain.iter().any(|cause| cause.contains("invalid HTTP")) {
-        return StoreError::denied(format!("what answers at {server} does not speak HTTP"));
+        return StoreError::denied(format!("{server} does not speak HTTP; check the address of the API server"));
     }
     let text = format!("the connection to the API server at {server} was lost");
     if verb.writes() {
@@ -127,13 +132,13 @@ pub(crate) fn of_asking(connection: &KubeConnection, verb: Verb, error: kube::Er
     }
 }
 
-/// We do not know where to go, or who we are.
-pub(crate) fn of_configuration(error: &kube::Error) -> StoreError {
+/// Classifies an error of the client's configuration or credentials.
+pub(crate) fn from_configuration(error: &kube::Error) -> StoreError {
     let words = chain(error).join(": ");
-    StoreError::denied(format!("the cluster cannot be reached as it is configured: {words}"))
+    StoreError::denied(format!("cannot use the configuration of the cluster: {words}"))
 }
 
-/// What went wrong with who we are, if it was that.
+/// Returns the error of the credentials, if that is the cause.
 fn auth(error: &kube::Error) -> Option<&AuthError> {
     match error {
         kube::Error::Auth(auth) => Some(auth),
@@ -141,40 +146,41 @@ fn auth(error: &kube::Error) -> Option<&AuthError> {
     }
 }
 
-/// The kubeconfig makes no sense.
-pub(crate) fn of_kubeconfig(error: &KubeconfigError) -> StoreError {
+/// Classifies an error of the kubeconfig.
+pub(crate) fn from_kubeconfig(error: &KubeconfigError) -> StoreError {
     let words = match error {
-        // It would show the lines around, and those may hold a token.
-        KubeconfigError::Parse(_) => "it is not the YAML that it should be".to_owned(),
+        // The error would show lines of the file, which may contain a token.
+        KubeconfigError::Parse(_) => "it is not valid YAML".to_owned(),
         error => error.to_string().replace('\n', " "),
     };
-    StoreError::denied(format!("the kubeconfig cannot be used: {words}"))
+    StoreError::denied(format!("cannot use the kubeconfig: {words}"))
 }
 
-/// A certificate authority was named, and there is none.
+/// Returns the error for a certificate authority without a certificate.
 pub(crate) fn no_certificate(file: Option<&str>) -> StoreError {
-    let holds = file.map_or_else(|| "the certificate authority".to_owned(), |file| format!("the file {file}"));
-    StoreError::denied(format!("{holds} (certificate-authority of the cluster) holds no certificate: it must be PEM"))
+    let authority = file.map_or_else(|| "the certificate authority".to_owned(), |file| format!("the file {file}"));
+    StoreError::denied(format!("{authority} (certificate-authority of the cluster) contains no PEM certificate"))
 }
 
 pub(crate) fn no_cryptography() -> StoreError {
     StoreError::denied(
-        "rustls does not know which cryptography to use: call install_default() of one of its providers when the program starts",
+        "rustls has no default cryptography provider; call install_default() of one of its providers when the program \
+         starts",
     )
 }
 
-/// What the server sent makes no sense.
-pub(crate) fn of_nonsense(connection: &KubeConnection, verb: Verb, error: &serde_json::Error) -> StoreError {
-    let text = format!("what answers at {} is no Kubernetes API server: {error}", connection.server);
+/// Classifies an answer that is not valid.
+pub(crate) fn from_invalid_answer(connection: &KubeConnection, verb: Verb, error: &serde_json::Error) -> StoreError {
+    let text = format!("{} is not a Kubernetes API server; check its address: {error}", connection.server);
     if verb.writes() { StoreError::unknown(text) } else { StoreError::denied(text) }
 }
 
-/// When to come back, in seconds, if the server says so.
+/// Returns the seconds in the `Retry-After` header, if the server sent one.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// What each cause adds to the one before.
+/// Returns the messages of all causes, without those that only repeat a later one.
 fn chain(error: &kube::Error) -> Vec<String> {
     let mut causes: Vec<String> = Vec::new();
     let mut next = error.source();
@@ -185,7 +191,7 @@ fn chain(error: &kube::Error) -> Vec<String> {
     if causes.is_empty() {
         causes.push(error.to_string());
     }
-    // Errors that print their source say everything twice.
+    // Some errors print their source as well, which would show it twice.
     let more: Vec<bool> =
         (0..causes.len()).map(|at| causes.get(at + 1).is_none_or(|next| !causes[at].contains(next.as_str()))).collect();
     let mut more = more.into_iter();
@@ -193,7 +199,7 @@ fn chain(error: &kube::Error) -> Vec<String> {
     causes
 }
 
-/// Causes in words.
+/// The causes of an error, as text.
 #[derive(Debug)]
 struct Cause(Vec<String>);
 

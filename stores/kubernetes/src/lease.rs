@@ -1,23 +1,23 @@
-//! A Lease object: what other clients read and write of it, and what is ours.
+//! A Lease object: the part that other clients read and write, and the part that only Tenure uses.
 //!
 //! ```yaml
 //! metadata:
 //!   name: jobs
-//!   resourceVersion: "4711"                            # which write this is
+//!   resourceVersion: "4711"                            # identifies this write
 //!   annotations:
 //!     tenure.election/record: '{"v":1,"holder":…}'     # the whole record
-//!     tenure.election/written-with: 2026-…Z/3          # counts only beside this spec
+//!     tenure.election/written-with: 2026-…Z/3          # the record counts only with this spec
 //! spec:                                                # as client-go writes and reads it
-//!   holderIdentity: web-1-4711_5f0c…                   # id, incarnation; empty once given up
+//!   holderIdentity: web-1-4711_5f0c…                   # id and incarnation; empty once released
 //!   leaseDurationSeconds: 15
 //!   acquireTime: 2026-11-15T13:00:00.000000Z           # written for others, never read for a decision
 //!   renewTime: 2026-11-15T13:00:05.000000Z
 //!   leaseTransitions: 3
 //! ```
 //!
-//! Another client that takes the Lease writes the spec and leaves our annotations alone. So the record
-//! counts only if it names the holder and the `acquireTime` that the spec has; otherwise the spec is
-//! right, and the record tells no more than a token that was reached before.
+//! Another client that takes the Lease writes the spec and leaves our annotations as they are. So the record
+//! counts only if it names the holder and the `acquireTime` of the spec. Otherwise the spec counts, and the
+//! record only gives a token that was reached before.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use tenure_core::{Candidate, Incarnation, Record, SeatName, StoreError, Timing, 
 
 use crate::names;
 
-/// What an object is, for those that read it.
+/// The API version of the objects.
 pub(crate) const API_VERSION: &str = "coordination.k8s.io/v1";
 
-/// A Lease object. Fields that are not known here are kept.
+/// A Lease object. Unknown fields are preserved.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Lease {
     #[serde(default)]
@@ -78,12 +78,12 @@ pub(crate) struct Spec {
 }
 
 impl Lease {
-    /// An object that is not in the cluster yet.
+    /// Creates an object that does not exist in the cluster yet.
     pub(crate) fn new(name: String) -> Self {
         Self { metadata: Meta { name, ..Meta::default() }, ..Self::default() }
     }
 
-    /// Which write this is, as a number: the cluster's revision.
+    /// Returns the revision of the cluster at the last write of this object.
     pub(crate) fn revision(&self) -> Result<u64, StoreError> {
         revision(&self.metadata.resource_version)
     }
@@ -96,55 +96,56 @@ impl Lease {
         self.metadata.labels.get(key).map(String::as_str)
     }
 
-    /// Whom the spec names as the holder.
+    /// Returns the holder that the spec names.
     pub(crate) fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// When a note, or what tells that a process is there, was last written, by the server's clock. (What the
-    /// server itself writes down is when it was made, and not when it was changed.)
+    /// Returns when a note was last written, by the server's clock. (The server itself stores when an object was
+    /// created, but not when it was changed.)
     pub(crate) fn touched(&self) -> Option<Timestamp> {
         let made = self.metadata.rest.get("creationTimestamp").and_then(Value::as_str);
         [made, self.annotation(names::AT)].into_iter().flatten().filter_map(|time| time.parse().ok()).max()
     }
 
-    /// What this object says as the seat of an election.
+    /// Interprets this object as the seat of an election.
     pub(crate) fn record(&self, seat: &SeatName) -> Result<Record, StoreError> {
         if self.annotation(names::NAME).is_some_and(|name| name != seat.as_str()) {
             return Err(StoreError::denied(format!(
-                "the Lease {} is the seat of another election: use another name",
+                "the Lease {} is the seat of another election; use another name",
                 self.metadata.name
             )));
         }
-        let ours = self.ours()?;
+        let ours = self.own_record()?;
         let duration = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         if duration.is_some_and(|seconds| Duration::from_secs(seconds) > Timing::LONGEST_LEASE) {
             return Err(StoreError::denied(format!(
-                "the Lease {} has a leaseDurationSeconds of more than a week: set it right, or delete the Lease",
+                "the Lease {} has a leaseDurationSeconds of more than a week; correct it, or delete the Lease",
                 self.metadata.name
             )));
         }
         match ours {
-            Some(Ours { mut record, matches: true, .. }) => {
+            Some(OwnRecord { mut record, matches: true, .. }) => {
                 if !record.is_vacant() {
-                    // Whoever has made it longer meant it; that it was made shorter the holder may not know.
+                    // If an operator made the duration longer, that counts. If it was made shorter, the holder
+                    // may not know.
                     record.lease = record.lease.max(Duration::from_secs(duration.unwrap_or(0)));
                 }
                 Ok(record)
             }
-            ours => Ok(self.of_another(ours, duration)),
+            ours => Ok(self.foreign_record(ours, duration)),
         }
     }
 
-    /// For how long at a time another client holds it, if one does.
-    pub(crate) fn duration_of_another(&self) -> Option<Duration> {
-        let is_ours = self.ours().ok()?.is_some_and(|ours| ours.matches);
+    /// Returns the lease duration of another client that holds this object.
+    pub(crate) fn foreign_duration(&self) -> Option<Duration> {
+        let is_ours = self.own_record().ok()?.is_some_and(|ours| ours.matches);
         let seconds = self.spec.lease_duration_seconds.filter(|_| self.holder().is_some() && !is_ours)?;
         Some(Duration::from_secs(u64::try_from(seconds).ok()?))
     }
 
-    /// What another client has written: only the spec tells.
-    fn of_another(&self, ours: Option<Ours>, duration: Option<u64>) -> Record {
+    /// Builds a record from the spec alone, for an object that another client has written.
+    fn foreign_record(&self, ours: Option<OwnRecord>, duration: Option<u64>) -> Record {
         let spec = &self.spec;
         let transitions = spec.lease_transitions.unwrap_or(0).max(0);
         let acquired = spec.acquire_time.as_deref().unwrap_or("");
@@ -160,7 +161,7 @@ impl Lease {
             token = token.max(ours.record.token.get().saturating_add(since));
         }
         Record {
-            // What others call a Lease without a duration lasts for as long as theirs do by default.
+            // A Lease without a duration lasts as long as client-go's default.
             lease: Duration::from_secs(duration.filter(|seconds| *seconds > 0).unwrap_or(15)),
             since_ms: holder
                 .as_ref()
@@ -173,8 +174,8 @@ impl Lease {
         }
     }
 
-    /// The record in the annotations, if there is one, and whether the spec is what was written with it.
-    fn ours(&self) -> Result<Option<Ours>, StoreError> {
+    /// Returns the record in the annotations, if any, and whether the spec is the one that was written with it.
+    fn own_record(&self) -> Result<Option<OwnRecord>, StoreError> {
         let Some(text) = self.annotation(names::RECORD) else { return Ok(None) };
         let record = record::from_json(text)?;
         let (acquired, transitions) =
@@ -182,22 +183,22 @@ impl Lease {
         let holder = record.holder.as_ref().map(identity).unwrap_or_default();
         let matches =
             holder == self.holder().unwrap_or_default() && Some(acquired) == self.spec.acquire_time.as_deref();
-        Ok(Some(Ours { record, matches, transitions: transitions.parse().unwrap_or(0) }))
+        Ok(Some(OwnRecord { record, matches, transitions: transitions.parse().unwrap_or(0) }))
     }
 
-    /// Makes this object the seat with this record, as client-go would write it.
+    /// Writes this record to the object, in the form that client-go would write.
     ///
     /// # Errors
-    /// If the lease is not a whole number of seconds.
+    /// Returns an error if the lease is not a whole number of seconds.
     pub(crate) fn put(&mut self, seat: &SeatName, next: &Record, now: Timestamp) -> Result<(), StoreError> {
         let seconds = i32::try_from(next.lease.as_secs()).unwrap_or(i32::MAX);
         if next.lease != Duration::from_secs(seconds.unsigned_abs().into()) || seconds == 0 {
             return Err(StoreError::denied(format!(
-                "a Lease of Kubernetes lasts for whole seconds, and {:?} is none: use 1s, 2s, …",
+                "lease must be a whole number of seconds, at least 1s, got {:?}",
                 next.lease
             )));
         }
-        let goes_on = self.ours()?.is_some_and(|ours| {
+        let continues = self.own_record()?.is_some_and(|ours| {
             ours.matches
                 && next.holder.is_some()
                 && ours.record.holder == next.holder
@@ -206,16 +207,16 @@ impl Lease {
         let now = micro_time(now);
         let spec = &mut self.spec;
         let transitions = spec.lease_transitions.unwrap_or(-1).max(-1);
-        if !goes_on {
+        if !continues {
             spec.acquire_time = Some(now.clone());
         }
         spec.renew_time = Some(now);
         spec.lease_transitions = Some(match &next.holder {
-            Some(_) if !goes_on => transitions.saturating_add(1),
+            Some(_) if !continues => transitions.saturating_add(1),
             _ => transitions.max(0),
         });
         spec.holder_identity = Some(next.holder.as_ref().map(identity).unwrap_or_default());
-        // A released Lease is free at once for those who only read this, too.
+        // Clients that only read the spec can take a released Lease at once as well.
         spec.lease_duration_seconds = Some(if next.is_vacant() { 1 } else { seconds });
         let with = format!(
             "{}/{}",
@@ -226,46 +227,47 @@ impl Lease {
         annotations.insert(names::RECORD.to_owned(), record::to_json(next));
         annotations.insert(names::WRITTEN.to_owned(), with);
         annotations.insert(names::NAME.to_owned(), seat.as_str().to_owned());
-        self.metadata.labels.insert(names::SEAT.to_owned(), names::mark_of(seat));
+        self.metadata.labels.insert(names::SEAT.to_owned(), names::label_of(seat));
         Ok(())
     }
 
-    /// The object as it is sent.
+    /// Encodes the object for a request.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut object = self.clone();
         object.rest.insert("apiVersion".to_owned(), API_VERSION.into());
         object.rest.insert("kind".to_owned(), "Lease".into());
-        // The server keeps account of these by itself.
+        // The server maintains this field itself.
         object.metadata.rest.remove("managedFields");
-        serde_json::to_vec(&object).expect("strings and numbers always have a JSON form")
+        serde_json::to_vec(&object).expect("strings and numbers can always be encoded as JSON")
     }
 }
 
-/// What stands in the annotations.
-struct Ours {
+/// The record in the annotations.
+struct OwnRecord {
     record: Record,
     matches: bool,
     transitions: i32,
 }
 
-/// Takes `null` for nothing, as the server sometimes says it.
+/// Deserializes `null` as the default, because the server sometimes sends it for an empty value.
 fn or_null<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// How a candidate is called in a Lease.
+/// Returns the `holderIdentity` of a candidate.
 pub(crate) fn identity(candidate: &Candidate) -> String {
     format!("{}_{}", candidate.id, candidate.incarnation)
 }
 
-/// A resourceVersion as a number. The server says that it is opaque, and compares it as one.
+/// Parses a resourceVersion as a number. Its documentation calls it opaque, but the server itself compares it as
+/// a number.
 pub(crate) fn revision(text: &str) -> Result<u64, StoreError> {
     text.parse().map_err(|_| {
-        StoreError::denied("this API server counts its revisions in a way that is not known here (not in numbers)")
+        StoreError::denied("the API server sent a resourceVersion that is not a number, which Tenure does not support")
     })
 }
 
-/// A time as Kubernetes writes it where it counts in microseconds: always with six digits.
+/// Formats a time as a Kubernetes `MicroTime`, always with six digits.
 pub(crate) fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
@@ -275,18 +277,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_duration_of_another_client_is_told_from_our_own() {
+    fn only_a_lease_held_by_another_client_has_a_foreign_duration() {
         let seat = SeatName::new("jobs").unwrap();
         let me = Candidate { id: "me".into(), incarnation: Incarnation::from_bits(7) };
         let mut object = Lease::new("jobs".to_owned());
-        assert_eq!(object.duration_of_another(), None, "nobody has it");
+        assert_eq!(object.foreign_duration(), None, "the Lease has no holder");
         let record = Record::new(Some(me), Token::new(1), Duration::from_secs(5));
         object.put(&seat, &record, Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(object.duration_of_another(), None, "it is our own");
+        assert_eq!(object.foreign_duration(), None, "Tenure holds the Lease");
         object.spec.holder_identity = Some("somebody".to_owned());
         object.spec.lease_duration_seconds = Some(15);
-        assert_eq!(object.duration_of_another(), Some(Duration::from_secs(15)));
+        assert_eq!(object.foreign_duration(), Some(Duration::from_secs(15)));
         object.spec.holder_identity = Some(String::new());
-        assert_eq!(object.duration_of_another(), None, "it was given up");
+        assert_eq!(object.foreign_duration(), None, "the Lease was released");
     }
 }

@@ -1,17 +1,17 @@
-//! Notes are objects of their own, so that they never change a seat.
+//! Notes: Lease objects of their own, so that they never change a seat.
 //!
-//! | board | labels | who hears of it |
+//! | board | label | found by |
 //! |---|---|---|
-//! | requests | the seat's mark, as the seat has it | whoever watches the seat |
-//! | candidates | the seat's mark, under another label | whoever lists the board |
-//! | processes | that it is one, under the same label | the same |
+//! | requests | the seat, under the same label as the seat itself | the watch of the seat |
+//! | candidates | the seat, under another label | a list of the board |
+//! | processes | `processes`, under that label | a list of the board |
 //!
-//! *When a note has expired* is judged without comparing the clocks of hosts: a reader that has seen the object
-//! change counts its lifetime from then, on its own clock. Only at first sight, when there is nothing to
-//! compare with, the API server's clock is asked: what time it is there stands in its answer, and what time
-//! it was there stands in the object, as its writer had it from the server's answer before, counted on
-//! by its own clock since. Servers whose clocks are apart can make that first answer wrong, for no longer than a
-//! lifetime; nobody leads by it.
+//! *Whether a note has expired* is decided without comparing the clocks of hosts. A reader that has seen the
+//! object change counts its lifetime from then, on its own clock. Only at first sight there is nothing to compare
+//! with, and the reader uses the API server's clock: the answer contains the server's current time, and the
+//! object contains the server's time when it was written. The writer derived the latter from an earlier answer of
+//! the server and its own clock since then. If the clocks of several servers differ, the first decision can be
+//! wrong, for at most a lifetime. It decides which candidates are listed, never which one leads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,51 +28,50 @@ use crate::lease::{Lease, micro_time};
 use crate::names;
 use crate::store::KubernetesStore;
 
-/// What is known of notes.
+/// What this process knows about notes.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// By the uid of the object: which write of it was seen, since when, and whether it is the first that
-    /// was.
-    sights: Mutex<HashMap<String, Sight>>,
-    /// What this process announces, by the names of the objects, as they were last written: each is put again and again.
+    /// By the uid of the object: the version that was last seen, since when, and whether it was the first one.
+    sightings: Mutex<HashMap<String, Sighting>>,
+    /// The notes that this process announces, by object name, as last written. Each is put again and again.
     announced: Mutex<HashMap<String, Lease>>,
     tidying: Mutex<JoinSet<()>>,
 }
 
 #[derive(Clone)]
-struct Sight {
+struct Sighting {
     version: String,
     since: Moment,
     is_first: bool,
 }
 
-/// How long a note has expired before others remove it.
+/// A note that expired this long ago is removed by any process.
 const LONG_GONE: Duration = Duration::from_secs(20);
 
 impl Known {
-    /// Whether a note has expired, as far as can be seen from here.
-    fn is_over(&self, object: &Lease, date: Option<Timestamp>, now: Moment) -> bool {
+    /// Whether a note has expired, as far as this process can know.
+    fn is_expired(&self, object: &Lease, date: Option<Timestamp>, now: Moment) -> bool {
         let lifetime = lifetime(object);
-        let mut sights = lock(&self.sights);
+        let mut sightings = lock(&self.sightings);
         let version = &object.metadata.resource_version;
-        let before = sights.get(&object.metadata.uid);
+        let before = sightings.get(&object.metadata.uid);
         let sight = match before.filter(|before| before.version == *version) {
             Some(sight) => sight.clone(),
-            None => Sight { version: version.clone(), since: now, is_first: before.is_none() },
+            None => Sighting { version: version.clone(), since: now, is_first: before.is_none() },
         };
-        sights.insert(object.metadata.uid.clone(), sight.clone());
-        if sights.len() > 10_000 {
-            // What was there long ago: it costs no more than another first sight.
-            sights.retain(|_, sight| now.since(sight.since) < Duration::from_secs(600));
+        sightings.insert(object.metadata.uid.clone(), sight.clone());
+        if sightings.len() > 10_000 {
+            // Forgets old entries. If one is still needed, it only costs another decision at first sight.
+            sightings.retain(|_, sight| now.since(sight.since) < Duration::from_secs(600));
         }
         now.since(sight.since) >= lifetime || (sight.is_first && age(object, date).is_some_and(|age| age >= lifetime))
     }
 }
 
-/// How old the last write of an object is at least, by the server's clock.
+/// Returns a lower bound for the age of an object's last write, by the server's clock.
 fn age(object: &Lease, date: Option<Timestamp>) -> Option<Duration> {
     let span = date?.as_second().checked_sub(object.touched()?.as_second())?;
-    // It was told in whole seconds, and heard a moment later.
+    // Both times are in whole seconds, and the answer arrived a moment later.
     u64::try_from(span.checked_sub(2)?).ok().map(Duration::from_secs)
 }
 
@@ -85,10 +84,10 @@ fn note_of(object: &Lease) -> Option<Note> {
     Some(Note { key: text(names::KEY)?, value: text(names::VALUE)? })
 }
 
-/// The label that the notes of a board go by, and its value.
+/// Returns the label that selects the notes of a board, and its value.
 fn label(board: &Board) -> (&'static str, String) {
-    let mark = board.seat().map_or_else(|| board.kind().to_owned(), names::mark_of);
-    (if matches!(board, Board::Requests(_)) { names::SEAT } else { names::BOARD }, mark)
+    let value = board.seat().map_or_else(|| board.kind().to_owned(), names::label_of);
+    (if matches!(board, Board::Requests(_)) { names::SEAT } else { names::BOARD }, value)
 }
 
 impl KubernetesStore {
@@ -102,18 +101,18 @@ impl KubernetesStore {
         let is_announced = !matches!(note.board, Board::Requests(_));
         let before = lock(&self.known.announced).get(&name).cloned();
         let mut object = before.clone().unwrap_or_else(|| Lease::new(name.clone()));
-        let (label, mark) = label(&note.board);
-        object.metadata.labels.insert(label.to_owned(), mark);
+        let (label, label_value) = label(&note.board);
+        object.metadata.labels.insert(label.to_owned(), label_value);
         object.metadata.labels.insert(names::NOTE.to_owned(), note.board.kind().to_owned());
-        // In milliseconds, never less than it is.
+        // In milliseconds, rounded up.
         let lifetime = note.lifetime.as_nanos().div_ceil(1_000_000).to_string();
-        // What time it is for the server, as far as that is known.
+        // The server's current time, as far as it is known.
         let at = self.api.server_time().map(|now| (names::AT, now.to_string()));
         let seat = note.board.seat().map(|seat| (names::NAME, seat.as_str().to_owned()));
         let pairs = [(names::KEY, note.key.clone()), (names::VALUE, value.clone()), (names::LIFETIME, lifetime)];
         let pairs = pairs.into_iter().chain(at).chain(seat);
         object.metadata.annotations.extend(pairs.map(|(key, value)| (key.to_owned(), value)));
-        // So that one that is put again differs from the one before, and is as young as it is.
+        // Makes the object differ from the one before, so that a note that is put again counts as new.
         object.spec.renew_time = Some(micro_time(Timestamp::now()));
         let kept = if before.is_some() { self.api.replace(&object).await? } else { None };
         let (written, was) = match kept {
@@ -129,7 +128,7 @@ impl KubernetesStore {
         Ok(was)
     }
 
-    /// Makes an object, or replaces the one of that name whatever it says.
+    /// Creates an object, or replaces the one with that name, whatever it contains.
     async fn put_object(&self, mut object: Lease) -> Result<(Lease, NoteState), StoreError> {
         object.metadata.uid.clear();
         object.metadata.resource_version.clear();
@@ -137,7 +136,7 @@ impl KubernetesStore {
             return Ok((made, NoteState::Absent));
         }
         let found = self.api.list(&Which::Name(object.metadata.name.clone())).await?.items.into_iter().next();
-        let contended = || StoreError::refused("another process writes the same note right now");
+        let contended = || StoreError::refused("another process is writing the same note; retry");
         let found = found.ok_or_else(contended)?;
         object.metadata.uid = found.metadata.uid;
         object.metadata.resource_version = found.metadata.resource_version;
@@ -146,22 +145,22 @@ impl KubernetesStore {
 
     async fn list_board(&self, board: &Board) -> Result<Vec<Note>, StoreError> {
         self.api.admit()?;
-        let (label, mark) = label(board);
-        let which = format!("{label}={mark},{}={}", names::NOTE, board.kind());
+        let (label, label_value) = label(board);
+        let which = format!("{label}={label_value},{}={}", names::NOTE, board.kind());
         let list = self.api.list(&Which::Labels(which)).await?;
         let (over, notes): (Vec<_>, Vec<_>) =
-            list.items.iter().partition(|object| self.known.is_over(object, list.date, self.now()));
+            list.items.iter().partition(|object| self.known.is_expired(object, list.date, self.now()));
         if matches!(board, Board::Requests(_)) {
             for object in over {
-                // Or it would wake every leader to come.
+                // Otherwise it would wake every later leader.
                 self.api.delete(&object.metadata.name).await?;
             }
         }
         Ok(notes.into_iter().filter_map(note_of).collect())
     }
 
-    /// Removes what processes have left that are long gone. Nobody waits for it, and the next process removes what this
-    /// one could not.
+    /// Removes the notes of processes that ended long ago. No call waits for this. If it fails, the next process
+    /// that starts removes them.
     fn tidy(&self) {
         let mut tidying = lock(&self.known.tidying);
         while tidying.try_join_next().is_some() {}

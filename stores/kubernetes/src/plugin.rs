@@ -1,17 +1,17 @@
-//! Credential plugins: the program that a kubeconfig names under `exec`, run for a token or a certificate.
+//! Credential plugins: the program that a kubeconfig names under `exec`, which prints a token or a certificate.
 //!
-//! kube would run it without a time-out and leave it behind when this process ends, so it runs here:
+//! kube would run it without a timeout, and leave it running when this process ends. So the store runs it itself:
 //!
 //! ```text
 //!   this process ── lifeline ──▶ sh ──▶ plugin      sh and plugin are one process group
 //! ```
 //!
-//! The lifeline is a pipe. It closes when the plugin has taken too long, when the store is dropped and when this
-//! process ends, even by SIGKILL. Then the shell kills the process group. Where there is no shell, the plugin
-//! runs without it and is killed in the first two cases only.
+//! The lifeline is a pipe. It closes when the plugin times out, when the store is dropped, and when this process
+//! ends, even by SIGKILL. Then the shell kills the process group. If there is no shell, the plugin runs without
+//! it, and is killed in the first two cases only.
 //!
-//! The standard error of a plugin is that of this process, as with kubectl. Errors never repeat what a plugin was
-//! given or prints: arguments, variables and output may hold secrets.
+//! A plugin shares the standard error of this process, as with kubectl. Errors never repeat the arguments,
+//! variables or output of a plugin, because they may contain secrets.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,7 +27,7 @@ use serde_json::json;
 use tenure_core::StoreError;
 use tokio::process::Command;
 
-/// A plugin that takes longer is killed.
+/// A plugin that runs for longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the plugin (`"$@"`) until it ends, or kills the process group when the lifeline (standard input) closes.
@@ -42,20 +42,20 @@ kill -KILL "$!"
 exit "$status"
 "#;
 
-/// Replaces the plugin of a configuration by the credential that it prints. Returns how long that is good for, if
-/// it says so. Dropping the future kills the plugin.
+/// Replaces the plugin of a configuration by the credential that it prints. Returns how long the credential is
+/// valid, if the plugin says so. Dropping the future kills the plugin.
 ///
 /// # Errors
-/// In words that name the program and nothing else of it.
+/// Returns an error that names the program, and shows nothing else of it.
 pub(crate) async fn resolve(config: &mut Config) -> Result<Option<Duration>, StoreError> {
     let user = &mut config.auth_info;
     if user.auth_provider.as_ref().is_some_and(|provider| provider.config.contains_key("cmd-path")) {
         return Err(StoreError::denied(
-            "the kubeconfig names an auth-provider that runs a command (cmd-path), which Kubernetes has removed: \
-             use an exec plugin instead",
+            "the kubeconfig has an auth-provider with a command (cmd-path), which Kubernetes has removed; use an exec \
+             plugin instead",
         ));
     }
-    // kube goes by this order, too.
+    // The same order of precedence as in kube.
     let has_other = user.auth_provider.is_some()
         || (user.username.is_some() && user.password.is_some())
         || user.token.is_some()
@@ -64,15 +64,15 @@ pub(crate) async fn resolve(config: &mut Config) -> Result<Option<Duration>, Sto
     let Some(program) = plugin.command.clone() else {
         return Err(StoreError::denied("the kubeconfig has an exec plugin without a command"));
     };
-    // Its file name only: a path may tell more than the reader of a log should know.
+    // Only the file name: the path may reveal more than a log should.
     let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
         return Err(StoreError::denied(format!(
-            "the credential plugin {name:?} needs a terminal (interactiveMode: Always), and elections have none"
+            "the credential plugin {name:?} needs a terminal (interactiveMode: Always), which elections do not have"
         )));
     }
     let output = match tokio::time::timeout(TIMEOUT, run(&program, &plugin)).await {
-        Ok(output) => output.map_err(|error| of_start(&name, &error))?,
+        Ok(output) => output.map_err(|error| start_error(&name, &error))?,
         Err(_) => {
             return Err(StoreError::refused(format!(
                 "the credential plugin {name:?} did not finish within {} s and was killed",
@@ -82,17 +82,18 @@ pub(crate) async fn resolve(config: &mut Config) -> Result<Option<Duration>, Sto
     };
     match output.status.code() {
         Some(0) => take(user, &name, &output.stdout),
-        Some(126 | 127) => Err(of_start(&name, &ErrorKind::NotFound.into())),
+        Some(126 | 127) => Err(start_error(&name, &ErrorKind::NotFound.into())),
         _ => Err(StoreError::denied(format!(
-            "the credential plugin {name:?} failed ({}); what it says is on standard error",
+            "the credential plugin {name:?} failed ({}); see its messages on standard error",
             output.status
         ))),
     }
 }
 
-/// The plugin's exit status and standard output.
+/// Runs the plugin. Returns its exit status and standard output.
 async fn run(program: &str, plugin: &ExecConfig) -> std::io::Result<Output> {
-    // Never killed itself: it could be gone before it has anybody wait for the end of the lifeline.
+    // The shell itself is not killed on drop: it could die before it has started the process that watches the
+    // lifeline.
     let mut guarded = Command::new("sh");
     guarded.args(["-c", SCRIPT, "sh", program]).stdin(Stdio::piped());
     #[cfg(unix)]
@@ -104,7 +105,7 @@ async fn run(program: &str, plugin: &ExecConfig) -> std::io::Result<Output> {
         }
         child => child?,
     };
-    // Kept until the plugin has ended: closing it earlier kills the plugin.
+    // Held until the plugin has ended: closing it earlier kills the plugin.
     let _lifeline = child.stdin.take();
     child.wait_with_output().await
 }
@@ -123,17 +124,17 @@ fn adapt<'a>(command: &'a mut Command, plugin: &ExecConfig) -> &'a mut Command {
     command.stdout(Stdio::piped())
 }
 
-fn of_start(name: &str, error: &std::io::Error) -> StoreError {
+fn start_error(name: &str, error: &std::io::Error) -> StoreError {
     match error.kind() {
         ErrorKind::NotFound => StoreError::denied(format!(
-            "the credential plugin {name:?} was not found or cannot be executed: install it, or correct the \
-             `command` of the kubeconfig's user"
+            "the credential plugin {name:?} was not found or is not executable; install it, or correct the `command` \
+             of the kubeconfig's user"
         )),
-        kind => StoreError::refused(format!("the credential plugin {name:?} could not be started: {kind}")),
+        kind => StoreError::refused(format!("cannot start the credential plugin {name:?}: {kind}")),
     }
 }
 
-/// Takes in what a plugin has printed.
+/// Parses the output of a plugin and stores its credential.
 fn take(user: &mut AuthInfo, name: &str, output: &[u8]) -> Result<Option<Duration>, StoreError> {
     let none = || StoreError::denied(format!("the credential plugin {name:?} printed no credential"));
     let printed: Printed = serde_saphyr::from_slice(output).map_err(|_| none())?;
@@ -150,9 +151,7 @@ fn take(user: &mut AuthInfo, name: &str, output: &[u8]) -> Result<Option<Duratio
     }
     let Some(expires) = status.expiration_timestamp else { return Ok(None) };
     let expires: Timestamp = expires.parse().map_err(|_| {
-        StoreError::denied(format!(
-            "the credential plugin {name:?} printed a time that is none: when its credential expires"
-        ))
+        StoreError::denied(format!("the credential plugin {name:?} printed an invalid expirationTimestamp"))
     })?;
     Ok(Some(Timestamp::now().duration_until(expires).try_into().unwrap_or(Duration::ZERO)))
 }

@@ -1,4 +1,4 @@
-//! The store itself: what the engine asks, in terms of Lease objects.
+//! The store: its constructors, its promises, and its calls in terms of Lease objects.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::Config;
 use tenure_core::{
-    Answers, BatchLimits, Call, Clock, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, News, Promises,
-    Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
+    Answers, BatchLimits, Call, Clock, ConfigError, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, News,
+    Promises, Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
 };
 use tokio::sync::Notify;
 
@@ -18,64 +18,66 @@ use crate::connection::KubeConnections;
 use crate::lease::Lease;
 use crate::names;
 use crate::notes::Known;
-use crate::options::{KubernetesOptions, Place};
+use crate::options::{ConfigSource, KubernetesOptions};
 use crate::seats::{Seats, version_of};
 use crate::watch::Watch;
 
-/// Seats in a Kubernetes cluster.
+/// Keeps seats in the Lease objects of a Kubernetes cluster. One watch serves all elections of a process; each
+/// renewal is one write.
 ///
-/// Nothing is read and nothing is connected by making one: the engine does when it first asks for a
-/// seat.
+/// A new store has neither read its configuration nor connected; the first call does both.
 pub struct KubernetesStore {
     pub(crate) api: Arc<Api>,
     pub(crate) known: Known,
     seats: Mutex<Seats>,
-    /// Something was read or written that the watch should tell of, too.
-    pub(crate) awaits: Notify,
+    /// Notified when a seat was read or written at a revision that the watch must report as well.
+    pub(crate) echo_awaited: Notify,
     clock: OnceLock<Clock>,
     news: OnceLock<News>,
-    /// Whether it was logged that the role does not permit to watch.
+    /// Whether the missing permission to watch was logged.
     warned: AtomicBool,
 }
 
-/// Each call under way has a connection of its own, and a server does not like thousands. A seat is read by its name,
-/// which is one key of etcd. A list by labels would read every Lease of the namespace, notes included, and would not show
-/// those that other clients have made.
-const ROOM: BatchLimits = BatchLimits { seats: 1, calls: 64 };
+/// Each pending call has a connection of its own, so their number is limited. A read selects one object by name,
+/// which is one key of etcd. A list by labels would read every Lease of the namespace, notes included, and would
+/// not find objects that other clients have created.
+const LIMITS: BatchLimits = BatchLimits { seats: 1, calls: 64 };
 
-/// How often a watch is tried that the role does not permit.
+/// The pause before another attempt to watch without permission.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 impl KubernetesStore {
-    /// Seats where the options say.
+    /// Creates a store with these options. It connects at the first call, so an unreachable cluster is not an
+    /// error here.
     ///
     /// # Errors
-    /// In one line, if the options contradict each other.
-    pub fn new(options: KubernetesOptions) -> Result<Self, String> {
+    /// Returns one line if the options are not valid or contradict each other.
+    pub fn new(options: KubernetesOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        Ok(Self::at(Place::Options(options)))
+        Ok(Self::from_source(ConfigSource::Options(options)))
     }
 
-    /// Seats where the URL says: see [`KubernetesOptions::from_url`].
+    /// Creates a store from a URL; see [`KubernetesOptions::from_url`] for its form. It connects at the first
+    /// call.
     ///
     /// # Errors
-    /// In one line, if the URL cannot be read.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line if the URL is not valid.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::new(KubernetesOptions::from_url(url)?)
     }
 
-    /// Seats in the cluster that a configuration of the `kube` crate names, and in this namespace of it,
-    /// or in its default one. The client is the store's own: it is not slowed down by what yours does.
+    /// Creates a store from a configuration of the `kube` crate, in this namespace or in the configuration's
+    /// default one. The store creates a client of its own, so calls of your client do not delay it.
     pub fn from_config(config: Config, namespace: Option<&str>) -> Self {
-        Self::at(Place::Config(Box::new(config), namespace.map(ToOwned::to_owned)))
+        Self::from_source(ConfigSource::Config(Box::new(config), namespace.map(ToOwned::to_owned)))
     }
 
-    fn at(place: Place) -> Self {
+    fn from_source(source: ConfigSource) -> Self {
         Self {
-            api: Arc::new(Api::new(KubeConnections::new(place))),
+            api: Arc::new(Api::new(KubeConnections::new(source))),
             known: Known::default(),
             seats: Mutex::default(),
-            awaits: Notify::new(),
+            echo_awaited: Notify::new(),
             clock: OnceLock::new(),
             news: OnceLock::new(),
             warned: AtomicBool::new(false),
@@ -90,23 +92,24 @@ impl KubernetesStore {
         self.clock.get_or_init(Clock::system).now()
     }
 
-    /// What is there as a seat, as of now: one call, answered from the store of the cluster itself. The list's own
-    /// revision is above every token that was ever minted here, be the seat there or not. Returns the life of the
-    /// cluster, the revision and the object.
-    async fn look(&self, seat: &SeatName) -> Result<(u64, u64, Option<Lease>), StoreError> {
+    /// Reads the object of a seat: one call, answered from the cluster's etcd. The revision of the list is above
+    /// every token that was ever minted for the seat, whether it exists or not. Returns the epoch, the revision
+    /// and the object.
+    async fn read_object(&self, seat: &SeatName) -> Result<(u64, u64, Option<Lease>), StoreError> {
         let (asked, _) = self.seats().now();
         let list = self.api.list(&Which::Name(names::object_of(seat))).await?;
         let object = list.items.into_iter().next();
         let mut seats = self.seats();
-        let life = seats.take_revision(asked, list.revision);
+        let epoch = seats.take_revision(asked, list.revision);
         seats.take(seat, object.clone(), false);
-        if seats.is_unmarked(seat)
+        if seats.is_unlabelled(seat)
             && let Some(news) = self.news.get()
         {
-            // The engine looks every third of a lease, until one of ours has written it and so marked it.
+            // Makes the engine poll every third of a lease, until a candidate of Tenure has written the object
+            // and its label.
             news.gap(Scope::Seat(seat));
         }
-        Ok((life, list.revision, object))
+        Ok((epoch, list.revision, object))
     }
 
     async fn read_seat(&self, seat: &SeatName) -> Result<Reading, StoreError> {
@@ -114,55 +117,56 @@ impl KubernetesStore {
         if !is_ours {
             self.api.admit()?;
         }
-        let (life, floor, object) = self.look(seat).await?;
+        let (epoch, floor, object) = self.read_object(seat).await?;
         let seat = match &object {
             None => None,
             Some(object) => {
                 let (record, revision) = (object.record(seat)?, object.revision()?);
                 self.await_echo(seat, revision, record.lease);
                 let received = self.seats().received(seat, revision);
-                let life_of_holder = received.map_or(Life::Observe, |at| Life::Received { at });
-                Some(Seat { record, version: version_of(life, object), life: life_of_holder })
+                let life = received.map_or(Life::Observe, |at| Life::Received { at });
+                Some(Seat { record, version: version_of(epoch, object), life })
             }
         };
-        Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(life.to_string())) })
+        Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(epoch.to_string())) })
     }
 
-    /// The object that has this version, if that is still the one.
+    /// Returns the object with this version, or `None` if the seat has another version now.
     async fn object(&self, seat: &SeatName, version: &Version) -> Result<Option<Lease>, StoreError> {
         let known = self.seats().object(seat, version);
         if known.is_none() {
-            self.look(seat).await?;
+            self.read_object(seat).await?;
             return Ok(self.seats().object(seat, version));
         }
         Ok(known)
     }
 
-    /// The conditional write.
+    /// Writes a seat on condition.
     ///
     /// # Correctness
-    /// *One winner.* A seat that was read is replaced with its resourceVersion and uid, and one that was not
-    /// there is created: see [`Api::replace`]. The server does either in one transaction of etcd, which
-    /// compares and writes, and answers once a majority has it. Every write has a new nonce, so none is
-    /// ever taken for the one before and skipped.
+    /// *One winner.* A seat that was read is replaced with its resourceVersion and uid, and a seat that did not
+    /// exist is created; see [`Api::replace`]. The server does either in one transaction of etcd, which compares
+    /// and writes, and answers once a majority has it. Every write has a new nonce, so the server never treats
+    /// one as a repetition of the write before and skips it.
     ///
-    /// *A renewal* is such a replacement, too. The version that it replaces named this holder and term, as that is what
-    /// we wrote or read with that version. So the answer is `Done` only if the seat named them up to this write, which
-    /// names them again. If another write came first, even one of our own whose answer was lost, the server says conflict
-    /// (409), the answer is `Lost`, and the engine reads who holds the seat.
+    /// *A renewal* is such a replacement as well. The version that it replaces named this holder and term,
+    /// because this process wrote or read them with that version. So `Done` means that the seat named them up to
+    /// this write, and this write names them again. If another write came first, even one of our own whose answer
+    /// was lost, the server reports a conflict (409), the answer is `Lost`, and the engine reads who holds the
+    /// seat.
     ///
-    /// *The token* is in what is written, and above that of the seat as it was read. It is also above the
-    /// revision that the reading had, and so above every token of this seat: each of those was at most the
-    /// revision of the write that won with it. That holds also if the seat was deleted, or taken by a client
-    /// that knows nothing of tokens.
+    /// *The token* is part of the write, and above the token of the seat as it was read. It is also above the
+    /// revision of that read, and so above every token of this seat, because each of those was at most the
+    /// revision of the write that won with it. This holds even if the seat was deleted, or was taken by a client
+    /// that does not know tokens.
     ///
-    /// *In between.* Whatever becomes of us before the answer, the object is as it was or as it was to be,
-    /// and the next reading tells. A write that was sent and is still on its way can only land on
-    /// the very version that it was meant for.
+    /// *Interruptions.* Whatever happens to this process before the answer, the object is either unchanged or
+    /// fully written, and the next read shows which. A write that is still in flight can only replace the version
+    /// that it was meant for.
     async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
-        // A leader keeps its seat by what it writes anew, too.
-        let keeps = matches!(expect, Expect::Held(_)) || record.holder.is_none() || self.seats().is_ours(seat);
-        if !keeps {
+        // A leader also keeps its seat when it rewrites its record.
+        let is_urgent = matches!(expect, Expect::Held(_)) || record.holder.is_none() || self.seats().is_ours(seat);
+        if !is_urgent {
             self.api.admit()?;
         }
         let mut object = match expect {
@@ -175,27 +179,28 @@ impl KubernetesStore {
             }
             Expect::Absent(_) => Lease::new(names::object_of(seat)),
         };
-        if let Some(theirs) = object.duration_of_another().filter(|theirs| *theirs != record.lease) {
+        if let Some(theirs) = object.foreign_duration().filter(|theirs| *theirs != record.lease) {
             tracing::warn!(
                 %seat,
                 ?theirs,
                 ours = ?record.lease,
-                "another client has held this Lease with another duration: give all the same while both take part"
+                "another client held this Lease with a different duration; use the same duration everywhere while both \
+                 take part"
             );
         }
         object.put(seat, record, Timestamp::now())?;
-        let (asked, life) = self.seats().now();
+        let (asked, epoch) = self.seats().now();
         let written = match expect {
             Expect::Absent(_) => self.api.create(&object).await?,
             Expect::Version(_) | Expect::Held(_) => self.api.replace(&object).await?,
         };
         let Some(written) = written else { return Ok(Swap::Lost) };
-        let (version, revision) = (version_of(life, &written), written.revision()?);
+        let (version, revision) = (version_of(epoch, &written), written.revision()?);
         {
             let mut seats = self.seats();
-            if seats.take_revision(asked, revision) != life {
+            if seats.take_revision(asked, revision) != epoch {
                 return Err(StoreError::unknown(
-                    "the cluster has been set back to an earlier state: who leads is not known",
+                    "the cluster was restored to an earlier state, so it is not known who leads",
                 ));
             }
             seats.take(seat, Some(written), true);
@@ -204,10 +209,10 @@ impl KubernetesStore {
         Ok(Swap::Done { version, since: None, granted: None })
     }
 
-    /// A seat was read or written as of this revision: the watch should tell of that, too.
+    /// Records that a seat was read or written at this revision, which the watch must report as well.
     fn await_echo(&self, seat: &SeatName, revision: u64, lease: Duration) {
         if self.seats().await_echo(seat, revision, lease) {
-            self.awaits.notify_one();
+            self.echo_awaited.notify_one();
         }
     }
 }
@@ -223,22 +228,23 @@ impl Store for KubernetesStore {
         Promises {
             life: LifeKind::Observe,
             push: Push::Proven,
-            reads: ROOM,
-            writes: ROOM,
-            durability: "in the cluster's etcd, on a majority of its disks, before it counts",
+            reads: LIMITS,
+            writes: LIMITS,
+            durability: "a write counts once a majority of the cluster's etcd members has it on disk",
             min_lease: Duration::from_secs(1),
             lease_step: Duration::from_secs(1),
             broken_by: &[
-                "The cluster's etcd is restored from a backup: a candidate that is started afterwards cannot know what \
-                 was lost. Those that were there wait a lease, and tokens may repeat.",
-                "A Lease is deleted by hand while somebody leads: a candidate that is started afterwards cannot know, and \
-                 takes the seat at once. The leader ends as soon as it hears of it, at its next renewal at the latest. \
-                 Candidates that were there wait a lease.",
-                "A Lease is edited by hand while somebody leads: candidates go by what it then says. The leader ends as \
-                 soon as it hears that the Lease names another holder or none, at its next renewal at the latest.",
-                "A Lease is moved to another cluster by hand while somebody leads.",
-                "Other clients take part in the same election with another lease duration than ours, or by \
-                 comparing the wall clocks of hosts.",
+                "The cluster's etcd is restored from a backup: a candidate that starts afterwards cannot know what was \
+                 lost. Candidates that were running wait for a lease, and tokens can repeat.",
+                "A Lease is deleted by hand during a term: a candidate that starts afterwards cannot know of it, and \
+                 takes the seat at once. The leader stops as soon as it is notified, at its next renewal at the \
+                 latest. Candidates that were running wait for a lease.",
+                "A Lease is edited by hand during a term: candidates follow what it then says. The leader stops as \
+                 soon as it is notified that the Lease names another holder or none, at its next renewal at the \
+                 latest.",
+                "A Lease is moved to another cluster by hand during a term.",
+                "Other clients take part in the same election with a different lease duration, or compare the wall \
+                 clocks of hosts.",
             ],
             ..Promises::of("kubernetes")
         }
@@ -272,15 +278,15 @@ impl Store for KubernetesStore {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "changes cannot be watched: candidates look every third of a lease instead; \
-                 add `verbs: [watch]` on leases.coordination.k8s.io to the role"
+                "cannot watch for changes; candidates poll every third of a lease instead; add `verbs: [watch]` on \
+                 leases.coordination.k8s.io to the role"
             );
         }
-        // Half of it at least, so that many processes do not ask at the same time.
+        // A random part of it, at least half, so that many processes do not retry at the same time.
         let pause = FORBIDDEN_PAUSE.mul_f64(rand::random_range(0.5..=1.0));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.api.credential_refused() => {}
+            () = self.api.credential_rejected() => {}
         }
         error
     }
@@ -289,21 +295,23 @@ impl Store for KubernetesStore {
         Some(self)
     }
 
-    /// Removes the objects. There is nothing to keep: the floor of tokens is the cluster's revision.
+    /// Removes the objects of a seat and its notes. No floor needs to be kept, because the cluster's revision is
+    /// one.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        let (_, revision, object) = self.look(seat).await?;
-        // A record that cannot be read has no token to keep, and above the highest there is none.
+        let (_, revision, object) = self.read_object(seat).await?;
+        // A record that is not readable has no token to keep. No token can follow the highest one, so it is not
+        // kept either.
         if let Some(record) = object.as_ref().and_then(|object| object.record(seat).ok()) {
             let token = record.token.get();
             if token > revision && record.token < Token::MAX {
                 return Err(StoreError::denied(format!(
-                    "the seat has token {token}, which is above the revision of this cluster ({revision}), so it was made \
-                     elsewhere: without it, tokens would start over"
+                    "cannot remove the seat: its token {token} is above the revision of this cluster ({revision}), so \
+                     it was minted elsewhere, and without the seat tokens would start over"
                 )));
             }
         }
         for label in [names::SEAT, names::BOARD] {
-            let notes = self.api.list(&Which::Labels(format!("{label}={}", names::mark_of(seat)))).await?;
+            let notes = self.api.list(&Which::Labels(format!("{label}={}", names::label_of(seat)))).await?;
             for note in notes.items {
                 self.api.delete(&note.metadata.name).await?;
             }

@@ -1,20 +1,20 @@
-//! Hears what changes: one watch for all seats of a process.
+//! The watch: one for all seats of a process.
 //!
 //! ```text
 //!   list ──▶ watch ──▶ events: seats, requests, bookmarks ──▶ the engine
 //!    ▲         │  ▲          │
-//!    │         │  └──────────┴─ ended by the server, as watches are: goes on where it was
-//!    │         ├─ another seat to hear of
+//!    │         │  └──────────┴─ ended by the server after a while: continues from the last revision
+//!    │         ├─ another seat to watch
 //!    └─────────┘
-//!              └─ too old (410), silent, cut, failed: returns, and the engine calls again after a pause
+//!              └─ revision too old (410), silent, cut off, failed: returns, and the engine calls again after a pause
 //! ```
 //!
-//! Only what carries the mark of one of our seats is asked for, so a process hears nothing of elections
-//! that are not its own. A list tells of each seat as an event would. So a new list between two watches leaves no gap: what
-//! it shows differs from what was told before if anything has happened in between.
+//! It selects only objects with the label of one of its seats, so a process receives no events of other
+//! elections. A list is reported like events, one for each seat. So a new list between two watches leaves no gap:
+//! if anything happened in between, the list differs from the last report.
 //!
-//! A watch that has nothing to say looks just like one that hangs, so it is held against what the store is
-//! told elsewhere: whatever was read or written must come by here, too, within a third of its lease.
+//! A watch without events looks the same as one that hangs. So it is compared with the other calls of the store:
+//! the watch must report every object that the store reads or writes, within a third of its lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -32,26 +32,26 @@ use crate::lease::{Lease, revision};
 use crate::names;
 use crate::store::KubernetesStore;
 
-/// The watch of a process. Once it is dropped, nothing is heard any more.
+/// The watch of a process. Dropping it ends all reports.
 pub(crate) struct Watch<'a> {
     store: &'a KubernetesStore,
     news: &'a News,
-    /// The seats to hear of and their leases, by mark.
+    /// The seats to watch and their leases, by label.
     wanted: BTreeMap<String, (SeatName, Duration)>,
-    /// Whether everything with a mark is heard of.
-    hears_all: bool,
-    /// Whether the role does not permit to watch.
+    /// Whether the watch selects all objects with a seat label.
+    selects_all: bool,
+    /// Whether the role does not permit watching.
     pub(crate) forbidden: bool,
 }
 
-/// More seats than this are not listed by name: then everything with a mark is heard of.
-const MOST: usize = 40;
-/// How long a watch may take to begin, if a third of the shortest lease is not less.
+/// If there are more seats than this, the watch selects all objects with a seat label instead of naming each.
+const MAX_NAMED: usize = 40;
+/// The time limit for a watch to begin, unless a third of the shortest lease is less.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A watch that the server ends sooner than this has failed.
-const LASTING: Duration = Duration::from_secs(1);
-/// Seats that are asked for within this time are asked for together.
-const TOGETHER: Duration = Duration::from_millis(5);
+const MIN_DURATION: Duration = Duration::from_secs(1);
+/// Seats that are added within this time share a new watch.
+const GATHER: Duration = Duration::from_millis(5);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
@@ -61,186 +61,188 @@ impl Drop for Watch<'_> {
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(store: &'a KubernetesStore, news: &'a News) -> Self {
-        Self { store, news, wanted: BTreeMap::new(), hears_all: false, forbidden: false }
+        Self { store, news, wanted: BTreeMap::new(), selects_all: false, forbidden: false }
     }
 
-    /// Listens until that fails.
+    /// Watches until the watch fails.
     pub(crate) async fn listen(&mut self, interest: &Interest) -> Result<Infallible, StoreError> {
         loop {
             if let Some(deltas) = interest.next().now_or_never() {
-                self.want(deltas);
+                self.update_interest(deltas);
             }
             while self.wanted.is_empty() {
-                self.want(interest.next().await);
+                self.update_interest(interest.next().await);
             }
             self.store.api.admit()?;
-            let hears_all = self.wanted.len() > MOST;
-            let which = self.which(hears_all);
+            let selects_all = self.wanted.len() > MAX_NAMED;
+            let which = self.which(selects_all);
             let mut by = self.deadline();
-            let mut after = in_time(by, self.list(&which)).await?;
+            let mut after = before_deadline(by, self.list(&which)).await?;
             'watch: loop {
-                let watch = in_time(by, self.store.api.watch(&which, after)).await;
+                let watch = before_deadline(by, self.store.api.watch(&which, after)).await;
                 self.forbidden = watch.as_ref().is_err_and(|error| error.fault() == Fault::Denied);
                 let (connection, body) = watch?;
-                self.begins(hears_all);
+                self.established(selects_all);
                 let began = Instant::now();
                 let mut lines = body.into_data_stream().map_err(std::io::Error::other).into_async_read().lines();
                 loop {
                     tokio::select! {
                         line = lines.next() => match line {
                             Some(Ok(line)) => {
-                                connection.hear();
+                                connection.heard();
                                 after = after.max(self.take_line(&line)?);
                             }
-                            Some(Err(error)) => return Err(StoreError::refused("the watch was cut").because(error)),
-                            None if began.elapsed() < LASTING => {
-                                return Err(StoreError::refused("the watch ends as soon as it begins"));
+                            Some(Err(error)) => return Err(StoreError::refused("the watch was cut off").because(error)),
+                            None if began.elapsed() < MIN_DURATION => {
+                                return Err(StoreError::refused("the API server ended the watch as soon as it began"));
                             }
                             None => {
                                 by = self.deadline();
                                 break;
                             }
                         },
-                        deltas = interest.next() => if self.want(deltas) {
-                            tokio::time::sleep(TOGETHER).await;
+                        deltas = interest.next() => if self.update_interest(deltas) {
+                            tokio::time::sleep(GATHER).await;
                             break 'watch;
                         },
-                        () = self.misses() => return Err(StoreError::refused("the watch hangs")),
-                        () = connection.over() => return Err(StoreError::refused("the connection was given up")),
+                        () = self.missed_echo() => return Err(StoreError::refused("the watch misses known changes")),
+                        () = connection.closed() => return Err(StoreError::refused("the connection was closed")),
                     }
                 }
             }
         }
     }
 
-    /// Takes in which seats to hear of. Returns whether there is one that is not.
-    fn want(&mut self, deltas: Vec<InterestChange>) -> bool {
-        let (mut is_unheard, mut seats) = (false, self.store.seats());
+    /// Applies changes of the engine's interest. Returns whether there is a seat that the watch does not cover.
+    fn update_interest(&mut self, deltas: Vec<InterestChange>) -> bool {
+        let (mut is_uncovered, mut seats) = (false, self.store.seats());
         for InterestChange { seat, wanted } in deltas {
-            let mark = names::mark_of(&seat);
+            let label = names::label_of(&seat);
             let Some(wanted) = wanted else {
-                self.wanted.remove(&mark);
+                self.wanted.remove(&label);
                 seats.forget(&seat);
                 continue;
             };
-            let is_new = self.wanted.insert(mark, (seat.clone(), wanted.lease)).is_none();
-            if is_new && self.hears_all {
+            let is_new = self.wanted.insert(label, (seat.clone(), wanted.lease)).is_none();
+            if is_new && self.selects_all {
                 seats.watch(&seat);
             }
-            is_unheard |= is_new && !self.hears_all;
-            // Again, as another election may be about it now, or one of ours may have marked it.
-            if seats.is_heard(&seat) {
+            is_uncovered |= is_new && !self.selects_all;
+            // Repeated, because another election may use the seat now, or a candidate of Tenure may have labelled
+            // it.
+            if seats.is_reported(&seat) {
                 self.news.listening(Scope::Seat(&seat));
             }
         }
-        is_unheard
+        is_uncovered
     }
 
-    /// What to ask for.
-    fn which(&self, hears_all: bool) -> Which {
-        let marks: Vec<_> = self.wanted.keys().map(String::as_str).collect();
+    /// Returns the selector of the watch.
+    fn which(&self, selects_all: bool) -> Which {
+        let labels: Vec<_> = self.wanted.keys().map(String::as_str).collect();
         let seat = names::SEAT;
-        Which::Labels(if hears_all { seat.to_owned() } else { format!("{seat} in ({})", marks.join(",")) })
+        Which::Labels(if selects_all { seat.to_owned() } else { format!("{seat} in ({})", labels.join(",")) })
     }
 
-    /// Tells of everything that is there. Returns as of which revision.
+    /// Reports the current state of all seats. Returns its revision.
     async fn list(&self, which: &Which) -> Result<u64, StoreError> {
         let list = self.store.api.list(which).await?;
         let at = self.store.now();
         self.store.seats().listed(list.revision);
-        let mut there = BTreeSet::new();
+        let mut found = BTreeSet::new();
         for object in &list.items {
-            there.insert(object.metadata.name.as_str());
+            found.insert(object.metadata.name.as_str());
             self.take(object, true, object.revision()?, at);
         }
-        for (seat, _) in self.wanted.values().filter(|(seat, _)| !there.contains(names::object_of(seat).as_str())) {
-            let is_unmarked = self.store.seats().is_unmarked(seat);
-            if !is_unmarked {
-                self.say(seat, list.revision, PushDetail::Names(None), at);
+        for (seat, _) in self.wanted.values().filter(|(seat, _)| !found.contains(names::object_of(seat).as_str())) {
+            let is_unlabelled = self.store.seats().is_unlabelled(seat);
+            if !is_unlabelled {
+                self.report(seat, list.revision, PushDetail::Names(None), at);
             }
         }
         Ok(list.revision)
     }
 
-    /// From now on, everything is heard that happens to the seats.
-    fn begins(&mut self, hears_all: bool) {
-        self.hears_all = hears_all;
+    /// Records that the watch covers its seats from now on, and tells the engine.
+    fn established(&mut self, selects_all: bool) {
+        self.selects_all = selects_all;
         let mut seats = self.store.seats();
         for (seat, _) in self.wanted.values() {
             seats.watch(seat);
-            if seats.is_heard(seat) {
+            if seats.is_reported(seat) {
                 self.news.listening(Scope::Seat(seat));
             }
         }
     }
 
-    /// Takes in one line of a watch, and returns its revision.
+    /// Processes one line of the watch, and returns its revision.
     ///
     /// # Errors
-    /// If the server has failed, or has forgotten what comes next (410): there must be another list.
+    /// Returns an error if the server failed, or no longer has the next events (410). Then another list is
+    /// needed.
     fn take_line(&self, line: &str) -> Result<u64, StoreError> {
         let at = self.store.now();
-        let nonsense = |error| StoreError::refused("the watch says something that is no event").because(error);
-        let event: Event = serde_json::from_str(line).map_err(nonsense)?;
+        let invalid = |error| StoreError::refused("the API server sent an invalid event").because(error);
+        let event: Event = serde_json::from_str(line).map_err(invalid)?;
         if event.kind == "ERROR" {
             let status = format!("{} {}", event.object["code"], event.object["reason"]);
-            return Err(StoreError::refused(format!("the API server has ended the watch: {status}")));
+            return Err(StoreError::refused(format!("the API server ended the watch: {status}")));
         }
-        let object: Lease = serde_json::from_value(event.object).map_err(nonsense)?;
+        let object: Lease = serde_json::from_value(event.object).map_err(invalid)?;
         let revision = revision(&object.metadata.resource_version)?;
         if event.kind != "BOOKMARK" {
             self.take(&object, event.kind != "DELETED", revision, at);
         }
-        self.store.seats().come_by(revision);
+        self.store.seats().advance_to(revision);
         Ok(revision)
     }
 
-    /// Tells of an object, if it belongs to one of the seats.
-    fn take(&self, object: &Lease, is_there: bool, revision: u64, at: Moment) {
-        let Some((seat, _)) = object.label(names::SEAT).and_then(|mark| self.wanted.get(mark)) else { return };
+    /// Reports an object, if it belongs to one of the seats.
+    fn take(&self, object: &Lease, exists: bool, revision: u64, at: Moment) {
+        let Some((seat, _)) = object.label(names::SEAT).and_then(|label| self.wanted.get(label)) else { return };
         if object.label(names::NOTE).is_some() {
-            if is_there {
+            if exists {
                 self.news.request(seat);
             }
         } else if object.metadata.name == names::object_of(seat) {
-            let said = match object.record(seat) {
-                _ if !is_there => PushDetail::Names(None),
+            let detail = match object.record(seat) {
+                _ if !exists => PushDetail::Names(None),
                 Ok(record) => PushDetail::Names(Some((record.holder.map(|holder| holder.incarnation), record.token))),
-                // A candidate that looks is told why it cannot be read.
+                // A candidate that reads the seat gets the error.
                 Err(_) => PushDetail::Nothing,
             };
-            self.say(seat, revision, said, at);
+            self.report(seat, revision, detail, at);
         }
     }
 
-    fn say(&self, seat: &SeatName, revision: u64, said: PushDetail, at: Moment) {
-        let is_news = self.store.seats().hear(seat, revision, said, at);
-        if is_news {
-            self.news.holder(seat, said);
+    fn report(&self, seat: &SeatName, revision: u64, detail: PushDetail, at: Moment) {
+        let is_change = self.store.seats().record_report(seat, revision, detail, at);
+        if is_change {
+            self.news.holder(seat, detail);
         }
     }
 
-    /// Resolves when something should have come by, and has not.
-    async fn misses(&self) {
+    /// Resolves when the watch has not reported something by its deadline.
+    async fn missed_echo(&self) {
         loop {
-            let until = self.store.seats().awaits_until();
+            let until = self.store.seats().echo_deadline();
             match until {
-                None => self.store.awaits.notified().await,
+                None => self.store.echo_awaited.notified().await,
                 Some(until) if Instant::now() >= until => return,
                 Some(until) => tokio::time::sleep_until(until).await,
             }
         }
     }
 
-    /// When to stop waiting for the watch to begin: if it takes longer, the engine should look by itself.
+    /// Returns the deadline for the watch to begin. If it takes longer, the engine must poll.
     fn deadline(&self) -> Instant {
         let shortest = self.wanted.values().map(|(_, lease)| *lease / 3).min();
         Instant::now() + shortest.unwrap_or(PATIENCE).min(PATIENCE)
     }
 }
 
-async fn in_time<T>(by: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let hangs = |_| Err(StoreError::refused("the API server does not answer"));
+async fn before_deadline<T>(by: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let hangs = |_| Err(StoreError::refused("the API server did not answer in time"));
     tokio::time::timeout_at(by, call).await.unwrap_or_else(hangs)
 }
 

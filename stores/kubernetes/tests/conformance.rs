@@ -1,5 +1,5 @@
-//! Every law, on a real API server. `TENURE_TEST_KUBECONFIG=FILE` names another one, whose context has
-//! a namespace to use.
+//! All laws, on a real API server. `TENURE_TEST_KUBECONFIG=FILE` names another one; the namespace of its context
+//! is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,10 +38,10 @@ impl Cluster {
 
 impl Subject for Cluster {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(KubernetesStore::from_url(&self.url()).expect("a URL that can be read"))
+        Box::new(KubernetesStore::from_url(&self.url()).expect("a valid URL"))
     }
 
-    /// A Lease lasts for whole seconds, and a fifteenth of it must do for a call.
+    /// A Lease lasts a whole number of seconds, and a fifteenth of it must be enough for a call.
     fn lease(&self) -> Duration {
         Duration::from_secs(6)
     }
@@ -61,12 +61,12 @@ impl Subject for Cluster {
             let leases: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
             let all = leases.list(&Default::default()).await.expect("a list");
             for lease in all {
-                // Goes by what is written on it: how objects are called is the store's business.
+                // Finds the object by its annotations, because its name is an internal matter of the store.
                 let annotations = lease.metadata.annotations.unwrap_or_default();
                 let is_it = annotations.get("tenure.election/name").is_some_and(|name| name == seat.as_str());
                 if is_it && annotations.contains_key("tenure.election/record") {
                     let name = lease.metadata.name.unwrap_or_default();
-                    leases.delete(&name, &DeleteParams::default()).await.expect("it can be deleted");
+                    leases.delete(&name, &DeleteParams::default()).await.expect("the Lease is deleted");
                 }
             }
         }))

@@ -1,4 +1,4 @@
-//! Credential plugins (`exec` in a kubeconfig): programs of others that may fail, hang or print secrets.
+//! Credential plugins (`exec` in a kubeconfig): programs that can fail, hang or print secrets.
 
 mod support;
 
@@ -19,7 +19,8 @@ async fn a_plugin_provides_the_token() {
 
 #[tokio::test]
 async fn a_plugin_provides_a_client_certificate() {
-    // The server trusts no such authority; so the certificate is sent, and the request is anonymous all the same.
+    // The server does not trust the authority of this certificate. So the certificate is sent, but the request is
+    // anonymous.
     let plugin = Plugin::new(
         r#"printf '{"kind": "ExecCredential", "status": {"clientCertificateData": "%s", "clientKeyData": "%s"}}' \
             "$(awk '{printf "%s\\n", $0}' "$CERTIFICATE")" "$(awk '{printf "%s\\n", $0}' "$KEY")""#,
@@ -31,7 +32,7 @@ async fn a_plugin_provides_a_client_certificate() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_is_named_without_what_it_was_given_or_says() {
+async fn the_error_of_a_failed_plugin_names_it_without_its_arguments_or_output() {
     for (script, fault, words) in [
         ("echo hunter2; echo hunter2 >&2; exit 3", Fault::Denied, "plugin \"plugin\" failed (exit status: 3)"),
         ("kill -9 $$", Fault::Denied, "plugin \"plugin\" failed (exit status: 137)"),
@@ -40,7 +41,7 @@ async fn a_plugin_that_fails_is_named_without_what_it_was_given_or_says() {
         (
             "echo '{\"status\": {\"token\": \"hunter2\", \"expirationTimestamp\": \"hunter2\"}}'",
             Fault::Denied,
-            "expires",
+            "expirationTimestamp",
         ),
     ] {
         let plugin = Plugin::new(script, "args: [--secret=hunter2], env: [{name: SECRET, value: hunter2}]");
@@ -58,7 +59,7 @@ async fn a_plugin_that_fails_is_named_without_what_it_was_given_or_says() {
 }
 
 #[tokio::test]
-async fn calls_that_wait_for_the_same_plugin_are_all_told_why_it_failed() {
+async fn all_calls_that_wait_for_a_plugin_get_the_cause_of_its_failure() {
     let plugin = Plugin::new("echo run >> \"$FOLDER/runs\"; sleep 1; exit 3", "");
     let store = plugin.store();
     let seat = seat();
@@ -79,7 +80,7 @@ async fn a_plugin_that_hangs_once_is_killed_with_its_children_and_run_again() {
     let store = plugin.store();
     let answer = within("the plugin is run again", async {
         loop {
-            // As the engine asks: each call is given up after a while.
+            // Each call times out after a while, as calls of the engine do.
             match tokio::time::timeout(Duration::from_millis(500), store.read(&seat())).await {
                 Ok(Err(error)) => {
                     assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
@@ -92,7 +93,7 @@ async fn a_plugin_that_hangs_once_is_killed_with_its_children_and_run_again() {
     })
     .await;
     assert_eq!(answer.seat, None);
-    until("both are gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+    until("both processes are gone", || !plugin.is_alive("parent") && !plugin.is_alive("child")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,21 +102,21 @@ async fn a_plugin_dies_with_its_store_and_with_its_process() {
     let plugin = Plugin::new(hangs, "");
     let elections = Elections::new(KubernetesStore::from_url(&url(&plugin.kubeconfig)).unwrap());
     let election = elections.election("jobs").start().unwrap();
-    until("it runs", || plugin.lives("parent") && plugin.lives("child")).await;
+    until("the plugin runs", || plugin.is_alive("parent") && plugin.is_alive("child")).await;
     drop((election, elections));
-    until("it is gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+    until("the plugin is gone", || !plugin.is_alive("parent") && !plugin.is_alive("child")).await;
 
     let plugin = Plugin::new(hangs, "");
     let mut process = plugin.process();
-    until("it runs", || plugin.lives("parent") && plugin.lives("child")).await;
+    until("the plugin runs", || plugin.is_alive("parent") && plugin.is_alive("child")).await;
     process.kill().unwrap();
     process.wait().unwrap();
-    until("it is gone", || !plugin.lives("parent") && !plugin.lives("child")).await;
+    until("the plugin is gone", || !plugin.is_alive("parent") && !plugin.is_alive("child")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_about_to_expire_is_replaced_while_it_is_used() {
-    // Each token expires soon. The second run hangs, and nobody waits for it.
+async fn the_next_token_is_fetched_while_the_expiring_one_stays_in_use() {
+    // Each token expires soon. The second run hangs, and no call waits for it.
     let plugin = Plugin::new(
         "echo run >> \"$FOLDER/runs\"\n\
          if [ $(wc -l < \"$FOLDER/runs\") -gt 1 ]; then sleep 1000; fi\n\
@@ -125,18 +126,18 @@ async fn a_token_that_is_about_to_expire_is_replaced_while_it_is_used() {
     let store = plugin.store();
     store.read(&seat()).await.unwrap();
     assert_eq!(plugin.runs(), 1);
-    within("it is replaced", async {
+    within("the plugin runs again", async {
         while plugin.runs() == 1 {
             store.read(&seat()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await;
-    // The next token is not there yet, and this one is good for some seconds more.
+    // The next token is not ready yet, and this one is valid for some more seconds.
     store.read(&seat()).await.unwrap();
 }
 
-/// Reads through a plugin for ever, if this process was started to.
+/// Reads through a plugin that hangs, if the test started this process to do so.
 #[tokio::test]
 async fn child() {
     let Ok(url) = std::env::var("TENURE_TEST_PLUGIN") else { return };
@@ -153,7 +154,8 @@ struct Plugin {
 }
 
 impl Plugin {
-    /// A shell script that finds a good credential in a variable. `settings` are further lines of its `exec`.
+    /// Creates a plugin from a shell script, which has a valid credential in a variable. `settings` are added to
+    /// its `exec`.
     fn new(script: &str, settings: &str) -> Self {
         let server = Kubernetes::shared();
         let namespace = server.namespace();
@@ -188,7 +190,7 @@ impl Plugin {
         within("an answer", self.store().read(&seat())).await
     }
 
-    /// A process that asks the plugin.
+    /// Starts a process that runs the plugin.
     fn process(&self) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--nocapture"])
@@ -198,16 +200,16 @@ impl Plugin {
             .unwrap()
     }
 
-    /// How often it has run, if it writes that down.
+    /// Returns how often the plugin has run, if its script records that.
     fn runs(&self) -> usize {
         std::fs::read_to_string(self.folder.path().join("runs")).unwrap_or_default().lines().count()
     }
 
-    /// Whether the process lives whose id the plugin has written down.
-    fn lives(&self, file: &str) -> bool {
+    /// Whether the process whose ID the plugin recorded is alive.
+    fn is_alive(&self, file: &str) -> bool {
         let pid = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
-        // Killed, and not yet reaped by its parent, counts as gone.
+        // A process that was killed but not reaped by its parent counts as gone.
         !pid.trim().is_empty() && stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a cluster, a token or an object: each is one clear error, and nothing is harmed.
+//! Faulty clusters, tokens and objects: each causes one clear error, and no damage.
 
 mod support;
 
@@ -19,27 +19,27 @@ use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Certificates, Folder, Kubernetes, free_port};
 
 #[tokio::test]
-async fn a_wrong_token_is_told_and_not_shown() {
+async fn a_wrong_token_is_an_error_that_does_not_show_it() {
     let server = Kubernetes::shared();
     let kubeconfig = server.kubeconfig_of("hunter2", "default", &format!("https://{}", server.address()));
     let error = fails(&url(kubeconfig), Fault::Denied).await;
-    assert!(error.contains("does not know who we are (401)") && !error.contains("hunter2"), "{error}");
+    assert!(error.contains("rejected the credentials (401)") && !error.contains("hunter2"), "{error}");
 }
 
 #[tokio::test]
-async fn where_nobody_listens_is_told() {
+async fn an_unreachable_server_is_an_error() {
     let server = Kubernetes::shared();
     let nowhere = format!("https://127.0.0.1:{}", free_port());
     let error = fails(&url(server.kubeconfig_by("default", &nowhere)), Fault::Refused).await;
     assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
     let error = fails(&url(server.kubeconfig_by("default", "https://no-such-host.invalid:6443")), Fault::Refused).await;
-    assert!(error.contains("no-such-host.invalid:6443 cannot be reached"), "{error}");
+    assert!(error.contains("cannot connect to the API server at no-such-host.invalid:6443"), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_trusted_or_speaks_otherwise_is_told() {
+async fn an_untrusted_server_or_another_protocol_is_an_error() {
     let server = Kubernetes::shared();
-    // Another authority than the one that vouches for it.
+    // Another certificate authority than the one that signed the server's certificate.
     let folder = Folder::new("other-authority");
     let others = Certificates::make(folder.path());
     let kubeconfig = server.kubeconfig("default");
@@ -47,32 +47,32 @@ async fn a_server_that_is_not_trusted_or_speaks_otherwise_is_told() {
     let ca = |path: &Path| path.display().to_string();
     std::fs::write(&kubeconfig, text.replace(&ca(&server.certificates().ca), &ca(&others.ca))).unwrap();
     let error = fails(&url(kubeconfig), Fault::Denied).await;
-    assert!(error.contains("no TLS with the API server") && error.contains("certificate"), "{error}");
+    assert!(error.contains("TLS handshake with the API server") && error.contains("certificate"), "{error}");
 
     let web = answers_with("HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n");
     let error = fails(&url(server.kubeconfig_by("default", &format!("http://{web}"))), Fault::Denied).await;
-    assert!(error.contains("no Kubernetes API server"), "{error}");
+    assert!(error.contains("not a Kubernetes API server"), "{error}");
     let error = fails(&url(server.kubeconfig_by("default", &format!("https://{web}"))), Fault::Denied).await;
     assert!(error.contains("does not speak TLS"), "{error}");
     let page = answers_with("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>");
     let error = fails(&url(server.kubeconfig_by("default", &format!("http://{page}"))), Fault::Denied).await;
-    assert!(error.contains("no Kubernetes API server"), "{error}");
+    assert!(error.contains("not a Kubernetes API server"), "{error}");
     let other = answers_with("-ERR unknown command\r\n");
     let error = fails(&url(server.kubeconfig_by("default", &format!("http://{other}"))), Fault::Denied).await;
     assert!(error.contains("does not speak HTTP"), "{error}");
 }
 
-/// These a real server says only when it has more to do than a test can give it.
+/// A real server sends these answers only under more load than a test can cause.
 #[tokio::test]
-async fn a_server_that_has_too_much_to_do_or_fails_is_told_and_a_write_is_unknown_only_if_it_may_have_happened() {
+async fn an_overloaded_or_failing_server_is_an_error_and_a_write_is_unknown_only_if_it_may_have_happened() {
     let server = Kubernetes::shared();
     for (status, read, write, words) in [
         ("429 Too Many Requests", Fault::Refused, Fault::Refused, "is overloaded (429; Retry-After: 7 s)"),
-        ("500 Internal Server Error", Fault::Refused, Fault::Unknown, "has failed (500"),
-        ("503 Service Unavailable", Fault::Refused, Fault::Unknown, "has failed (503"),
-        ("504 Gateway Timeout", Fault::Refused, Fault::Unknown, "has failed (504"),
-        ("422 Unprocessable Entity", Fault::Denied, Fault::Denied, "does not take this (422"),
-        ("302 Found", Fault::Denied, Fault::Denied, "sends us elsewhere"),
+        ("500 Internal Server Error", Fault::Refused, Fault::Unknown, "failed (500"),
+        ("503 Service Unavailable", Fault::Refused, Fault::Unknown, "failed (503"),
+        ("504 Gateway Timeout", Fault::Refused, Fault::Unknown, "failed (504"),
+        ("422 Unprocessable Entity", Fault::Denied, Fault::Denied, "rejected the call (422"),
+        ("302 Found", Fault::Denied, Fault::Denied, "sent a redirect"),
     ] {
         let at = answers_with(&format!("HTTP/1.1 {status}\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\n{{}}"));
         let url = url(server.kubeconfig_by("default", &format!("http://{at}")));
@@ -84,15 +84,15 @@ async fn a_server_that_has_too_much_to_do_or_fails_is_told_and_a_write_is_unknow
 }
 
 #[tokio::test]
-async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_that_can_wait() {
+async fn calls_that_can_wait_are_not_sent_until_retry_after_has_passed() {
     let server = Kubernetes::shared();
     let busy = |seconds: u32| {
-        let (at, asked) = counts_and_answers(&format!(
+        let (at, calls) = counts_and_answers(&format!(
             "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {seconds}\r\nContent-Length: 2\r\n\r\n{{}}"
         ));
-        (seats(&url(server.kubeconfig_by("default", &format!("http://{at}")))), asked)
+        (seats(&url(server.kubeconfig_by("default", &format!("http://{at}")))), calls)
     };
-    let (one, asked) = busy(600);
+    let (one, calls) = busy(600);
     for _ in 0..3 {
         let error = one.read(&seat()).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
@@ -108,17 +108,17 @@ async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_
             Fault::Refused
         );
     }
-    assert_eq!(asked(), 1, "it was asked again");
-    // A leader would lose its seat, or keep it from others, if these waited.
+    assert_eq!(calls(), 1, "the server was called again");
+    // These must not wait, or a leader would lose its seat or keep it from others.
     let held = Version::new("0/1");
     one.renew(&seat(), &held, &record(1)).await.unwrap_err();
-    assert_eq!(asked(), 2);
+    assert_eq!(calls(), 2);
     one.swap(&seat(), Some(&held), &Record { holder: None, ..record(1) }).await.unwrap_err();
-    assert_eq!(asked(), 3);
+    assert_eq!(calls(), 3);
 
-    let (other, asked) = busy(1);
-    within("it is asked again", async {
-        while asked() < 2 {
+    let (other, calls) = busy(1);
+    within("the server is called again", async {
+        while calls() < 2 {
             other.read(&seat()).await.unwrap_err();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -127,7 +127,7 @@ async fn a_server_that_says_when_to_come_back_is_left_alone_until_then_by_calls_
 }
 
 #[tokio::test]
-async fn a_write_that_an_admission_webhook_denies_is_told_as_such() {
+async fn a_write_denied_by_an_admission_webhook_is_reported_as_such() {
     let server = Kubernetes::shared();
     let body = r#"{"kind":"Status","message":"admission webhook \"quota.example\" denied the request: no","code":403}"#;
     let at = answers_with(&format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
@@ -135,11 +135,11 @@ async fn a_write_that_an_admission_webhook_denies_is_told_as_such() {
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
     assert!(error.to_string().contains("admission webhook \"quota.example\" denied"), "{error}");
-    assert!(!error.to_string().contains("we need"), "the role is not to blame: {error}");
+    assert!(!error.to_string().contains("grant"), "the role is not the cause: {error}");
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_dead_or_says_no_is_named() {
+async fn an_unreachable_or_refusing_proxy_is_named_in_the_error() {
     let server = Kubernetes::shared();
     let through = |proxy: &str| {
         let kubeconfig = server.kubeconfig("default");
@@ -155,13 +155,13 @@ async fn a_proxy_that_is_dead_or_says_no_is_named() {
     let error = fails(&through(&format!("http://me:hunter2@127.0.0.1:{port}")), Fault::Refused).await;
     assert!(error.contains(&format!("nothing listens at the proxy 127.0.0.1:{port}")), "{error}");
     assert!(!error.contains("hunter2"), "{error}");
-    let no = answers_with("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
-    let error = fails(&through(&format!("http://{no}")), Fault::Refused).await;
-    assert!(error.contains(&server.address()) && error.contains(&format!("through the proxy {no}")), "{error}");
+    let refusing = answers_with("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+    let error = fails(&through(&format!("http://{refusing}")), Fault::Refused).await;
+    assert!(error.contains(&server.address()) && error.contains(&format!("through the proxy {refusing}")), "{error}");
 }
 
 #[tokio::test]
-async fn an_authority_file_without_a_certificate_is_told() {
+async fn an_authority_file_without_a_certificate_is_an_error() {
     let server = Kubernetes::shared();
     let folder = Folder::new("no-certificate");
     let empty = folder.path().join("ca.crt");
@@ -171,11 +171,11 @@ async fn an_authority_file_without_a_certificate_is_told() {
     let ca = server.certificates().ca.display().to_string();
     std::fs::write(&kubeconfig, text.replace(&ca, &empty.display().to_string())).unwrap();
     let error = fails(&url(kubeconfig), Fault::Denied).await;
-    assert!(error.contains(&empty.display().to_string()) && error.contains("holds no certificate"), "{error}");
+    assert!(error.contains(&empty.display().to_string()) && error.contains("contains no PEM certificate"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
+async fn a_silent_server_times_out_and_is_reported_once() {
     let server = Kubernetes::shared();
     let proxy = Proxy::start(server.address());
     proxy.black_hole(Way::Up);
@@ -183,24 +183,24 @@ async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
     let mut one = stand(&url(kubeconfig), "one", Duration::from_secs(3), &OverlapDetector::new());
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
-    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    within("the candidate retries", one.counter.wait_for(|counts| counts.reads >= 4)).await;
     proxy.pass();
     one.recovers_without_another_word().await;
     one.leads().await;
 }
 
 #[tokio::test]
-async fn a_missing_namespace_is_told() {
+async fn a_missing_namespace_is_an_error() {
     let server = Kubernetes::shared();
     let store = seats(&url(server.kubeconfig("no-such-place")));
-    assert_eq!(store.read(&seat()).await.unwrap().seat, None, "there is no seat where there is nothing");
+    assert_eq!(store.read(&seat()).await.unwrap().seat, None, "a missing namespace has no seats");
     let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
-    assert!(error.to_string().contains("there is no namespace no-such-place"), "{error}");
+    assert!(error.to_string().contains("namespace no-such-place does not exist"), "{error}");
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_missing_or_makes_no_sense_is_told() {
+async fn a_missing_or_invalid_kubeconfig_is_an_error() {
     let server = Kubernetes::shared();
     let error = fails(&url("/no/such/file"), Fault::Denied).await;
     assert!(error.contains("/no/such/file"), "{error}");
@@ -209,13 +209,13 @@ async fn a_kubeconfig_that_is_missing_or_makes_no_sense_is_told() {
     assert!(error.contains("context: nowhere"), "{error}");
     std::fs::write(&kubeconfig, "users: [{name: x, user: {token: hunter2}\nclusters: [oops").unwrap();
     let error = fails(&url(&kubeconfig), Fault::Denied).await;
-    assert!(error.contains("the kubeconfig cannot be used") && !error.contains("hunter2"), "{error}");
+    assert!(error.contains("cannot use the kubeconfig") && !error.contains("hunter2"), "{error}");
     let error = fails("kubernetes:?in_cluster", Fault::Denied).await;
-    assert!(error.contains("no service account here"), "{error}");
+    assert!(error.contains("found no service account"), "{error}");
 }
 
 #[tokio::test]
-async fn a_fractional_lease_is_refused_and_never_rounded() {
+async fn a_fractional_lease_is_rejected_and_never_rounded() {
     let server = Kubernetes::shared();
     let url = url(server.kubeconfig(&server.namespace()));
     let elections = Elections::new(KubernetesStore::from_url(&url).unwrap());
@@ -226,11 +226,11 @@ async fn a_fractional_lease_is_refused_and_never_rounded() {
     let fraction = Record { lease: Duration::from_millis(2500), ..record(1) };
     let error = seats(&url).swap(&seat(), None, &fraction).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Denied);
-    assert!(error.to_string().contains("whole seconds"), "{error}");
+    assert!(error.to_string().contains("whole number of seconds"), "{error}");
 }
 
 #[tokio::test]
-async fn a_record_that_is_not_ours_or_newer_or_of_another_seat_is_told_and_left_alone() {
+async fn foreign_newer_and_misplaced_records_are_errors_and_are_not_overwritten() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let url = url(server.kubeconfig(&namespace));
@@ -255,7 +255,7 @@ async fn a_record_that_is_not_ours_or_newer_or_of_another_seat_is_told_and_left_
     }
 }
 
-/// The verbs in the role that is handed out.
+/// Returns the verbs in the role that the project provides.
 fn verbs() -> Vec<&'static str> {
     let role = include_str!("../../../deploy/kubernetes/rbac.yaml");
     let verbs = role.lines().find_map(|line| line.trim().strip_prefix("verbs: [")).unwrap();
@@ -263,7 +263,7 @@ fn verbs() -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_that_are_handed_out_are_enough() {
+async fn the_permissions_of_the_provided_role_suffice() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let token = server.service_account(&namespace, "jobs", &verbs());
@@ -274,7 +274,7 @@ async fn the_rights_that_are_handed_out_are_enough() {
     let first = one.leads().await;
     let mut other = stand(&url, "other", lease, &detector);
     other.knows(first).await;
-    within("it may ask", other.election.request_step_down()).await.unwrap();
+    within("the request is permitted", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = seats(&url);
     for board in [Board::Processes, Board::Candidates(seat())] {
@@ -288,7 +288,7 @@ async fn the_rights_that_are_handed_out_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_right_that_is_missing_is_named() {
+async fn each_missing_permission_is_named_in_the_error() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let admin = seats(&url(server.kubeconfig(&namespace)));
@@ -313,22 +313,22 @@ async fn each_right_that_is_missing_is_named() {
         };
         assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
         let text = error.to_string();
-        assert!(text.contains(&format!("does not let us {missing} Leases in the namespace {namespace}")), "{text}");
+        assert!(text.contains(&format!("denied {missing} on Leases in namespace {namespace}")), "{text}");
         assert!(text.contains("create, update, delete, list and watch on leases.coordination.k8s.io"), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_watch_it_is_looked_for_instead() {
+async fn without_permission_to_watch_candidates_poll() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
-    let token = server.service_account(&namespace, "blind", &["create", "update", "list"]);
-    let blind = url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address())));
+    let token = server.service_account(&namespace, "no-watch", &["create", "update", "list"]);
+    let no_watch = url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address())));
     let lease = Duration::from_secs(3);
     let detector = OverlapDetector::new();
     let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
     let first = one.leads().await;
-    let mut other = stand(&blind, "other", lease, &detector);
+    let mut other = stand(&no_watch, "other", lease, &detector);
     other.knows(first).await;
     one.election.stop();
     assert!(other.leads().await > first);
@@ -336,7 +336,7 @@ async fn without_the_right_to_watch_it_is_looked_for_instead() {
 }
 
 #[tokio::test]
-async fn a_seat_whose_token_is_above_the_revision_of_the_cluster_is_not_forgotten() {
+async fn a_seat_whose_token_is_above_the_revision_of_the_cluster_is_not_removed() {
     let server = Kubernetes::shared();
     let store = seats(&url(server.kubeconfig(&server.namespace())));
     assert!(matches!(store.swap(&seat(), None, &record(u64::MAX / 4)).await, Ok(Swap::Done { .. })));
@@ -347,7 +347,7 @@ async fn a_seat_whose_token_is_above_the_revision_of_the_cluster_is_not_forgotte
 }
 
 #[tokio::test]
-async fn options_a_context_and_a_config_of_ones_own_lead_there_too() {
+async fn options_a_context_and_a_custom_config_work_as_well() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let kubeconfig = server.kubeconfig(&namespace);
@@ -365,9 +365,9 @@ async fn options_a_context_and_a_config_of_ones_own_lead_there_too() {
         SingleSeat::new(KubernetesStore::from_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
     );
     let elsewhere = SingleSeat::new(KubernetesStore::from_config(config, Some("default")));
-    assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None, "namespaces are apart");
-    let error = KubernetesStore::from_url("kubernetes://Jobs").unwrap_err();
-    assert!(error.contains("small letters"), "{error}");
+    assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None, "namespaces are independent");
+    let error = KubernetesStore::from_url("kubernetes://Jobs").unwrap_err().to_string();
+    assert!(error.contains("lower-case letters"), "{error}");
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -376,9 +376,9 @@ fn seat() -> SeatName {
     SeatName::new("jobs").unwrap()
 }
 
-/// Reads, and returns what it says is wrong.
+/// Returns the error that a read fails with, after checking that it has this fault and is one line.
 async fn fails(url: &str, fault: Fault) -> String {
-    let error = within("an answer", seats(url).read(&seat())).await.expect_err("it works");
+    let error = within("an answer", seats(url).read(&seat())).await.expect_err("the read must fail");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()
@@ -399,21 +399,21 @@ fn record(token: u64) -> Record {
     }
 }
 
-/// A server that says the same whatever it is asked.
+/// Starts a server that gives the same answer to every request.
 fn answers_with(answer: &str) -> std::net::SocketAddr {
     counts_and_answers(answer).0
 }
 
-/// The same, and how often it was asked.
+/// Starts such a server, and returns a function that counts its requests.
 fn counts_and_answers(answer: &str) -> (std::net::SocketAddr, impl Fn() -> usize + use<>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, answer) = (listener.local_addr().unwrap(), answer.to_owned());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             if stream.read(&mut [0; 4000]).is_ok_and(|read| read > 0) {
-                asked.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.write_all(answer.as_bytes());
             }
         }

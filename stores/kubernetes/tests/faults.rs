@@ -1,5 +1,5 @@
-//! What a network and a cluster can do to elections: the laws about that, and what only Kubernetes can do. Whatever it
-//! is, no two ever work at once: every test ends with that, by the moments at which work was done.
+//! Faults of a network and a cluster: the laws about them, and cases that are special to Kubernetes. Every test
+//! ends by checking that no two candidates ever worked at once, by comparing the moments of their work.
 
 mod support;
 
@@ -15,33 +15,34 @@ use tenure_testkit::faults::{self, Wish};
 use tenure_testkit::servers::{Kubernetes, connections};
 use tokio::runtime::Runtime;
 
-/// A fifteenth of it must do for a call, on a busy machine.
+/// A fifteenth of it must be enough for a call on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A candidate keeps a connection for its watch and one for each call that it has had under way at the same time.
+/// A candidate has one connection for its watch, and one for each call that it has ever had in flight at the same
+/// time.
 const CONNECTIONS: usize = 6;
 
 const ALL: &[&str] = &["create", "update", "delete", "list", "watch"];
 
-/// A namespace of a server, and what the server looks like to the laws: encrypted, or through a gate.
+/// A namespace of a server, which the laws reach over TLS or through a gate.
 struct Cluster {
     server: Arc<Kubernetes>,
     namespace: String,
     gate: Option<Gate>,
-    /// Where the gate runs.
+    /// The runtime of the gate.
     runtime: Option<Runtime>,
 }
 
 impl Cluster {
     fn alone(&mut self) -> &mut Kubernetes {
-        Arc::get_mut(&mut self.server).expect("nobody else uses a server that is stopped or restarted")
+        Arc::get_mut(&mut self.server).expect("a server that is stopped or restarted is not shared")
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.gate = None;
-        // It may not be waited for where this is dropped.
+        // A runtime must not be waited for here, because this is dropped in an async context.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
@@ -85,12 +86,12 @@ impl faults::Server for Cluster {
         LEASE
     }
 
-    /// The server takes its time to come back.
+    /// The server takes a while to restart.
     fn long_lease(&self) -> Duration {
         Duration::from_secs(45)
     }
 
-    /// The record stands in an annotation, as text within text.
+    /// The record is in an annotation, as JSON inside a JSON string.
     fn bid(&self) -> &'static str {
         r#"\"token\":"#
     }
@@ -105,7 +106,7 @@ mod laws {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_hangs_is_noticed_and_made_anew() {
+async fn a_hanging_watch_is_detected_and_replaced() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let gate = Gate::before(&server).await;
@@ -115,9 +116,9 @@ async fn a_watch_that_hangs_is_noticed_and_made_anew() {
     let first = one.leads().await;
     let mut other = stand(&url(through), "other", LEASE, &detector);
     other.knows(first).await;
-    until("it watches", || gate.count("GET", "watch=1") >= 1).await;
+    until("the follower watches", || gate.count("GET", "watch=1") >= 1).await;
     gate.mute(true);
-    until("it watches anew", || gate.count("GET", "watch=1") >= 3).await;
+    until("the follower watches again", || gate.count("GET", "watch=1") >= 3).await;
     gate.mute(false);
     assert_eq!(detector.work_spans(), 1, "the term was lost");
     one.election.stop();
@@ -127,7 +128,7 @@ async fn a_watch_that_hangs_is_noticed_and_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_whose_place_the_server_has_forgotten_begins_with_another_list() {
+async fn a_watch_whose_revision_has_expired_starts_over_with_a_list() {
     let lease = Duration::from_secs(60);
     let server = Kubernetes::shared();
     let namespace = server.namespace();
@@ -138,27 +139,27 @@ async fn a_watch_whose_place_the_server_has_forgotten_begins_with_another_list()
     let first = one.leads().await;
     let mut other = stand(&url(through), "other", lease, &detector);
     other.knows(first).await;
-    until("it watches", || gate.count("GET", "watch=1") >= 1).await;
-    // Twice, as a server does that has compacted its history (410 Gone).
+    until("the follower watches", || gate.count("GET", "watch=1") >= 1).await;
+    // Twice, as from a server that has compacted its history (410 Gone).
     for _ in 0..2 {
         let (all, watches) = (gate.count("GET", "labelSelector="), gate.count("GET", "watch=1"));
-        gate.say_to_watches(
+        gate.send_to_watches(
             r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}"#,
         );
-        until("it watches again", || gate.count("GET", "watch=1") > watches).await;
+        until("the follower watches again", || gate.count("GET", "watch=1") > watches).await;
         let lists = gate.count("GET", "labelSelector=") - all - (gate.count("GET", "watch=1") - watches);
-        assert!(lists >= 1, "it did not list what it may have missed");
+        assert!(lists >= 1, "the follower did not list the seats again");
     }
     let began = Instant::now();
     one.election.stop();
     other.leads().await;
-    assert!(began.elapsed() < lease / 3, "it was not told");
+    assert!(began.elapsed() < lease / 3, "the follower was not notified");
     few_connections(&gate.address()).await;
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_revoked_in_mid_term_is_told_and_another_takes_over() {
+async fn a_token_revoked_in_mid_term_is_reported_and_another_candidate_takes_over() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let token = server.service_account(&namespace, "jobs", ALL);
@@ -169,11 +170,11 @@ async fn a_token_revoked_in_mid_term_is_told_and_another_takes_over() {
     let mut other = stand(&url(server.kubeconfig(&namespace)), "other", LEASE, &detector);
     other.knows(first).await;
     server.revoke(&namespace, "jobs");
-    let (told, lost) = one.is_denied_and_loses().await;
-    assert!(told.contains("does not know who we are (401)") && !told.contains(&token), "{told}");
+    let (error, lost) = one.is_denied_and_loses().await;
+    assert!(error.contains("rejected the credentials (401)") && !error.contains(&token), "{error}");
     assert_eq!(lost, first);
     let second = acted_above(&detector, first).await;
-    // Another token in the same file lets it in again: it can write, and so leads when the other has left.
+    // With another token in the same file, the candidate can write again, and leads once the other has left.
     std::fs::copy(server.kubeconfig(&namespace), &kubeconfig).unwrap();
     other.election.stop();
     one.recovers().await;
@@ -182,7 +183,7 @@ async fn a_token_revoked_in_mid_term_is_told_and_another_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seat_deleted_by_an_operator_is_waited_out_and_tokens_go_on_rising() {
+async fn after_an_operator_deletes_a_seat_candidates_wait_and_tokens_keep_rising() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let detector = OverlapDetector::new();
@@ -201,8 +202,8 @@ async fn a_seat_deleted_by_an_operator_is_waited_out_and_tokens_go_on_rising() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_seat_is_deleted_or_given_to_another_by_hand_ends_at_once() {
-    // So long that no renewal is due while this is tested.
+async fn a_leader_whose_seat_is_deleted_or_edited_by_hand_stops_at_once() {
+    // So long that no renewal is due during the test.
     let lease = Duration::from_secs(240);
     let server = Kubernetes::shared();
     let namespace = server.namespace();
@@ -213,11 +214,11 @@ async fn a_leader_whose_seat_is_deleted_or_given_to_another_by_hand_ends_at_once
     let renewals = one.counter.counts().renewals;
     server.must("DELETE", &path, "");
     assert_eq!(one.loses().await, (first, EndReason::SeatVanished));
-    assert_eq!(one.counter.counts().renewals, renewals, "it has waited for its next renewal");
+    assert_eq!(one.counter.counts().renewals, renewals, "the leader waited for its next renewal");
     one.election.stop();
-    within("it stops", one.election.stopped()).await;
+    within("the election stops", one.election.stopped()).await;
 
-    // A candidate that has never seen the seat has a higher token all the same.
+    // A candidate that has never seen the seat still gets a higher token.
     let mut fresh = stand(&url(server.kubeconfig(&namespace)), "fresh", lease, &detector);
     let second = fresh.leads().await;
     assert!(second > first, "{second} after {first}");
@@ -226,12 +227,12 @@ async fn a_leader_whose_seat_is_deleted_or_given_to_another_by_hand_ends_at_once
     edited["spec"]["holderIdentity"] = "somebody".into();
     server.must("PUT", &path, &edited.to_string());
     assert_eq!(fresh.loses().await.0, second);
-    assert_eq!(fresh.counter.counts().renewals, renewals, "it has waited for its next renewal");
+    assert_eq!(fresh.counter.counts().renewals, renewals, "the leader waited for its next renewal");
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_does_not_make_a_deleted_seat_anew() {
+async fn a_renewal_does_not_recreate_a_deleted_seat() {
     use tenure_core::{Record, SeatName, SeatStore, Swap};
     let server = Kubernetes::shared();
     let namespace = server.namespace();
@@ -254,15 +255,15 @@ async fn a_renewal_does_not_make_a_deleted_seat_anew() {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/jobs");
     server.must("DELETE", &path, "");
     assert_eq!(store.renew(&seat, &version, &record(2)).await.unwrap(), Swap::Lost);
-    assert_eq!(server.ask("GET", &path, "").0, 404, "it is back");
-    // Also if another has made it anew in between.
+    assert_eq!(server.ask("GET", &path, "").0, 404, "the seat was recreated");
+    // The same holds if the seat was recreated in between.
     let Swap::Done { .. } = store.swap(&seat, None, &record(3)).await.unwrap() else { panic!("lost") };
     assert_eq!(store.renew(&seat, &version, &record(4)).await.unwrap(), Swap::Lost);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_forty_candidates_one_leads_at_a_time() {
-    // Long, so that forty engines in one process have the time; they do not wait for it.
+    // Long, so that forty engines in one process have enough time. The test does not wait for it.
     let lease = Duration::from_secs(20);
     let server = Kubernetes::shared();
     let kubeconfig = server.kubeconfig(&server.namespace());
@@ -279,11 +280,11 @@ async fn of_forty_candidates_one_leads_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_for_longer_than_a_lease_or_cannot_write_makes_no_second_leader() {
+async fn a_server_that_is_down_for_longer_than_a_lease_or_cannot_write_causes_no_second_leader() {
     let mut server = Kubernetes::start();
     let namespace = server.namespace();
     let kubeconfig = server.kubeconfig(&namespace);
-    // The server has connections of its own, too.
+    // The server has connections of its own as well.
     let port = port(&server.address());
     let before = connections(port);
     let detector = OverlapDetector::new();
@@ -292,25 +293,25 @@ async fn a_server_that_is_away_for_longer_than_a_lease_or_cannot_write_makes_no_
     let mut other = stand(&url(&kubeconfig), "other", LEASE, &detector);
     other.knows(first).await;
 
-    // Killed, and back only after a lease.
+    // The server is killed, and restarts only after a lease.
     server.api.kill();
-    until("nobody leads", || !one.election.is_leader() && !other.election.is_leader()).await;
+    until("no candidate leads", || !one.election.is_leader() && !other.election.is_leader()).await;
     server.start_again();
     let second = acted_above(&detector, first).await;
 
-    // The store behind it stops: the server is there, and cannot do anything.
+    // etcd stops: the API server runs, but cannot read or write.
     server.etcd.pause();
-    until("nobody leads", || !one.election.is_leader() && !other.election.is_leader()).await;
+    until("no candidate leads", || !one.election.is_leader() && !other.election.is_leader()).await;
     server.etcd.resume();
     acted_above(&detector, second).await;
-    until("no connections are left behind", || connections(port) <= before + 2 * CONNECTIONS).await;
+    until("no connections are left open", || connections(port) <= before + 2 * CONNECTIONS).await;
     detector.acts_do_not_overlap().unwrap();
 }
 
 /// Waits until there are no more connections to an address than one candidate needs.
 async fn few_connections(address: &impl ToString) {
     let port = port(&address.to_string());
-    until("no connections are left behind", || connections(port) <= CONNECTIONS).await;
+    until("no connections are left open", || connections(port) <= CONNECTIONS).await;
 }
 
 fn port(address: &str) -> u16 {

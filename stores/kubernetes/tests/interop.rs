@@ -1,5 +1,5 @@
-//! Beside other clients that elect by the same Lease objects: what they have written is read as they
-//! mean it, and what we write is what they would accept, field by field.
+//! Other clients that elect by the same Lease objects: the store reads their objects as they mean them, and
+//! writes objects that they accept, field by field.
 
 mod support;
 
@@ -15,13 +15,14 @@ use tenure_testkit::servers::Kubernetes;
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Another client, by the rules of client-go: it writes the spec and leaves the rest of the object alone.
-struct Other {
+/// Another client, which follows the rules of client-go: it writes the spec and leaves the rest of the object as
+/// it is.
+struct OtherClient {
     server: Arc<Kubernetes>,
     namespace: String,
 }
 
-impl Other {
+impl OtherClient {
     fn new() -> Self {
         let server = Kubernetes::shared();
         let namespace = server.namespace();
@@ -48,7 +49,8 @@ impl Other {
         self.server.must("POST", &self.path(), &lease.to_string());
     }
 
-    /// Gets, changes the spec and puts, as one does who has no time to lose. Returns whether it was written.
+    /// Reads the Lease, changes the spec and writes it back. Returns whether it was written, or false on a
+    /// conflict.
     fn update(&self, change: impl Fn(&mut Value)) -> bool {
         let mut lease = self.read();
         change(&mut lease["spec"]);
@@ -57,7 +59,7 @@ impl Other {
         status == 200
     }
 
-    /// What it would write to hold the Lease.
+    /// Returns the spec that it would write to hold the Lease.
     fn spec(holder: &str, seconds: i32, transitions: i32) -> Value {
         let now = now();
         json!({
@@ -71,25 +73,25 @@ fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// A time that client-go can read: microseconds, always six digits of them.
+/// Whether client-go can parse this time: microseconds, always with six digits.
 fn is_micro_time(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     shape == "0000-00-00T00:00:00.000000Z"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_left_by_another_client_is_taken_over_and_nothing_of_it_is_lost() {
-    let other = Other::new();
+async fn taking_over_the_lease_of_another_client_preserves_its_other_fields() {
+    let other = OtherClient::new();
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1-2-3"}]);
     other.create(
         json!({"annotations": {"a/b": "c"}, "labels": {"app": "jobs"}, "ownerReferences": owner.clone()}),
-        Other::spec("gone", 3, 41),
+        OtherClient::spec("gone", 3, 41),
     );
     let began = Instant::now();
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", LEASE, &detector);
     let token = one.leads().await;
-    assert!(began.elapsed() >= Duration::from_secs(3), "it was not waited out by its own duration");
+    assert!(began.elapsed() >= Duration::from_secs(3), "the candidate did not wait for the duration in the Lease");
     assert!(token > Token::new(41));
     let lease = other.read();
     assert_eq!(lease["metadata"]["annotations"]["a/b"], "c");
@@ -99,8 +101,8 @@ async fn a_lease_left_by_another_client_is_taken_over_and_nothing_of_it_is_lost(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_is_what_client_go_would_write_field_by_field() {
-    let other = Other::new();
+async fn the_spec_is_what_client_go_would_write_field_by_field() {
+    let other = OtherClient::new();
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", LEASE, &detector);
     one.leads().await;
@@ -113,14 +115,14 @@ async fn what_is_written_is_what_client_go_would_write_field_by_field() {
     for field in ["acquireTime", "renewTime"] {
         assert!(is_micro_time(spec(&first, field).as_str().unwrap()), "{first}");
     }
-    // A renewal changes when it was renewed, and nothing else.
+    // A renewal changes `renewTime`, and nothing else.
     until("a renewal", || spec(&other.read(), "renewTime") != spec(&first, "renewTime")).await;
     let renewed = other.read();
     for field in ["holderIdentity", "leaseDurationSeconds", "leaseTransitions", "acquireTime"] {
         assert_eq!(spec(&renewed, field), spec(&first, field), "{field}");
     }
     assert!(spec(&renewed, "renewTime").as_str() > spec(&first, "renewTime").as_str());
-    // A release names nobody, and leaves nothing to wait for.
+    // A release names no holder, and leaves no duration to wait for.
     one.election.stop();
     one.election.stopped().await;
     let released = other.read();
@@ -135,54 +137,54 @@ async fn what_is_written_is_what_client_go_would_write_field_by_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_one_is_waited_out_by_its_own_duration_and_its_clock_does_not_matter() {
-    let other = Other::new();
-    other.create(json!({}), Other::spec("living", 5, 0));
+async fn a_live_holder_is_respected_for_its_own_duration_whatever_its_clock_says() {
+    let other = OtherClient::new();
+    other.create(json!({}), OtherClient::spec("living", 5, 0));
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", Duration::from_secs(1), &detector);
     one.knows(Token::ZERO).await;
     let mut last = Instant::now();
-    // Its clock is years behind, and then ahead: renewTime is theirs to write, and nobody's to read.
+    // The clock of the other client is years behind, then ahead. The store never reads `renewTime`.
     for year in ["1999", "2001", "2099", "2000"] {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(!one.election.is_leader(), "it leads beside another");
+        assert!(!one.election.is_leader(), "it leads at the same time as the other client");
         last = Instant::now();
         let renew = |spec: &mut Value| spec["renewTime"] = format!("{year}-01-01T00:00:00.000000Z").into();
         assert!(other.update(renew));
     }
     one.leads().await;
-    assert!(last.elapsed() >= Duration::from_secs(5), "it was not waited out");
+    assert!(last.elapsed() >= Duration::from_secs(5), "the candidate did not wait for the duration in the Lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_another_client_has_released_is_taken_without_waiting() {
-    let other = Other::new();
-    other.create(json!({}), Other::spec("", 60, 7));
+async fn a_lease_released_by_another_client_is_taken_without_waiting() {
+    let other = OtherClient::new();
+    other.create(json!({}), OtherClient::spec("", 60, 7));
     let detector = OverlapDetector::new();
     let lease = Duration::from_secs(60);
     let began = Instant::now();
     let mut one = stand(&other.url(), "one", lease, &detector);
     assert!(one.leads().await > Token::new(7));
-    assert!(began.elapsed() < lease, "a seat that is free was waited out");
+    assert!(began.elapsed() < lease, "the candidate waited for a free seat");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_without_our_label_is_looked_at_and_heard_of_again_once_one_of_ours_has_led() {
+async fn a_lease_without_our_label_is_polled_until_a_candidate_of_ours_has_led() {
     let lease = Duration::from_secs(6);
-    let other = Other::new();
+    let other = OtherClient::new();
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", lease, &detector);
     let first = one.leads().await;
     let mut next = stand(&other.url(), "next", lease, &detector);
     next.knows(first).await;
-    // Another client takes it, and makes it as if it had never been ours.
+    // Another client takes the Lease, and removes our label from it.
     let take = || {
         let mut taken = other.read();
         taken["metadata"].as_object_mut().unwrap().remove("labels");
-        taken["spec"] = Other::spec("pushy", 600, 1);
+        taken["spec"] = OtherClient::spec("pushy", 600, 1);
         other.server.ask("PUT", &format!("{}/jobs", other.path()), &taken.to_string()).0 == 200
     };
-    until("another client takes it", take).await;
+    until("another client takes the Lease", take).await;
     assert_eq!(one.loses().await.0, first);
     next.knows(first).await;
     let looks = async |next: &TestCandidate, leases: u32| {
@@ -191,48 +193,48 @@ async fn a_lease_without_our_label_is_looked_at_and_heard_of_again_once_one_of_o
         next.counter.counts().reads - before
     };
     let looked = looks(&next, 2).await;
-    assert!((4..=8).contains(&looked), "{looked} looks in two leases: it is not heard of");
-    // It is given up, and nobody is told.
+    assert!((4..=8).contains(&looked), "{looked} reads in two leases, although the watch does not report the Lease");
+    // The other client releases the Lease, and no watch reports it.
     let began = Instant::now();
-    assert!(other.update(|spec| *spec = Other::spec("", 1, 1)));
+    assert!(other.update(|spec| *spec = OtherClient::spec("", 1, 1)));
     let second = acted_above(&detector, first).await;
-    assert!(began.elapsed() < lease * 3 / 4, "it was not looked at");
+    assert!(began.elapsed() < lease * 3 / 4, "the Lease was not polled");
     if next.election.is_leader() {
         std::mem::swap(&mut one, &mut next);
     }
     next.knows(second).await;
     let looked = looks(&next, 3).await;
-    assert!(looked <= 6, "{looked} looks in three leases: it is heard of");
+    assert!(looked <= 6, "{looked} reads in three leases, although the watch reports the Lease");
     one.election.stop();
     assert!(next.leads().await > second);
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_lease_another_client_takes_stops_and_tokens_go_on_rising() {
-    let other = Other::new();
+async fn a_leader_stops_when_another_client_takes_its_lease_and_tokens_keep_rising() {
+    let other = OtherClient::new();
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", LEASE, &detector);
     let first = one.leads().await;
-    // It leaves our annotations as they are, so they tell of a term that is over.
-    until("another client takes it", || other.update(|spec| *spec = Other::spec("pushy", 2, 1))).await;
+    // The other client leaves our annotations as they are, so they describe a term that has ended.
+    until("another client takes the Lease", || other.update(|spec| *spec = OtherClient::spec("pushy", 2, 1))).await;
     assert_eq!(one.loses().await.0, first);
     let store = seats(&other.url());
     let seat = store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.unwrap();
     assert_eq!(&*seat.record.holder.unwrap().id, "pushy");
-    assert!(seat.record.token > first, "its term has no number of its own");
-    // And once more, by a third.
-    until("a third takes it", || other.update(|spec| *spec = Other::spec("third", 2, 2))).await;
+    assert!(seat.record.token > first, "the term of the other client has no token of its own");
+    // Then a third client takes the Lease.
+    until("a third client takes the Lease", || other.update(|spec| *spec = OtherClient::spec("third", 2, 2))).await;
     let third = store.read(&SeatName::new("jobs").unwrap()).await.unwrap().seat.unwrap();
     assert!(third.record.token > seat.record.token);
-    // Then it is gone, and we lead again.
+    // Then its lease expires, and our candidate leads again.
     assert!(acted_above(&detector, first).await > third.record.token);
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_whose_duration_was_changed_by_hand_is_waited_out_by_the_longer_one() {
-    let other = Other::new();
+async fn after_the_duration_was_changed_by_hand_the_longer_one_counts() {
+    let other = OtherClient::new();
     let detector = OverlapDetector::new();
     let mut one = stand(&other.url(), "one", Duration::from_secs(4), &detector);
     one.leads().await;

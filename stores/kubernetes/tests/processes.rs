@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+//! Candidates in separate processes, which are killed, stopped and asked to leave in turn.
 
 mod support;
 
@@ -9,12 +9,12 @@ use tenure_testkit::fleet;
 use tenure_testkit::servers::Kubernetes;
 
 #[test]
-fn whatever_happens_to_the_leader_another_takes_over_and_terms_never_overlap() {
+fn another_candidate_takes_over_from_every_lost_leader_and_terms_never_overlap() {
     let server = Kubernetes::shared();
     fleet::churn(&support::url(server.kubeconfig(&server.namespace())), 9);
 }
 
-/// A candidate, if this process was started as one.
+/// Runs as a candidate if the test started this process as one.
 #[test]
 fn child() {
     fleet::child(Duration::from_secs(2), |url| KubernetesStore::from_url(url).unwrap());

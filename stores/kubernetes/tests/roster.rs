@@ -1,4 +1,4 @@
-//! Who stands, over restarts of candidates and what operators do.
+//! The roster, across restarts of processes and actions of operators.
 
 mod support;
 
@@ -13,14 +13,14 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_processes_have_left_that_are_gone_is_removed_by_one_that_starts() {
+async fn a_process_that_starts_removes_the_notes_of_processes_long_gone() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let url = url(server.kubeconfig(&namespace));
-    let lives = store(&url);
-    let one = announce(&lives, LONG).await;
+    let running = store(&url);
+    let one = announce(&running, LONG).await;
     for _ in 0..5 {
-        // Each was killed right after it had announced itself.
+        // Each of these processes was killed right after it had announced itself.
         announce(&store(&url), SHORT).await;
     }
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
@@ -29,75 +29,75 @@ async fn what_processes_have_left_that_are_gone_is_removed_by_one_that_starts() 
     tokio::time::sleep(Duration::from_secs(26)).await;
     let next = store(&url);
     let two = announce(&next, LONG).await;
-    until("what is left is removed", || left() == 4).await;
-    let mut listed: Vec<_> = list(&lives).await;
+    until("old notes are removed", || left() == 4).await;
+    let mut listed: Vec<_> = list(&running).await;
     listed.sort();
-    let mut there = vec![one, two];
-    there.sort();
-    assert_eq!(listed, there);
+    let mut expected = vec![one, two];
+    expected.sort();
+    assert_eq!(listed, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_just_come_does_not_list_those_who_have_left() {
+async fn a_new_process_does_not_list_processes_that_have_ended() {
     let server = Kubernetes::shared();
     let url = url(server.kubeconfig(&server.namespace()));
     let gone = announce(&store(&url), SHORT).await;
-    let there = announce(&store(&url), LONG).await;
-    // Listed by a newcomer each time, who can go by nothing but what the server says.
+    let present = announce(&store(&url), LONG).await;
+    // Each list is by a new store, which has only the server's clock to decide by.
     let mut listed = list(&store(&url)).await;
     while listed.contains(&gone) {
-        assert!(listed.contains(&there), "{listed:?}");
+        assert!(listed.contains(&present), "{listed:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
         listed = list(&store(&url)).await;
     }
-    assert_eq!(listed, [there]);
+    assert_eq!(listed, [present]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_been_there_for_long_is_listed_by_those_who_have_just_come() {
+async fn a_new_process_lists_a_process_that_has_run_for_long() {
     let server = Kubernetes::shared();
     let url = url(server.kubeconfig(&server.namespace()));
-    let lives = store(&url);
-    let one = announce(&lives, SHORT * 4).await;
-    // Longer than a lifetime and all that is allowed for.
+    let running = store(&url);
+    let one = announce(&running, SHORT * 4).await;
+    // For longer than the lifetime and all tolerances.
     for _ in 0..10 {
         tokio::time::sleep(SHORT).await;
-        is_there(&lives, &one, SHORT * 4).await;
+        announce_process(&running, &one, SHORT * 4).await;
     }
     assert_eq!(list(&store(&url)).await, [one]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_object_an_operator_has_deleted_announces_itself_anew() {
+async fn a_process_whose_object_was_deleted_by_an_operator_announces_itself_again() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
     let store = store(&url(server.kubeconfig(&namespace)));
     let process = announce(&store, LONG).await;
-    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Present);
+    assert_eq!(announce_process(&store, &process, LONG).await, NoteState::Present);
     let which = "labelSelector=tenure.election%2Fnote%3Dprocesses";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?{which}");
     server.must("DELETE", &path, "");
     assert!(list(&store).await.is_empty());
-    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Absent);
-    assert_eq!(is_there(&store, &process, LONG).await, NoteState::Present);
+    assert_eq!(announce_process(&store, &process, LONG).await, NoteState::Absent);
+    assert_eq!(announce_process(&store, &process, LONG).await, NoteState::Present);
     assert_eq!(list(&store).await, [process]);
 }
 
-/// A new process that is there for so long, and stands. Returns its key.
+/// Announces a new process with this lifetime, and a candidate of it. Returns the key of the process.
 async fn announce(store: &KubernetesStore, lifetime: Duration) -> String {
     let key = format!("{:016x}", rand::random::<u64>());
-    assert_eq!(is_there(store, &key, lifetime).await, NoteState::Absent);
+    assert_eq!(announce_process(store, &key, lifetime).await, NoteState::Absent);
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Candidates(seat()), &key, "{}", lifetime).await.unwrap();
     key
 }
 
-async fn is_there(store: &KubernetesStore, key: &str, lifetime: Duration) -> NoteState {
+async fn announce_process(store: &KubernetesStore, key: &str, lifetime: Duration) -> NoteState {
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Processes, key, "{}", lifetime).await.unwrap()
 }
 
-/// The processes that are there.
+/// Lists the running processes.
 async fn list(store: &KubernetesStore) -> Vec<String> {
     let notes: &dyn DynNotes = store;
     let notes = notes.list_one(&Board::Processes).await.unwrap();

@@ -1,13 +1,13 @@
-//! Figures of elections over a PostgreSQL server on this machine, in both modes: how soon a leader is
-//! followed, and what a thousand elections in one process cost while another keeps the server busy.
+//! Measures elections over a PostgreSQL server on this machine, in both modes: how long a hand-over takes, and what a
+//! thousand elections in one process cost while another process keeps the server busy.
 //!
-//!   scripts/bench postgres        TENURE_BENCH_SECONDS=60 is how long the thousand run
-//!                                 TENURE_BENCH_MODE=session leaves out the other one
+//!   scripts/bench postgres        TENURE_BENCH_SECONDS=60 sets how long the thousand elections run
+//!                                 TENURE_BENCH_MODE=session measures only that mode
 
 use tenure_postgres::PostgresStore;
 use tenure_testkit::figures::{BenchTarget, Open, PostgresTarget, beside_a_load, crowd_child, hand_over};
 
-const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("the URL is valid"));
 
 fn main() {
     if crowd_child(OPEN) {

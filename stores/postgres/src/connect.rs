@@ -1,4 +1,4 @@
-//! Opens one connection to one host: a socket, encryption, a log-in.
+//! Opens one connection to one host: connects the socket, performs the TLS handshake, and logs in.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,14 +19,14 @@ use crate::errors;
 use crate::options::SslMode;
 use crate::socket::{CheckedSocket, Duplex, First};
 
-/// A host to try.
+/// One host of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) place: Place,
     port: u16,
-    /// What its certificate must be for.
+    /// The host name that its certificate must be issued for.
     name: String,
-    /// There is no other.
+    /// Whether it is the only host.
     pub(crate) alone: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Place {
 }
 
 impl Target {
-    /// The hosts of a configuration, in its order.
+    /// Returns the hosts of a configuration, in its order.
     pub(crate) fn all(config: &Config) -> Vec<Self> {
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let count = hosts.len().max(addresses.len());
@@ -71,17 +71,17 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// What sends and receives, as long as it is polled.
+/// The driver's half of a connection, which sends and receives while it is polled.
 pub(crate) type Driven = Connection<CheckedSocket, <MakeRustlsConnect as MakeTlsConnect<CheckedSocket>>::Stream>;
 
-/// What a connection is made of.
+/// A connection after its log-in.
 pub(crate) struct Opened {
     pub(crate) client: Client,
     pub(crate) connection: Driven,
     pub(crate) socket: Arc<Socket>,
 }
 
-/// Connects and logs in. Nothing that matters has happened if it fails.
+/// Connects and logs in. If this fails, nothing was written.
 pub(crate) async fn log_in(
     config: &Config,
     target: &Target,
@@ -89,9 +89,9 @@ pub(crate) async fn log_in(
     tls: &MakeRustlsConnect,
 ) -> Result<Opened, StoreError> {
     let (first, second) = match ssl {
-        // libpq does not encrypt those, either.
+        // As in libpq, unix sockets are not encrypted.
         _ if matches!(target.place, Place::Socket(_)) => (First::Plain, None),
-        // As libpq does: whoever is barred one way may be let in the other.
+        // As in libpq, a client that is rejected with encryption is tried without it, and the reverse.
         SslMode::Allow => (First::Plain, Some(First::MustEncrypt)),
         SslMode::Prefer => (First::MayEncrypt, Some(First::Plain)),
         SslMode::Disable => (First::Plain, None),
@@ -103,7 +103,8 @@ pub(crate) async fn log_in(
     }
 }
 
-/// Opens a connection, or tells why there is none, and whether the server bars us as we come.
+/// Opens a connection. The error says whether the server rejected the user, so that a second attempt with or without
+/// encryption makes sense.
 async fn open(
     config: &Config,
     target: &Target,
@@ -114,13 +115,14 @@ async fn open(
     let (stream, socket) =
         connect(config, target).await.map_err(|error| (errors::unreachable(target, error), false))?;
     let (stream, mut config) = (CheckedSocket::new(stream, first, socket.clone()), config.clone());
-    // The driver asks for encryption unless we come in plain, and would do without: `First` refuses that where it must.
+    // With `Prefer`, the driver goes on without TLS if the server does not support it. `CheckedSocket` rejects that
+    // where TLS is required.
     config.ssl_mode(if first == First::Plain { DriverSslMode::Disable } else { DriverSslMode::Prefer });
     config.ssl_negotiation(SslNegotiation::Postgres);
     let Ok(tls) = MakeTlsConnect::<CheckedSocket>::make_tls_connect(&mut tls.clone(), &target.name);
     let (client, connection) = config.connect_raw(stream, tls).await.map_err(|error| {
-        let barred = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
-        (errors::of_log_in(target, ssl, error), barred)
+        let is_rejected = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+        (errors::login_failed(target, ssl, error), is_rejected)
     })?;
     Ok(Opened { client, connection, socket })
 }
@@ -135,7 +137,7 @@ async fn connect(config: &Config, target: &Target) -> io::Result<(Box<dyn Duplex
             return Ok((Box::new(socket), Arc::new(handle)));
         }
         #[cfg(not(unix))]
-        Place::Socket(_) => return Err(io::Error::other("there are no such sockets on this system: name a host")),
+        Place::Socket(_) => return Err(io::Error::other("this system has no unix sockets; name a host")),
         Place::Name(name) => TcpStream::connect((name.as_str(), target.port)).await?,
         Place::Address(address) => TcpStream::connect((*address, target.port)).await?,
     };
@@ -144,7 +146,7 @@ async fn connect(config: &Config, target: &Target) -> io::Result<(Box<dyn Duplex
     Ok((Box::new(socket), Arc::new(handle)))
 }
 
-/// A peer that is gone without a word is noticed within seconds, not hours.
+/// Sets keepalives and time-outs, so that a peer that vanished is noticed within seconds instead of hours.
 fn tune(config: &Config, socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let reference = SockRef::from(socket);

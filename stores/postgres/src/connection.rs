@@ -1,4 +1,4 @@
-//! One connection that works: logged in, greeted, and driven by a task of its own.
+//! One connection to the server: logged in, past the handshake, and driven by its own task.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -42,21 +42,21 @@ pub(crate) fn numbers(numbers: Vec<i64>) -> Param {
     (Box::new(numbers), Type::INT8_ARRAY)
 }
 
-/// What a connection is for.
+/// The purpose of a connection, which decides its settings.
 pub(crate) enum Purpose {
-    /// All calls of a store. What is pushed goes to the engine.
+    /// Serves all calls of the store, and receives notifications for the engine.
     Calls(Pushes),
-    /// To hold seats of elections with this lease.
+    /// Holds seats of elections with this lease.
     Session(Duration),
-    /// To wait for the sessions of others to end.
+    /// Waits for the sessions of other processes to end.
     Waiting,
 }
 
-/// How to get a connection.
+/// Opens connections.
 pub(crate) struct Connector {
     config: Config,
     options: PostgresOptions,
-    /// It was logged that the timeline cannot be read.
+    /// Whether the warning about an unreadable timeline was logged.
     has_warned: AtomicBool,
 }
 
@@ -68,18 +68,18 @@ impl Connector {
         Self { config, options, has_warned: AtomicBool::new(false) }
     }
 
-    /// A connection to the first host that can be written to.
+    /// Connects to the first host that accepts writes.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<PgConnection, StoreError> {
-        let tls = MakeRustlsConnect::new(tls::config(&self.options).map_err(StoreError::denied)?);
+        let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let longest = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_WITHIN);
-        let mut problem = StoreError::denied("no host is named");
+        let mut problem = StoreError::denied("no host is given; write postgres://HOST/DATABASE");
         for target in Target::all(&self.config) {
             let opened = tokio::time::timeout(longest, self.connect_to(&target, &tls, &purpose)).await;
-            // Nothing has happened; but it is told as a call is that was given up for the same reason, so
-            // that a server which does not answer is one piece of news and not two.
+            // Nothing was written. Yet the fault is `Unknown`, as that of a call that times out: so a server that
+            // does not answer is reported once, and not once for each kind of fault.
             match opened.unwrap_or_else(|_| Err(errors::silent(&target))) {
                 Ok(connection) => return Ok(connection),
-                // Rather one that may mend by itself.
+                // An error that may go away takes precedence over a permanent one.
                 Err(error) if problem.fault() == Fault::Denied => problem = error,
                 Err(_) => {}
             }
@@ -97,8 +97,8 @@ impl Connector {
         let Opened { client, connection, socket } = connect::log_in(&self.config, target, ssl, tls).await?;
         let liveness = Arc::new(Liveness::new());
         let pushes = if let Purpose::Calls(pushes) = purpose { Some(pushes.clone()) } else { None };
-        let driver = Box::pin(drive(Closing(liveness.clone()), connection, pushes));
-        // What was opened is dropped with this, if the greeting fails or is given up.
+        let driver = Box::pin(drive(CloseOnDrop(liveness.clone()), connection, pushes));
+        // If the handshake fails or is cancelled, the connection is dropped with this future.
         let (server, driver) = match select(pin!(self.handshake(&client, target, purpose)), driver).await {
             Either::Left((server, driver)) => (server?, tokio::spawn(driver).abort_handle()),
             Either::Right(((), greeting)) => return greeting.await.and(Err(errors::silent(target))),
@@ -109,18 +109,18 @@ impl Connector {
 
     async fn handshake(&self, client: &Client, target: &Target, purpose: &Purpose) -> Result<Server, StoreError> {
         let server = handshake::handshake(client, target, self.options.schema()).await?;
-        if !server.tells_timeline && !self.has_warned.swap(true, Ordering::Relaxed) {
+        if !server.has_timeline && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server = %target,
                 role = self.config.get_user().unwrap_or_default(),
-                "the timeline cannot be read, so a standby that is promoted is not noticed, and tokens may be given out \
-                 twice after that; let the role execute pg_current_wal_lsn() and pg_walfile_name(pg_lsn)"
+                "cannot read the timeline: the promotion of a standby goes unnoticed, and tokens can be issued twice \
+                 after it; grant this role EXECUTE on pg_current_wal_lsn() and pg_walfile_name(pg_lsn)"
             );
         }
         let version = server.version;
         let settings = match purpose {
             Purpose::Calls(_) if server.pooled => {
-                tracing::info!("there is a pooler before PostgreSQL: changes are looked for, not listened to");
+                tracing::info!("connected to PostgreSQL through a pooler: changes are polled, not pushed");
                 return Ok(server);
             }
             _ if server.pooled => return Err(errors::pooler()),
@@ -128,22 +128,22 @@ impl Connector {
             Purpose::Session(lease) => handshake::session_settings(version, *lease),
             Purpose::Waiting => handshake::waiting_settings(version),
         };
-        client.batch_execute(&settings).await.map_err(errors::of_statement)?;
+        client.batch_execute(&settings).await.map_err(errors::statement_failed)?;
         Ok(server)
     }
 }
 
-/// Sends and receives until the connection ends. It does so by itself, with a goodbye, once the client is dropped and
-/// what is on its way was answered.
-async fn drive(closing: Closing, mut connection: connect::Driven, pushes: Option<Pushes>) {
+/// Sends and receives until the connection ends. The driver closes the connection once the client is dropped and all
+/// statements in flight are answered.
+async fn drive(closing: CloseOnDrop, mut connection: connect::Driven, pushes: Option<Pushes>) {
     loop {
         match poll_fn(|cx| connection.poll_message(cx)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {
-                pushes.iter().for_each(|pushes| pushes.heard(notification.payload()));
+                pushes.iter().for_each(|pushes| pushes.on_notification(notification.payload()));
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
                 break;
             }
             None => break,
@@ -153,22 +153,22 @@ async fn drive(closing: Closing, mut connection: connect::Driven, pushes: Option
     drop(closing);
 }
 
-/// Dropped with what drives a connection, whatever ends that.
-struct Closing(Arc<Liveness>);
+/// Marks the connection as closed when the task that drives it ends or is aborted.
+struct CloseOnDrop(Arc<Liveness>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// How long a connection may take, unless the URL says otherwise (`connect_timeout`).
+/// The time-out of connecting to one host, unless the URL has `connect_timeout`.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
-/// A statement that a pooler has not answered after so long is of no use to anybody, and neither is the connection.
-const GIVEN_UP: Duration = Duration::from_secs(30);
+/// If a pooler does not answer a statement within this time, the connection is closed.
+const POOLER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One connection that works. When it is dropped, what is on its way is still sent.
+/// One connection to the server. Statements in flight when it is dropped are still sent.
 pub(crate) struct PgConnection {
     client: Client,
     pub(crate) server: Server,
@@ -176,7 +176,7 @@ pub(crate) struct PgConnection {
     driver: AbortHandle,
     socket: Arc<Socket>,
     prepared: Mutex<HashMap<String, Statement>>,
-    /// Whose statement is under way, where there can be only one.
+    /// Held during a statement behind a pooler, where only one statement can be in flight.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -186,18 +186,22 @@ impl Connection for PgConnection {
     }
 }
 
-/// One call that was given up may have been slow. When nothing was heard for twice as long as that, it was not the
-/// first, and another connection may do better.
+/// A single call that times out may only be slow. If the server has been silent for twice as long as the call waited,
+/// other calls timed out before it, and a new connection may work.
 const PATIENCE: Patience = Patience { at_least: Duration::ZERO, times: 2 };
 
 impl PgConnection {
-    /// Runs one statement and waits for its rows.
+    /// Runs one statement and returns its rows.
     ///
-    /// If this is dropped before the statement was sent, it never is. If it is dropped later, the statement goes on,
-    /// and what is asked next over this connection comes after it; the connection may be doubted.
-    pub(crate) async fn ask(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
+    /// If the future is dropped before the statement is sent, the statement is never sent. If it is dropped
+    /// later, the statement runs to its end, statements that are sent later on this connection run after it, and
+    /// the connection may become doubted.
+    pub(crate) async fn query(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
         let waiting = self.liveness.waiting(PATIENCE);
-        let answer = if self.server.pooled { self.ask_pooler(sql, params).await } else { self.run(sql, &params).await };
+        let answer = match self.server.pooled {
+            true => self.query_pooler(sql, params).await,
+            false => self.run(sql, &params).await,
+        };
         waiting.answered();
         if answer.as_ref().is_err_and(Failed::ends_the_connection) {
             self.liveness.close();
@@ -205,8 +209,8 @@ impl PgConnection {
         answer
     }
 
-    /// Where a session is ours alone, a statement is prepared the first time, which spares the server most of
-    /// the work.
+    /// Runs a statement without a pooler in between. It is prepared the first time, which saves the server most
+    /// of the work of later runs.
     pub(crate) async fn run(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, Failed> {
         let known = lock(&self.prepared).get(sql).cloned();
         let statement = match known {
@@ -222,23 +226,23 @@ impl PgConnection {
         self.client.query(&statement, &values).await.map_err(Failed::Driver)
     }
 
-    /// Through a pooler, a statement goes out whole, in one message, and only when the one before it was answered,
-    /// whether or not anybody still waits for that: PgBouncer before 1.22 hands a server on as soon as that has
-    /// answered one statement, and the answer to the next goes to somebody else.
-    async fn ask_pooler(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
+    /// Runs a statement through a pooler: unprepared, and only after the statement before it is answered, even if
+    /// that call was dropped. PgBouncer before 1.22 assigns the server to another client as soon as one statement
+    /// is answered, so the answer to a second statement in flight would go to that client.
+    async fn query_pooler(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
         let turn = self.turn.clone().lock_owned().await;
         let (connection, sql) = (self.clone(), sql.to_owned());
-        let asked = tokio::spawn(async move {
+        let query = tokio::spawn(async move {
             let _turn = turn;
             let params: Vec<_> =
                 params.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
-            let answer = tokio::time::timeout(GIVEN_UP, connection.client.query_typed(&sql, &params)).await;
+            let answer = tokio::time::timeout(POOLER_TIMEOUT, connection.client.query_typed(&sql, &params)).await;
             if answer.is_err() {
-                connection.cut();
+                connection.abort();
             }
             answer
         });
-        match asked.await {
+        match query.await {
             Ok(Ok(answer)) => answer.map_err(Failed::Driver),
             Ok(Err(_)) | Err(_) => Err(Failed::Unanswered),
         }
@@ -246,7 +250,7 @@ impl PgConnection {
 
     /// Runs several statements without parameters, and returns the first value of the last row.
     pub(crate) async fn text(&self, sql: &str) -> Result<Option<String>, StoreError> {
-        let messages = self.client.simple_query(sql).await.map_err(errors::of_statement)?;
+        let messages = self.client.simple_query(sql).await.map_err(errors::statement_failed)?;
         let rows = messages.iter().rev().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -254,15 +258,15 @@ impl PgConnection {
         Ok(rows.into_iter().next().and_then(|row| row.get(0)).map(str::to_owned))
     }
 
-    /// A duplicate of the socket: the connection stays open as long as a process has one, if this process is
-    /// killed.
+    /// Returns a duplicate of the socket. If this process is killed, the connection stays open until all
+    /// duplicates are closed.
     #[cfg(unix)]
     pub(crate) fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
         Ok(self.socket.try_clone()?.into())
     }
 
-    /// Ends the connection at once, whatever is on its way.
-    pub(crate) fn cut(&self) {
+    /// Closes the connection at once. The fate of statements in flight is unknown.
+    pub(crate) fn abort(&self) {
         self.driver.abort();
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, and whether it happened all the same.
+//! Errors: their messages, and whether the failed statement took effect ([`Fault`]).
 
 use std::error::Error as _;
 use std::io;
@@ -11,49 +11,53 @@ use crate::connect::{Place, Target};
 use crate::options::SslMode;
 use crate::socket::NOT_POSTGRES;
 
-/// There is no connection.
+/// Describes a connection that could not be opened, or that ended before the log-in.
 pub(crate) fn unreachable(target: &Target, error: io::Error) -> StoreError {
     match (error.kind(), &target.place) {
-        (io::ErrorKind::NotFound, Place::Socket(_)) => {
-            StoreError::refused(format!("no server listens at {target}: is it started, and its socket there?"))
-        }
-        (io::ErrorKind::ConnectionRefused, _) => StoreError::refused(format!("no server listens at {target}")),
-        (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, _) => {
-            StoreError::refused(format!("{target} closes connections as soon as they are made")).because(error)
-        }
-        _ => StoreError::refused(format!("{target} cannot be reached: {error}")),
+        (io::ErrorKind::NotFound, Place::Socket(_)) => StoreError::refused(format!(
+            "cannot connect to {target}: the socket does not exist; check the path, and that the server is running"
+        )),
+        (io::ErrorKind::ConnectionRefused, _) => StoreError::refused(format!(
+            "cannot connect to {target}: connection refused; check host and port, and that the server is running"
+        )),
+        (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, _) => StoreError::refused(format!(
+            "cannot connect to {target}: it closed the connection at once; check that it is a PostgreSQL server"
+        ))
+        .because(error),
+        _ => StoreError::refused(format!("cannot connect to {target}: {error}; check the host and the network")),
     }
 }
 
-/// There is a connection, or may be, but nothing comes of it.
+/// Describes a server that accepts a connection, or may have accepted it, but does not answer.
 pub(crate) fn silent(target: &Target) -> StoreError {
-    StoreError::unknown(format!("{target} does not answer: see that it is a PostgreSQL server, and can be reached"))
+    StoreError::unknown(format!("{target} does not answer; check the network, and that it is a PostgreSQL server"))
 }
 
-/// The server cannot be written to. Where others are named, too, one of them may be in a moment.
+/// Describes a server that does not accept writes. If other hosts are named, the error is not permanent: one of
+/// them may be promoted.
 pub(crate) fn standby(target: &Target) -> StoreError {
     match target.alone {
         true => StoreError::denied(format!(
-            "{target} is a standby and cannot be written to: name the primary, or all of them, separated by commas"
+            "{target} is a standby and does not accept writes; name the primary, or all hosts, separated by commas"
         )),
         false => StoreError::refused(format!(
-            "{target} is a standby, and none of the others can be written to: is there a primary?"
+            "{target} is a standby, and no other host accepts writes; check that one of the hosts is the primary"
         )),
     }
 }
 
-/// The server did not let us in.
-pub(crate) fn of_log_in(target: &Target, ssl: SslMode, error: Error) -> StoreError {
-    if let Some(said) = error.as_db_error() {
-        let mut message = format!("{target} does not let us in: {}", words(said));
-        if said.message().contains("no encryption") && ssl == SslMode::Disable {
-            message.push_str("; sslmode=disable is in the way");
-        } else if let Some(advice) = advice(said.code()) {
+/// Describes a log-in that failed.
+pub(crate) fn login_failed(target: &Target, ssl: SslMode, error: Error) -> StoreError {
+    if let Some(reply) = error.as_db_error() {
+        let mut message = format!("cannot log in to {target}: {}", message_of(reply));
+        if reply.message().contains("no encryption") && ssl == SslMode::Disable {
+            message.push_str("; the server may require encryption: remove sslmode=disable");
+        } else if let Some(advice) = advice(reply.code()) {
             message.push_str(&format!("; {advice}"));
         }
-        return match fault(said.code()) {
+        return match fault(reply.code()) {
             Fault::Denied => StoreError::denied(message),
-            // It may let us in the next time; nothing has happened.
+            // A log-in writes nothing, and the next one may succeed.
             Fault::Refused | Fault::Unknown => StoreError::refused(message),
         };
     }
@@ -63,58 +67,66 @@ pub(crate) fn of_log_in(target: &Target, ssl: SslMode, error: Error) -> StoreErr
         matches!(kind, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::TimedOut));
     let mode = ssl.as_str();
     if cause.contains(NOT_POSTGRES) {
-        StoreError::denied(format!("{target}: {NOT_POSTGRES}"))
+        StoreError::denied(format!("cannot connect to {target}: {NOT_POSTGRES}; check host and port"))
     } else if cause.contains("password missing") {
-        StoreError::denied(format!("{target} wants a password, and none was given"))
+        StoreError::denied(format!(
+            "cannot log in to {target}: a password is required; give one: postgres://USER:PASSWORD@HOST"
+        ))
     } else if kind == Some(io::ErrorKind::Unsupported) {
         StoreError::denied(format!(
-            "the server at {target} does not encrypt, but sslmode={mode} wants it: turn on ssl there, or use sslmode=prefer"
+            "cannot connect to {target}: the server does not support TLS, but sslmode={mode} requires it; \
+             turn on ssl on the server, or use sslmode=prefer"
         ))
     } else if error.to_string().contains("TLS") && !is_broken {
-        StoreError::denied(format!("no encryption with {target} as sslmode={mode} wants it: {cause}"))
+        StoreError::denied(format!(
+            "cannot establish TLS with {target} (sslmode={mode}): {cause}; check the certificates and the host name"
+        ))
     } else if let Some(kind) = kind {
         unreachable(target, io::Error::new(kind, cause))
     } else {
-        StoreError::denied(format!("{target} cannot be talked to: {error} ({cause})"))
+        StoreError::denied(format!("cannot log in to {target}: {error} ({cause}); check the settings of the log-in"))
     }
 }
 
-/// What to do about it, where the server does not say.
+/// Returns what to do about an error of a log-in.
 fn advice(code: &SqlState) -> Option<&'static str> {
     Some(match *code {
-        SqlState::INVALID_PASSWORD => "see that user and password are right: postgres://USER:PASSWORD@HOST",
-        SqlState::INVALID_CATALOG_NAME => "create it, or name another: postgres://HOST/DATABASE",
-        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => "see that the user is right, and pg_hba.conf of the server",
+        SqlState::INVALID_PASSWORD => "check user and password: postgres://USER:PASSWORD@HOST",
+        SqlState::INVALID_CATALOG_NAME => "create the database, or name another one: postgres://HOST/DATABASE",
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => "check the user, and pg_hba.conf on the server",
         SqlState::TOO_MANY_CONNECTIONS => "raise max_connections, or use fewer connections",
         _ => return None,
     })
 }
 
-/// A statement failed.
-pub(crate) fn of_statement(error: Error) -> StoreError {
-    let Some(said) = error.as_db_error() else {
-        let message =
-            if error.is_closed() { "the connection to PostgreSQL is closed" } else { "PostgreSQL cannot be asked" };
-        // It was on its way, and may have arrived.
+/// Describes a statement that failed.
+pub(crate) fn statement_failed(error: Error) -> StoreError {
+    let Some(reply) = error.as_db_error() else {
+        let message = if error.is_closed() {
+            "the connection to PostgreSQL is closed"
+        } else {
+            "the connection to PostgreSQL failed during a statement"
+        };
+        // The statement was in flight, and the server may have received it.
         return StoreError::unknown(message).because(error);
     };
-    let mut words = words(said);
-    if is_missing_table(said.code()) || *said.code() == SqlState::INSUFFICIENT_PRIVILEGE {
-        words.push_str("; ask an administrator to run the output of `tenure schema postgres --role ROLE`");
+    let mut message = format!("a PostgreSQL statement failed: {}", message_of(reply));
+    if is_missing_table(reply.code()) || *reply.code() == SqlState::INSUFFICIENT_PRIVILEGE {
+        message.push_str("; ask an administrator to run the output of `tenure schema postgres --role ROLE`");
     }
-    match fault(said.code()) {
-        Fault::Refused => StoreError::refused(words),
-        Fault::Unknown => StoreError::unknown(words),
-        Fault::Denied => StoreError::denied(words),
+    match fault(reply.code()) {
+        Fault::Refused => StoreError::refused(message),
+        Fault::Unknown => StoreError::unknown(message),
+        Fault::Denied => StoreError::denied(message),
     }
 }
 
-/// Whether a table is missing. The next connection creates it if its role may.
+/// Returns whether a table is missing. The next connection creates it if its role is allowed to.
 fn is_missing_table(code: &SqlState) -> bool {
     [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code)
 }
 
-/// A statement failed.
+/// The error of a statement.
 #[derive(Debug)]
 pub(crate) enum Failed {
     Driver(Error),
@@ -122,32 +134,34 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    fn said(&self) -> Option<&DbError> {
+    /// Returns the error that the server replied with, if it replied.
+    fn reply(&self) -> Option<&DbError> {
         if let Self::Driver(error) = self { error.as_db_error() } else { None }
     }
 
-    /// Whether the server has said nothing, so that the statement may still go on.
-    pub(crate) fn is_open(&self) -> bool {
-        self.said().is_none()
+    /// Returns whether the server has not replied, so that the statement may still run.
+    pub(crate) fn may_still_run(&self) -> bool {
+        self.reply().is_none()
     }
 
     pub(crate) fn is_missing_table(&self) -> bool {
-        self.said().is_some_and(|said| is_missing_table(said.code()))
+        self.reply().is_some_and(|reply| is_missing_table(reply.code()))
     }
 
-    /// Whether nothing has happened, and one of several seats may be to blame: what it says, or that somebody else is
-    /// just writing the same; not who asks, or the state that the server is in.
+    /// Returns whether the statement had no effect and one of its seats may be the cause: by the content of its
+    /// record, or by a conflict with another transaction. Errors about the role or the state of the server
+    /// concern all seats.
     pub(crate) fn is_caused_by_one(&self) -> bool {
         let is_one =
             |code: &SqlState| ["22", "23", "40", "54"].contains(&class(code)) || *code == SqlState::LOCK_NOT_AVAILABLE;
-        self.said().is_some_and(|said| is_one(said.code()))
+        self.reply().is_some_and(|reply| is_one(reply.code()))
     }
 
-    /// Whether the connection is of no more use: another one, or another server, may do better.
+    /// Returns whether to replace the connection: a new one, or another server, may work.
     pub(crate) fn ends_the_connection(&self) -> bool {
-        let Some(said) = self.said() else { return true };
-        let code = said.code();
-        let is_recovery = *code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && said.message().contains("recovery");
+        let Some(reply) = self.reply() else { return true };
+        let code = reply.code();
+        let is_recovery = *code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && reply.message().contains("recovery");
         let is_read_only = *code == SqlState::READ_ONLY_SQL_TRANSACTION || is_recovery;
         ["57P", "08"].contains(&class(code)) || is_missing_table(code) || is_read_only
     }
@@ -156,7 +170,7 @@ impl Failed {
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Driver(error) => of_statement(error),
+            Failed::Driver(error) => statement_failed(error),
             Failed::Unanswered => Self::unknown("PostgreSQL does not answer"),
         }
     }
@@ -167,38 +181,39 @@ fn class(code: &SqlState) -> &str {
     if code.starts_with("57P") { "57P" } else { &code[..2.min(code.len())] }
 }
 
-/// Did it happen?
+/// Returns whether a statement with this error took effect.
 fn fault(code: &SqlState) -> Fault {
     match class(code) {
-        // The session was ended, perhaps while it waited for a replica to confirm what it had done.
+        // The session ended, possibly after its commit, while it waited for a standby to confirm it.
         "57P" | "08" | "XX" | "F0" => Fault::Unknown,
-        // A conflict, a time-out, too little of something: the transaction was rolled back.
+        // A conflict, a time-out or a lack of resources: the transaction was rolled back.
         "40" | "53" | "54" | "55" | "57" | "58" => Fault::Refused,
-        // Read-only for now: there may be another server to write to in a moment.
+        // Read-only for now: another server may be promoted.
         "25" => Fault::Refused,
         _ if is_missing_table(code) => Fault::Refused,
         _ => Fault::Denied,
     }
 }
 
-/// The server's own words, in one line.
-pub(crate) fn words(said: &DbError) -> String {
-    // One connection, whatever the server has to say.
-    let mut words = format!("PostgreSQL says: {} ({})", said.message().replace('\n', " "), said.code().code());
-    if let Some(hint) = said.hint() {
-        words.push_str(&format!("; {}", hint.replace('\n', " ")));
+/// Returns the server's message, its code and its hint, in one line.
+pub(crate) fn message_of(reply: &DbError) -> String {
+    let mut message = format!("{} (SQLSTATE {})", reply.message().replace('\n', " "), reply.code().code());
+    if let Some(hint) = reply.hint() {
+        message.push_str(&format!("; {}", hint.replace('\n', " ")));
     }
-    words
+    message
 }
 
-/// Locks belong to sessions, and a pooler gives those away.
+/// Describes a pooler in `mode=session`: locks belong to sessions, and a pooler shares those between programs.
 pub(crate) fn pooler() -> StoreError {
     StoreError::denied(
-        "there is a connection pooler (PgBouncer?) before PostgreSQL, which hands sessions from one program to the next: connect to the server itself, or use mode=lease",
+        "mode=session does not work through a connection pooler (PgBouncer?), which shares sessions between programs; connect to the server directly, or use mode=lease",
     )
 }
 
-/// Two elections cannot share one lock.
+/// Describes a second election in a store with `lock_id`: two elections cannot share one lock.
 pub(crate) fn one_lock() -> StoreError {
-    StoreError::denied("lock_id is one lock, for one election: give another election a store of its own")
+    StoreError::denied(
+        "lock_id is the lock of one election, and this store already has one; use another store for each further election",
+    )
 }

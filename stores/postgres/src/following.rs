@@ -1,17 +1,16 @@
-//! What a follower does in `mode=session`: it waits for the leader's session to end, without polling, and has a session
-//! of its own ready by then.
+//! Followers in `mode=session`: they wait for the leader's session to end, without polling, and keep their own
+//! session open for the bid.
 //!
-//! Each session holds a lock of its own for as long as it lives. A follower asks for the same lock, and
-//! the server makes it wait: one connection for each process that leads something, whatever the number of
-//! its seats.
+//! Each session locks a key of its own for as long as it lives. A follower requests the same lock, and the server
+//! makes the request wait. A follower needs one waiting connection for each process that leads a seat it follows,
+//! however many seats that process leads.
 //!
-//! A statement that waits holds a snapshot, and a snapshot keeps `VACUUM` from removing rows that were
-//! deleted after it was taken, in the whole database. So a follower waits in pieces ([`PIECE`]): each is a
-//! statement and a transaction of its own, and the next one begins as soon as it has ended. The lock is
-//! granted in the middle of a piece as fast as ever. If the session ends between two pieces, the next one
-//! is granted at once.
-//!
-//! Nothing is missed: a wait tells of a session's end also if that was before it began.
+//! A waiting statement holds a snapshot, and a snapshot keeps `VACUUM`, in the whole database, from removing rows
+//! that were deleted after it was taken. So a follower waits in slices of [`WAIT_SLICE`]: each slice is a
+//! statement and a transaction of its own, and the next slice begins as soon as one ends. Slices do not delay the
+//! notice: if the session ends during a slice, the server grants the lock at that moment; if it ends between two
+//! slices, the server grants it at the start of the next one. For the same reason a wait that begins after the
+//! session's end still reports it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,43 +23,44 @@ use tenure_kit::{Connection, WarmSession};
 use tokio::time::Instant;
 
 use crate::connection::{Connector, PgConnection, Purpose};
-use crate::pushes::name_of;
-use crate::seats::Mark;
+use crate::pushes::session_id;
+use crate::seats::VersionParts;
 use crate::sessions::Sessions;
 
-/// How long one statement waits. `VACUUM` cannot remove rows that were deleted less than this ago, and a
-/// wait that is given up occupies its connection for no longer than this.
-pub(crate) const PIECE: Duration = Duration::from_secs(5);
+/// How long one statement waits. It delays `VACUUM` by at most this time, and an abandoned wait occupies its
+/// connection for at most this time.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_secs(5);
 
-/// How long a connection that has waited is kept for the next wait: whoever has not won looks whom to wait for at once,
-/// and opening another connection takes longer than a whole hand-over.
-const SPARE: Duration = Duration::from_millis(200);
+/// How long a connection is kept for the next wait. A follower that does not win the seat waits for the new leader a
+/// moment later, and opening another connection takes longer than a whole hand-over.
+const KEEP_SPARE: Duration = Duration::from_millis(200);
 
-/// The sessions that are waited for, and those that are kept ready. It outlives a watch: a connection that waits is
-/// occupied until its piece is over.
+/// The sessions that this process waits for, and its own sessions that it keeps open for bids. It outlives a
+/// watch, as a waiting connection is occupied until its slice ends.
 #[derive(Default)]
 pub(crate) struct Following {
-    /// The seats that others hold, their sessions, and the leases of our own candidates.
+    /// The seats that other processes hold: for each, the holder's session, and the lease of this process's
+    /// candidate.
     seats: HashMap<SeatName, (i64, Duration)>,
     waiting: BTreeSet<i64>,
     waits: FuturesUnordered<BoxFuture<'static, (i64, Waited)>>,
     spare: Option<(PgConnection, Instant)>,
-    /// Sessions of our own that are open for bids on those seats, so that nothing is to be opened when one is free.
+    /// Sessions of this process, kept open so that a bid on those seats need not open one.
     ready: BTreeMap<Duration, Arc<WarmSession>>,
 }
 
-/// The connection that has waited, and whether the session has ended.
+/// The result of a slice: its connection, and whether the session ended.
 type Waited = Result<(PgConnection, bool), StoreError>;
 
 impl Following {
-    /// Follows what the engine is interested in, for as long as this is polled.
+    /// Waits for the holders of the seats that the engine is interested in, for as long as the future is polled.
     pub(crate) async fn follow(&mut self, sessions: &Sessions, interest: &Interest, news: &News) {
-        // All that matters is told again.
+        // A new watch receives all interests again.
         self.seats.clear();
         loop {
             let spare_until = self.spare.as_ref().map_or_else(Instant::now, |(_, until)| *until);
             tokio::select! {
-                // What is followed first: whom nobody follows any more is not waited for.
+                // Interests go first, so that no wait is repeated for a session that is no longer followed.
                 biased;
                 deltas = interest.next() => {
                     deltas.into_iter().for_each(|delta| self.on_delta(delta, sessions));
@@ -75,10 +75,10 @@ impl Following {
     fn on_delta(&mut self, InterestChange { seat, wanted }: InterestChange, sessions: &Sessions) {
         self.seats.remove(&seat);
         let Some(wanted) = wanted else { return };
-        // Once it is over, there is nothing more to wait for.
+        // A session that has already ended needs no wait.
         let Some(held) = wanted.seen.and_then(|seen| seen.seat).filter(|held| held.life == Life::Held) else { return };
-        let Some(session) = Mark::parse(&held.version).and_then(|mark| mark.session) else { return };
-        if sessions.pool.is_own(name_of(session).as_str()) {
+        let Some(session) = VersionParts::parse(&held.version).and_then(|parts| parts.session) else { return };
+        if sessions.pool.is_own(session_id(session).as_str()) {
             return;
         }
         self.ready.entry(wanted.lease).or_insert_with(|| sessions.pool.keep_warm(wanted.lease));
@@ -99,7 +99,7 @@ impl Following {
         self.waits.push(Box::pin(async move {
             let waited = wait(&connector, session, connection).await;
             if let Err(error) = &waited {
-                tracing::debug!(%error, "the end of a leader's session cannot be waited for");
+                tracing::debug!(%error, "cannot wait for the end of a leader's session; trying again later");
                 tokio::time::sleep(lease / 3).await;
             }
             (session, waited)
@@ -111,8 +111,8 @@ impl Following {
         let mut followed = self.seats.iter().filter(|(_, (other, _))| *other == session).peekable();
         match (waited, followed.peek()) {
             (Ok((connection, true)), _) => {
-                self.spare = Some((connection, Instant::now() + SPARE));
-                news.session_over(&name_of(session));
+                self.spare = Some((connection, Instant::now() + KEEP_SPARE));
+                news.session_over(&session_id(session));
             }
             (Ok((connection, false)), Some((_, (_, lease)))) => {
                 let lease = *lease;
@@ -124,19 +124,19 @@ impl Following {
     }
 }
 
-/// Waits for a session to end, for one piece.
+/// Waits for a session to end, for one slice.
 async fn wait(connector: &Connector, session: i64, connection: Option<PgConnection>) -> Waited {
     let connection = match connection {
         Some(connection) => connection,
         None => connector.connect(Purpose::Waiting).await?,
     };
-    let has_ended = connection.text(&piece(session)).await?.as_deref() == Some("true");
+    let has_ended = connection.text(&slice_sql(session)).await?.as_deref() == Some("true");
     Ok((connection, has_ended))
 }
 
-/// Waits for one piece, and answers whether the session has ended. The block catches the time-out of the
-/// lock, so that the server does not log an error for every piece. The lock is given back at once.
-fn piece(session: i64) -> String {
+/// Returns the SQL of one slice, which answers whether the session ended. The block catches the lock's time-out,
+/// so that the server does not log an error for every slice. The lock is released at once.
+fn slice_sql(session: i64) -> String {
     let (high, low) = ((session >> 32) as i32, (session & 0x7fff_ffff) as i32);
     format!(
         "DO $$ BEGIN PERFORM pg_advisory_lock_shared({high}, {low}); \

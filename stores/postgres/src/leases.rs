@@ -1,4 +1,5 @@
-//! `mode=lease`: rows that are renewed, on the server's clock. And what both modes read and write alike.
+//! `mode=lease`: leaders renew rows, whose age is measured by the server's clock. Also has the parts of reading and
+//! writing that both modes share.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -13,9 +14,9 @@ use tokio_postgres::types::Type;
 use crate::connection::{Param, PgConnection, numbers, text, texts};
 use crate::errors::Failed;
 use crate::pushes;
-use crate::seats::{Mark, nonce_of, number_of};
+use crate::seats::{VersionParts, nonce_of, number_of};
 
-/// Reads seats, in one statement.
+/// Reads seats in one statement.
 pub(crate) async fn read(
     connection: &Arc<PgConnection>,
     seats: &[SeatName],
@@ -30,7 +31,7 @@ pub(crate) async fn read(
     .await
 }
 
-/// Reads what both modes have in common; `life` tells of the holder.
+/// Reads seats with the statement of either mode. `life` returns whether the holder of a row is alive.
 pub(crate) async fn read_by(
     connection: &Arc<PgConnection>,
     sql: &str,
@@ -38,7 +39,7 @@ pub(crate) async fn read_by(
     to: &Answers<Reading>,
     life: impl Fn(&Row, &SeatName, &Record) -> Result<Life, StoreError>,
 ) -> Result<(), StoreError> {
-    let rows = match connection.ask(sql, vec![texts(names(seats.iter()))]).await {
+    let rows = match connection.query(sql, vec![texts(names(seats.iter()))]).await {
         Ok(rows) => rows,
         Err(failed) if failed.is_caused_by_one() => return Err(StoreError::from(failed).caused_by_one()),
         Err(failed) => return Err(failed.into()),
@@ -59,65 +60,67 @@ fn reading(row: &Row, life: impl FnOnce(&Record) -> Result<Life, StoreError>) ->
         Some(json) => {
             let record = record::from_json(json)?;
             let life = life(&record)?;
-            let mark = Mark { nonce: row.get(2), identity: identity.to_owned(), session: row.get(3) };
-            Some(Seat { record, version: mark.version(), life })
+            let parts = VersionParts { nonce: row.get(2), identity: identity.to_owned(), session: row.get(3) };
+            Some(Seat { record, version: parts.version(), life })
         }
     };
     let floor = row.get::<_, Option<i64>>(5).and_then(|token| token.try_into().ok()).unwrap_or_default();
     Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(identity)) })
 }
 
-/// A leader in one mode would be taken for gone by the other.
+/// Describes a seat that is held in the other mode, where this mode cannot tell whether the leader is alive.
 pub(crate) fn other_mode(theirs: &str, ours: &str) -> StoreError {
-    StoreError::denied(format!("the seat is held in mode={theirs}, and this is mode={ours}: use the same everywhere"))
+    StoreError::denied(format!(
+        "the seat is held in mode={theirs}, but this program uses mode={ours}; use the same mode in all candidates"
+    ))
 }
 
 fn store_time(micros: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
-/// Writes seats: new ones in one statement, others in a second and those that we hold in a third, one behind the
-/// other on the same connection. Each is a transaction of its own, so that none fails for the sake of another.
+/// Writes seats: inserts, updates and renewals each share a statement. The three are pipelined on one connection.
+/// Each is a transaction of its own, so that the failure of one does not affect the others.
 pub(crate) async fn write(
     connection: &Arc<PgConnection>,
     writes: &[Write],
     to: &Answers<Swap>,
 ) -> Result<(), StoreError> {
-    let [mut new, mut next, mut kept] = [Batch::default(), Batch::default(), Batch::default()];
+    let [mut new, mut next, mut renewals] = [Batch::default(), Batch::default(), Batch::default()];
     for (place, write) in writes.iter().enumerate() {
-        match (&write.expect, Mark::of(&write.expect)) {
+        match (&write.expect, VersionParts::of(&write.expect)) {
             (Expect::Absent(_), _) => new.push(place, write, None),
-            (Expect::Version(_), Some(mark)) => next.push(place, write, Some(mark)),
-            (Expect::Held(_), Some(mark)) => kept.push(place, write, Some(mark)),
+            (Expect::Version(_), Some(expected)) => next.push(place, write, Some(expected)),
+            (Expect::Held(_), Some(expected)) => renewals.push(place, write, Some(expected)),
             (_, None) => to.set(place, Ok(Swap::Lost)),
         }
     }
     let sql = &connection.server.seats;
-    let done = |_: &Write, mark: Mark| Swap::Done { version: mark.version(), since: None, granted: None };
+    let done = |_: &Write, parts: VersionParts| Swap::Done { version: parts.version(), since: None, granted: None };
     let send = async |batch: &Batch<&Write>, sql: &str, params: Vec<Param>| match batch.is_empty() {
         true => Ok(()),
-        false => batch.told(connection.ask(sql, params).await, to, done),
+        false => batch.set_answers(connection.query(sql, params).await, to, done),
     };
-    let (new, next, kept) = tokio::join!(
+    let (new, next, renewals) = tokio::join!(
         send(&new, &sql.insert, new.on_absence()),
         send(&next, &sql.update, next.on_versions()),
-        send(&kept, &sql.renew, kept.on_holders()),
+        send(&renewals, &sql.renew, renewals.on_holders()),
     );
-    new.and(next).and(kept)
+    new.and(next).and(renewals)
 }
 
-/// Has the server read and plan the statement of a bid before there is one to make: that takes several times as long
-/// as the bid itself.
+/// Makes the server parse and plan the statement of a bid before the first bid: that takes several times as long
+/// as the bid.
 pub(crate) async fn warm_up(connection: &Arc<PgConnection>) {
     if !connection.server.pooled {
-        let _ = connection.ask(&connection.server.seats.update, Batch::<&Write>::default().on_versions()).await;
+        let _ = connection.query(&connection.server.seats.update, Batch::<&Write>::default().on_versions()).await;
     }
 }
 
-/// Seats that one statement is to write.
+/// The seats that one statement writes.
 pub(crate) struct Batch<W> {
-    /// Each with its place in the call, and what its row must have been seen as, if there is to be one.
-    rows: Vec<(usize, W, Option<Mark>)>,
+    /// For each seat: its place in the call, the write, and the version that was read, if the seat existed.
+    rows: Vec<(usize, W, Option<VersionParts>)>,
 }
 
 impl<W> Default for Batch<W> {
@@ -127,8 +130,8 @@ impl<W> Default for Batch<W> {
 }
 
 impl<W: Borrow<Write>> Batch<W> {
-    pub(crate) fn push(&mut self, place: usize, write: W, mark: Option<Mark>) {
-        self.rows.push((place, write, mark));
+    pub(crate) fn push(&mut self, place: usize, write: W, expected: Option<VersionParts>) {
+        self.rows.push((place, write, expected));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -139,7 +142,7 @@ impl<W: Borrow<Write>> Batch<W> {
         self.rows.iter().map(|(_, write, _)| write.borrow())
     }
 
-    /// What is to be written.
+    /// Returns the new values of the rows, as columns.
     pub(crate) fn columns(&self) -> Vec<Param> {
         vec![
             texts(names(self.writes().map(|write| &write.seat))),
@@ -149,16 +152,16 @@ impl<W: Borrow<Write>> Batch<W> {
         ]
     }
 
-    /// The versions that rows must have, and the lives of the data that those were read in.
-    pub(crate) fn marks(&self) -> [Param; 2] {
-        let marks = || self.rows.iter().filter_map(|(_, _, mark)| mark.as_ref());
+    /// Returns the versions that the rows must have, and the identities of the data in which they were read.
+    pub(crate) fn expected_versions(&self) -> [Param; 2] {
+        let expected = || self.rows.iter().filter_map(|(_, _, expected)| expected.as_ref());
         [
-            texts(marks().map(|mark| mark.nonce.clone()).collect()),
-            texts(marks().map(|mark| mark.identity.clone()).collect()),
+            texts(expected().map(|parts| parts.nonce.clone()).collect()),
+            texts(expected().map(|parts| parts.identity.clone()).collect()),
         ]
     }
 
-    /// The data that seats were absent from.
+    /// Returns the identities of the data in which the seats were absent.
     pub(crate) fn absences(&self) -> Param {
         let identity = |write: &Write| match &write.expect {
             Expect::Absent(identity) => identity.as_ref().map(|identity| identity.as_str().to_owned()),
@@ -176,30 +179,31 @@ impl<W: Borrow<Write>> Batch<W> {
 
     fn on_versions(&self) -> Vec<Param> {
         let mut params = self.columns();
-        params.extend(self.marks());
+        params.extend(self.expected_versions());
         params
     }
 
-    /// With the holders that rows must name, in place of versions.
+    /// Returns the parameters of a renewal, with the holders that the rows must name in place of versions.
     fn on_holders(&self) -> Vec<Param> {
         let holder = |write: &Write| write.record.holder.as_ref().map(|holder| holder.incarnation.to_string());
         let holders: Vec<Option<String>> = self.writes().map(holder).collect();
-        let [_, identities] = self.marks();
+        let [_, identities] = self.expected_versions();
         let mut params = self.columns();
         params.extend([(Box::new(holders) as _, Type::TEXT_ARRAY), identities]);
         params
     }
 
-    /// Answers for each seat by what the statement has said: its row names the versions that were written, and those
-    /// that were not as somebody else has locked their rows. `done` is told of each that was written.
+    /// Sets the answer of each seat by the result of the statement: its row names the versions that were written,
+    /// and the versions that were not written because another transaction has locked the row. `done` returns the
+    /// answer for a seat that was written.
     ///
     /// # Errors
-    /// If nothing has happened and one of the seats may be to blame: then none is answered for.
-    pub(crate) fn told(
+    /// Returns an error, and sets no answers, if nothing was written and one of the seats may be the cause.
+    pub(crate) fn set_answers(
         &self,
         answer: Result<Vec<Row>, Failed>,
         to: &Answers<Swap>,
-        mut done: impl FnMut(&Write, Mark) -> Swap,
+        mut done: impl FnMut(&Write, VersionParts) -> Swap,
     ) -> Result<(), StoreError> {
         let rows = match answer {
             Ok(rows) => rows,
@@ -223,7 +227,7 @@ impl<W: Borrow<Write>> Batch<W> {
             to.set(
                 *place,
                 match outcomes.get(nonce.as_str()) {
-                    Some(true) => Ok(done(write, Mark { nonce, identity: identity.to_owned(), session: None })),
+                    Some(true) => Ok(done(write, VersionParts { nonce, identity: identity.to_owned(), session: None })),
                     Some(false) => Err(StoreError::refused("the row of the seat is locked by another transaction")),
                     None => Ok(Swap::Lost),
                 },
@@ -238,7 +242,7 @@ fn names<'a>(seats: impl Iterator<Item = &'a SeatName>) -> Vec<String> {
 }
 
 pub(crate) async fn forget(connection: &Arc<PgConnection>, seat: &SeatName) -> Result<(), StoreError> {
-    let params = vec![text(seat.as_str()), text(pushes::removed(seat))];
-    connection.ask(&connection.server.seats.forget, params).await?;
+    let params = vec![text(seat.as_str()), text(pushes::removal_payload(seat))];
+    connection.query(&connection.server.seats.forget, params).await?;
     Ok(())
 }

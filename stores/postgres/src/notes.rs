@@ -1,6 +1,6 @@
-//! Notes, as rows that expire on the server's clock.
+//! Notes: rows that expire by the server's clock.
 //!
-//! No write of them waits for the disk: a note that is lost in a crash of the server is put again, or asked for again.
+//! Writes of notes do not wait for the disk. If the server crashes and loses a note, its writer writes it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,42 +11,43 @@ use tokio_postgres::types::Type;
 use crate::connection::{Param, PgConnection, numbers, texts};
 use crate::errors::Failed;
 use crate::schema::{channel, quoted};
-use crate::seats::PATIENT;
+use crate::seats::TIMEOUT;
 
 /// The statements, for one schema.
 pub(crate) struct Statements {
     write: String,
     list: String,
-    clear_away: String,
+    delete_expired: String,
 }
 
-/// So many rows are cleared away at once: a process may leave ten thousand behind, and a process that clears them away
-/// has elections to keep.
-const AT_A_TIME: u32 = 10_000;
+/// One statement deletes at most this many rows. A dead process may leave ten thousand rows, and the process that
+/// deletes them must not be kept from renewing its own seats.
+const DELETE_AT_MOST: u32 = 10_000;
 
-const QUICK: &str = "quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))";
+/// Keeps the commit from waiting for the disk, in this transaction only.
+const NO_SYNC: &str = "no_sync AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))";
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
         let (notes, channel) = (format!("{}.notes", quoted(schema)), channel(schema));
         Self {
-            // All insert in the order of the keys, so that no two wait for each other.
+            // All processes insert in the order of the keys, which prevents deadlocks.
             write: format!(
-                "WITH {PATIENT}, {QUICK}, want AS MATERIALIZED (SELECT seat COLLATE \"C\" AS seat, \
+                "WITH {TIMEOUT}, {NO_SYNC}, want AS MATERIALIZED (SELECT seat COLLATE \"C\" AS seat, \
                  kind COLLATE \"C\" AS kind, key COLLATE \"C\" AS key, value, lifetime, number \
                  FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS want (seat, kind, key, value, lifetime, number)), \
-                 was AS MATERIALIZED (SELECT want.number FROM patient, quick, want, {notes} AS note \
+                 was AS MATERIALIZED (SELECT want.number FROM timeout, no_sync, want, {notes} AS note \
                  WHERE note.seat = want.seat AND note.kind = want.kind AND note.key = want.key \
                  AND note.expires > clock_timestamp()), \
                  gone AS (DELETE FROM {notes} AS note USING want WHERE want.value IS NULL \
                  AND note.seat = want.seat AND note.kind = want.kind AND note.key = want.key), \
                  put AS (INSERT INTO {notes} (seat, kind, key, value, lifetime, expires) \
                  SELECT seat, kind, key, value, lifetime, clock_timestamp() + lifetime * interval '1 microsecond' \
-                 FROM want, patient WHERE value IS NOT NULL ORDER BY seat, kind, key ON CONFLICT (seat, kind, key) \
+                 FROM want, timeout WHERE value IS NOT NULL ORDER BY seat, kind, key ON CONFLICT (seat, kind, key) \
                  DO UPDATE SET value = excluded.value, lifetime = excluded.lifetime, expires = excluded.expires \
                  RETURNING seat, kind) \
-                 SELECT (SELECT array_agg(number) FROM was), count(told) FROM (SELECT pg_notify('{channel}', 'r' || seat)::text \
-                 AS told FROM put WHERE kind = 'requests' OFFSET 0) AS told"
+                 SELECT (SELECT array_agg(number) FROM was), count(sent) FROM (SELECT pg_notify('{channel}', 'r' || seat)::text \
+                 AS sent FROM put WHERE kind = 'requests' OFFSET 0) AS notified"
             ),
             list: format!(
                 "SELECT want.number, note.key, note.value \
@@ -54,17 +55,17 @@ impl Statements {
                  WHERE note.seat = want.seat COLLATE \"C\" AND note.kind = want.kind COLLATE \"C\" \
                  AND note.expires > clock_timestamp() ORDER BY want.number, note.expires, note.key"
             ),
-            clear_away: format!(
-                "WITH {QUICK}, late AS MATERIALIZED (SELECT seat, kind, key FROM quick, {notes} \
-                 WHERE expires <= clock_timestamp() LIMIT {AT_A_TIME} FOR UPDATE OF notes SKIP LOCKED) \
-                 DELETE FROM {notes} AS note USING late \
-                 WHERE note.seat = late.seat AND note.kind = late.kind AND note.key = late.key"
+            delete_expired: format!(
+                "WITH {NO_SYNC}, expired AS MATERIALIZED (SELECT seat, kind, key FROM no_sync, {notes} \
+                 WHERE expires <= clock_timestamp() LIMIT {DELETE_AT_MOST} FOR UPDATE OF notes SKIP LOCKED) \
+                 DELETE FROM {notes} AS note USING expired \
+                 WHERE note.seat = expired.seat AND note.kind = expired.kind AND note.key = expired.key"
             ),
         }
     }
 }
 
-/// Puts and removes notes, in one statement.
+/// Writes and removes notes, in one statement.
 pub(crate) async fn write(
     connection: &Arc<PgConnection>,
     notes: &[NoteWrite],
@@ -75,20 +76,20 @@ pub(crate) async fn write(
     params.push((Box::new(notes.iter().map(|note| note.value.clone()).collect::<Vec<_>>()), Type::TEXT_ARRAY));
     params.push(numbers(notes.iter().map(|note| micros(note.lifetime)).collect()));
     let statements = &connection.server.notes;
-    let rows = connection.ask(&statements.write, params).await.map_err(caused_by_one)?;
+    let rows = connection.query(&statements.write, params).await.map_err(caused_by_one)?;
     let was: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
     let was: Vec<_> = was.unwrap_or_default().into_iter().map(|number| usize::try_from(number).unwrap_or(0)).collect();
-    let is_there = |place: usize| was.contains(&(place + 1));
+    let existed = |place: usize| was.contains(&(place + 1));
     for place in 0..notes.len() {
-        to.set(place, Ok(if is_there(place) { NoteState::Present } else { NoteState::Absent }));
+        to.set(place, Ok(if existed(place) { NoteState::Present } else { NoteState::Absent }));
     }
-    // A process that begins clears away what those have left that are gone.
-    let begins = |(place, note): (usize, &NoteWrite)| note.board == Board::Processes && !is_there(place);
-    if notes.iter().enumerate().any(begins)
-        && let Err(failed) = connection.ask(&statements.clear_away, Vec::new()).await
+    // A process that announces itself for the first time deletes what dead processes left.
+    let is_first = |(place, note): (usize, &NoteWrite)| note.board == Board::Processes && !existed(place);
+    if notes.iter().enumerate().any(is_first)
+        && let Err(failed) = connection.query(&statements.delete_expired, Vec::new()).await
     {
         let error = StoreError::from(failed);
-        tracing::debug!(%error, "notes that have expired could not be cleared away");
+        tracing::debug!(%error, "cannot delete expired notes; the next process that starts will try again");
     }
     Ok(())
 }
@@ -99,7 +100,7 @@ pub(crate) async fn list(
     boards: &[Board],
     to: &Answers<Vec<Note>>,
 ) -> Result<(), StoreError> {
-    let rows = connection.ask(&connection.server.notes.list, columns(boards.iter())).await.map_err(caused_by_one)?;
+    let rows = connection.query(&connection.server.notes.list, columns(boards.iter())).await.map_err(caused_by_one)?;
     let mut listed: Vec<Vec<Note>> = boards.iter().map(|_| Vec::new()).collect();
     for row in rows {
         let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
@@ -111,21 +112,22 @@ pub(crate) async fn list(
     Ok(())
 }
 
-/// The seats and the kinds of boards. No seat has an empty name.
+/// Returns the seats and the kinds of boards, as columns. A board without a seat has the empty name, which no
+/// seat has.
 fn columns<'a>(boards: impl Iterator<Item = &'a Board> + Clone) -> Vec<Param> {
     let seat = |board: &Board| board.seat().map_or("", |seat| seat.as_str()).to_owned();
     let kinds = boards.clone().map(|board| board.kind().to_owned());
     vec![texts(boards.map(seat).collect()), texts(kinds.collect())]
 }
 
-/// A statement that failed has done nothing, and maybe because of one note alone.
+/// Converts the error of a statement, and marks it if a single note may be the cause.
 fn caused_by_one(failed: Failed) -> StoreError {
     let is_caused_by_one = failed.is_caused_by_one();
     let error = StoreError::from(failed);
     if is_caused_by_one { error.caused_by_one() } else { error }
 }
 
-/// A lifetime as the database has it. A century is enough.
+/// Returns a lifetime in microseconds, at most a century: a longer one could overflow the timestamp.
 fn micros(lifetime: Duration) -> i64 {
     i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX).min(3_155_760_000_000_000)
 }

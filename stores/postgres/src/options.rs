@@ -1,84 +1,91 @@
-//! How to reach a database, and how seats are kept in it.
+//! The options of the store: how to reach the database, and how seats are held in it.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::ConfigError;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::schema::DEFAULT_SCHEMA;
 use crate::url;
 
-/// How to reach a database, and how seats are kept in it.
+/// Options of a [`PostgresStore`](crate::PostgresStore): how to reach the database, and how seats are held in it.
+///
+/// Parse them from a URL, read them from a configuration file (serde), or fill in the fields. Where the URL and a
+/// field disagree, the field counts. `Debug` shows neither the URL nor the password.
 ///
 /// ```
 /// use tenure_postgres::{Mode, PostgresOptions};
 ///
 /// let options = PostgresOptions::from_url("postgres://app:secret@db.example/app?mode=session&sslmode=verify-full")?;
-/// assert_eq!(options.mode, Mode::Session);
+/// assert_eq!(options.mode, Some(Mode::Session));
 /// assert!(!format!("{options:?}").contains("secret"));
-/// # Ok::<(), String>(())
+/// # Ok::<(), tenure_core::ConfigError>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PostgresOptions {
-    /// `postgres://user:password@host:port/database?…`, with the parameters of libpq that make sense
-    /// here, or as libpq's `key=value` pairs. Several hosts, separated by commas, are tried in turn.
+    /// `postgres://user:password@host:port/database?…`, with the parameters of the README, or libpq's `key=value`
+    /// pairs. Several hosts, separated by commas, are tried in order.
     pub url: String,
-    /// The password, where it is not to stand in the URL.
+    /// The password, if it is not part of the URL. Left out when the options are serialized.
     #[serde(skip_serializing)]
     pub password: Option<String>,
-    /// How seats are held.
-    pub mode: Mode,
-    /// The schema that the tables are in; `None`: [`DEFAULT_SCHEMA`].
+    /// Whether a row or an advisory lock holds a seat. `None` means the mode of the URL, or else [`Mode::Lease`]. All
+    /// candidates of an election must use the same mode.
+    pub mode: Option<Mode>,
+    /// The schema of the tables. `None` means [`DEFAULT_SCHEMA`].
     pub schema: Option<String>,
-    /// The advisory lock that the one election of a `mode=session` store is held on, to share it with
-    /// another program; `None`: a hash of each election's name ([`lock_id_of`](crate::lock_id_of)).
+    /// The advisory lock of the only election in a `mode=session` store, to share the lock with another program.
+    /// `None` means a hash of each election's name ([`lock_id_of`](crate::lock_id_of)).
     pub lock_id: Option<i64>,
-    /// Whether to encrypt, and what to check; `None`: [`SslMode::Prefer`].
+    /// Whether to encrypt the connection, and what to verify. `None` means [`SslMode::Prefer`].
     pub sslmode: Option<SslMode>,
-    /// A file with the certificates to trust, in PEM; `system`, and what `None` means for
-    /// `verify-ca` and `verify-full`: those that the system trusts.
+    /// A PEM file with the certificates to trust, or `system` for those that the system trusts. `None` means `system`
+    /// for `verify-ca` and `verify-full`.
     pub sslrootcert: Option<PathBuf>,
-    /// A file with our own certificate, in PEM.
+    /// A PEM file with the client's certificate. It needs `sslkey`.
     pub sslcert: Option<PathBuf>,
-    /// A file with the key of our own certificate, in PEM.
+    /// A PEM file with the private key of the client's certificate.
     pub sslkey: Option<PathBuf>,
 }
 
-/// How seats are held.
+/// How the database holds a seat for its leader. The README compares the two modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// By a row that is renewed, on the server's clock. Works through a connection pooler.
+    /// A row that the leader renews holds the seat; its age is measured by the server's clock. Works through a
+    /// connection pooler.
     #[default]
     Lease,
-    /// By an advisory lock of a session, which the server frees when the session ends.
+    /// An advisory lock of the leader's session holds the seat. The server frees the lock when the session ends, so
+    /// that another candidate takes over within milliseconds after the leader's process dies.
     Session,
 }
 
-/// Whether to encrypt, and what to check, as libpq spells it.
+/// Whether to encrypt connections, and what to verify: the `sslmode` of libpq.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SslMode {
-    /// In plain.
+    /// Never encrypts. The password can be read on the network, depending on how the server authenticates.
     Disable,
-    /// In plain, unless the server lets us in only encrypted. Nothing is checked.
+    /// Connects without encryption, and encrypts only if the server rejects that. Verifies nothing.
     Allow,
-    /// Encrypted if the server can. Nothing is checked.
+    /// Encrypts if the server supports it. Verifies nothing.
     #[default]
     Prefer,
-    /// Encrypted. The certificate is checked only if `sslrootcert` says by what.
+    /// Always encrypts. Verifies the issuer of the server's certificate only if `sslrootcert` is given.
     Require,
-    /// Encrypted, with a certificate from somebody we trust.
+    /// Always encrypts, and verifies that a trusted authority issued the server's certificate.
     VerifyCa,
-    /// Encrypted, with a certificate for this very host from somebody we trust.
+    /// Always encrypts, and verifies that a trusted authority issued the server's certificate for this host.
     VerifyFull,
 }
 
 impl SslMode {
-    /// All of them, with their names.
+    /// All modes, with their names in URLs.
     pub(crate) const ALL: [(&str, Self); 6] = [
         ("disable", Self::Disable),
         ("allow", Self::Allow),
@@ -94,26 +101,27 @@ impl SslMode {
 }
 
 impl PostgresOptions {
-    /// From a URL. Beside those of libpq it takes the parameters `mode`, `schema` and `lock_id`.
+    /// Parses a URL. It accepts the parameters `mode`, `schema` and `lock_id`, and those of libpq that apply to a
+    /// store. The README lists them.
     ///
     /// # Errors
-    /// In one line, without the password, if the URL cannot be read.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line, without the password, if the URL is invalid.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let options = url::split(url)?;
         options.config()?;
         Ok(options)
     }
 
-    /// The driver's own form of it.
-    pub(crate) fn config(&self) -> Result<Config, String> {
+    /// Returns the driver's configuration for these options.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         let plain = url::split(&self.url)?;
-        let mut config: Config = plain.url.parse().map_err(|error| url::complaint(&error))?;
+        let mut config: Config = plain.url.parse().map_err(|error| url::parse_error(&error))?;
         if let Some(password) = &self.password {
             config.password(password);
         }
         let is_split_password = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
         if config.get_hosts().iter().any(is_split_password) {
-            return Err("an @ in a password is written as %40".to_owned());
+            return Err("a host name contains an @; if it belongs to the password, write it as %40".into());
         }
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() && !plain.url.is_empty() {
             // As libpq does.
@@ -123,32 +131,37 @@ impl PostgresOptions {
         Ok(config)
     }
 
-    /// Parameters of the URL count where a field does not say otherwise.
-    pub(crate) fn with_url(mut self) -> Result<Self, String> {
+    /// Takes the parameters of the URL for all fields that are not set.
+    pub(crate) fn with_url(mut self) -> Result<Self, ConfigError> {
         let given = url::split(&self.url)?;
         self.url = given.url;
+        self.mode = self.mode.or(given.mode);
         self.schema = self.schema.or(given.schema);
         self.lock_id = self.lock_id.or(given.lock_id);
         self.sslmode = self.sslmode.or(given.sslmode);
         self.sslrootcert = self.sslrootcert.or(given.sslrootcert);
         self.sslcert = self.sslcert.or(given.sslcert);
         self.sslkey = self.sslkey.or(given.sslkey);
-        if self.mode == Mode::default() {
-            self.mode = given.mode;
-        }
         self.check()
     }
 
-    /// What cannot be is said at once.
-    pub(crate) fn check(self) -> Result<Self, String> {
-        if self.lock_id.is_some() && self.mode == Mode::Lease {
-            return Err("lock_id goes with mode=session: mode=lease takes no lock".to_owned());
+    /// Rejects invalid options before anything is connected.
+    pub(crate) fn check(self) -> Result<Self, ConfigError> {
+        if self.lock_id.is_some() && self.mode() == Mode::Lease {
+            return Err("lock_id needs mode=session; mode=lease takes no lock".into());
         }
         let schema = self.schema();
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') || schema.starts_with("pg_") {
-            return Err(format!("{schema:?} cannot be the name of a schema"));
+            return Err(format!(
+                "schema must have 1 to 63 bytes, no NUL character, and must not start with pg_, got {schema:?}"
+            )
+            .into());
         }
         Ok(self)
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.unwrap_or_default()
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -156,25 +169,28 @@ impl PostgresOptions {
     }
 }
 
-pub(crate) const READ_ONLY: &str = "target_session_attrs must let servers be written to: seats are";
+pub(crate) const READ_ONLY: &str =
+    "target_session_attrs must select a server that accepts writes; use any, read-write, primary or prefer-standby";
 
-pub(crate) fn check(config: &Config) -> Result<(), String> {
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err("name the host of the database: postgres://HOST/DATABASE, or ?host=/var/run/postgresql".to_owned());
+        return Err(
+            "no host is given; write postgres://HOST/DATABASE, or ?host=/var/run/postgresql for a socket".into()
+        );
     }
     if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
-        return Err(READ_ONLY.to_owned());
+        return Err(READ_ONLY.into());
     }
     let (hosts, ports) = (config.get_hosts().len().max(config.get_hostaddrs().len()), config.get_ports().len());
     if ports > 1 && ports != hosts {
-        return Err(format!("{ports} ports for {hosts} hosts: name one for each, or one for all"));
+        return Err(format!("got {ports} ports for {hosts} hosts; give one port for each host, or one for all").into());
     }
     Ok(())
 }
 
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // There may be a password in the URL, so it is not shown at all.
+        // The URL is left out, as it may contain a password.
         f.debug_struct("PostgresOptions")
             .field("mode", &self.mode)
             .field("schema", &self.schema())

@@ -1,23 +1,23 @@
-//! What the database pushes, handed on to the engine.
+//! Notifications from the database, and how they reach the engine.
 
 use std::sync::{Arc, OnceLock};
 
 use tenure_core::{News, PushDetail, SeatName, SessionId};
 
-/// Where pushes go: to the engine's news, once the engine has handed them over. Clones go to the same.
+/// Forwards notifications to the engine, once the engine has attached its `News`. Clones share the same `News`.
 #[derive(Clone, Default)]
 pub(crate) struct Pushes(Arc<OnceLock<News>>);
 
-/// A notification.
+/// A parsed notification.
 #[derive(Debug, PartialEq, Eq)]
 enum Push {
     /// The holder of a seat has changed.
     Holder(SeatName, PushDetail),
-    /// A request lies on the board of a seat.
+    /// A request was written to the board of a seat.
     Request(SeatName),
 }
 
-/// How many letters a nonce has.
+/// The number of hexadecimal digits of a nonce.
 const NONCE: usize = 16;
 
 impl Pushes {
@@ -25,18 +25,18 @@ impl Pushes {
         let _ = self.0.set(news.clone());
     }
 
-    /// A notification has come in.
-    pub(crate) fn heard(&self, payload: &str) {
+    /// Forwards a notification to the engine.
+    pub(crate) fn on_notification(&self, payload: &str) {
         let Some((news, push)) = self.0.get().zip(Push::parse(payload)) else { return };
         match push {
-            Push::Holder(seat, said) => news.holder(&seat, said),
+            Push::Holder(seat, detail) => news.holder(&seat, detail),
             Push::Request(seat) => news.request(&seat),
         }
     }
 }
 
 impl Push {
-    /// Reads a notification: a letter, the nonce of the write after a `w`, then the seat.
+    /// Parses a payload: a letter, after a `w` the nonce of the write, then the name of the seat.
     fn parse(payload: &str) -> Option<Self> {
         let (letter, rest) = payload.split_at_checked(1)?;
         match letter {
@@ -51,13 +51,13 @@ impl Push {
     }
 }
 
-/// What is told of a seat that was removed.
-pub(crate) fn removed(seat: &SeatName) -> String {
+/// Returns the payload for a seat that was removed.
+pub(crate) fn removal_payload(seat: &SeatName) -> String {
     format!("h{}", seat.as_str())
 }
 
-/// What the engine calls a session of ours or another's.
-pub(crate) fn name_of(session: i64) -> SessionId {
+/// Returns the name of a session, of this process or another, as the engine uses it.
+pub(crate) fn session_id(session: i64) -> SessionId {
     SessionId::new(format!("{session:016x}"))
 }
 
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notification_names_its_seat_and_the_write_that_it_is_about() {
+    fn a_notification_names_its_seat_and_the_nonce_of_its_write() {
         let seat = || SeatName::new("a").unwrap();
         assert_eq!(Push::parse("w00000000000000aba"), Some(Push::Holder(seat(), PushDetail::Nonce(0xab))));
-        assert_eq!(Push::parse(&removed(&seat())), Some(Push::Holder(seat(), PushDetail::Nothing)));
+        assert_eq!(Push::parse(&removal_payload(&seat())), Some(Push::Holder(seat(), PushDetail::Nothing)));
         assert_eq!(Push::parse("ra"), Some(Push::Request(seat())));
-        for nonsense in ["", "é", "w1", "h", "r", "x", "w00000000000000éa"] {
-            assert_eq!(Push::parse(nonsense), None, "{nonsense}");
+        for invalid in ["", "é", "w1", "h", "r", "x", "w00000000000000éa"] {
+            assert_eq!(Push::parse(invalid), None, "{invalid}");
         }
     }
 }

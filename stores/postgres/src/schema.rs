@@ -1,21 +1,22 @@
-//! The tables, and the statements that make them.
+//! The tables, the statements that create them, and the keys of advisory locks.
 
 use tenure_core::SeatName;
 
-/// The schema that the tables are in, unless another is given.
+/// The schema of the tables, unless the options name another one.
 pub const DEFAULT_SCHEMA: &str = "tenure";
 
-/// The version of the tables. Newer ones are left alone.
+/// The version of the tables. The store refuses to work with newer tables, and does not change them.
 pub(crate) const VERSION: u32 = 1;
 
-/// The mark on the tables, with the version behind it.
+/// The comment on the table `seats`, followed by the version.
 pub(crate) const MARK: &str = "Tenure, version ";
 
-/// The names of the tables.
+/// The names of the tables. The first one carries the [`MARK`].
 pub(crate) const TABLES: [&str; 3] = ["seats", "floors", "notes"];
 
-/// The SQL that makes the tables, for a database administrator to run where the program itself may
-/// not. It can be run again.
+/// Returns the SQL that creates the schema and its tables, for an administrator to run where the program's role
+/// is not allowed to. It is safe to run again: existing tables stay as they are. See [`grants_sql`] for the
+/// rights of the role.
 pub fn schema_sql(schema: &str) -> String {
     let name = quoted(schema);
     format!(
@@ -49,7 +50,7 @@ COMMENT ON TABLE {name}.seats IS '{MARK}{VERSION}';
     )
 }
 
-/// The SQL that lets a role use the tables, and no more than that.
+/// Returns the SQL that grants a role the rights to use the tables, and nothing else. Run it after [`schema_sql`].
 pub fn grants_sql(schema: &str, role: &str) -> String {
     let (schema, role) = (quoted(schema), quoted(role));
     format!(
@@ -58,16 +59,17 @@ pub fn grants_sql(schema: &str, role: &str) -> String {
     )
 }
 
-/// Makes the tables, one process after the other: `IF NOT EXISTS` does not keep two from trying at once.
+/// Returns the SQL that creates the tables under a lock: `IF NOT EXISTS` alone fails if two processes create them at
+/// once.
 pub(crate) fn creation(schema: &str) -> String {
     format!("SELECT pg_advisory_xact_lock({CREATION_LOCK}); {}", schema_sql(schema))
 }
 
-/// Held while tables are made: `lock_id_of` the empty name, which no seat has.
+/// The advisory lock that is held while tables are created: `lock_id_of` the empty name, which no seat has.
 const CREATION_LOCK: i64 = lock_id_of("");
 
-/// The advisory lock that a seat is held on in `mode=session`: the 64-bit FNV-1a hash of
-/// `tenure:` and the election's name, as a signed number.
+/// Returns the key of the advisory lock that holds an election's seat in `mode=session`: the 64-bit FNV-1a hash of
+/// `tenure:` and the election's name, as a signed number. Use it to find the leader's session in `pg_locks`.
 ///
 /// ```
 /// assert_eq!(tenure_postgres::lock_id_of("nightly-jobs"), 266_072_005_090_009_504);
@@ -76,7 +78,7 @@ pub const fn lock_id_of(election: &str) -> i64 {
     hash(election.as_bytes(), hash(b"tenure:", 0xcbf2_9ce4_8422_2325)).cast_signed()
 }
 
-/// The lock that a seat is held on: this one, or that of its name.
+/// Returns the key of a seat's lock: the `lock_id` of the options if there is one, otherwise the hash of the name.
 pub(crate) fn lock_of(seat: &SeatName, lock_id: Option<i64>) -> i64 {
     lock_id.unwrap_or_else(|| lock_id_of(seat.as_str()))
 }
@@ -90,7 +92,7 @@ const fn hash(bytes: &[u8], mut hash: u64) -> u64 {
     hash
 }
 
-/// The channel that changes are told on. Not longer than names may be, whatever the schema.
+/// Returns the channel of notifications. It is a hash, as a schema's name may be as long as a channel's name can be.
 pub(crate) fn channel(schema: &str) -> String {
     format!("tenure_{:016x}", hash(schema.as_bytes(), 0xcbf2_9ce4_8422_2325))
 }

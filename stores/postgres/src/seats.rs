@@ -1,96 +1,100 @@
-//! Seats as rows: the statements that read and write them, and why they are right.
+//! Seats as rows: the statements that read and write them, and the argument why they are correct.
 //!
 //! # Correctness argument
 //!
-//! *The condition and the write are one statement*, and so one transaction, for all seats that it is about: it locks
-//! each row that is as expected, and writes those it got the lock of. Under `READ COMMITTED`, whoever locks a row that
-//! has changed since the statement began tests its condition again on the row as it has become; so of many that
-//! expect the same version one gets the lock and writes, and the others find it locked or find another
-//! version, and change nothing. (Under a stricter isolation level they may fail with a conflict, which is
-//! told as *refused*.)
+//! *One statement has both the condition and the write*, for all of its seats, so both are in one transaction.
+//! The statement locks each row that is as expected, and writes the rows that it locked. Under `READ COMMITTED`,
+//! a statement that locks a row which changed since the statement began tests its condition again, on the new
+//! row. So of several statements that expect the same version, one locks the row and writes it. The others find
+//! the row locked or find another version, and change nothing. (Under a stricter isolation level they may fail
+//! with a conflict, which is reported as *refused*.)
 //!
-//! *What an answer means.* A statement names the versions that it has written, and a seat is *done* only if its own is
-//! named. No two writes have the same version, so what one did is never told to another. Names come with the commit or
-//! not at all: rows are handed out when the server has said that it is ready for the next statement, which is after the
-//! commit. (Which seats share a call, and from when its time counts, is argued in
-//! `tenure-protocol/src/admission.rs`.)
+//! *The meaning of an answer.* A statement returns the versions that it has written, and a seat is *done* only if
+//! its own version is among them. No two writes have the same version, so a seat is never *done* because of
+//! another write. The versions arrive only if the transaction commits: the driver returns rows after the server
+//! has reported that it is ready for the next statement, which is after the commit.
+//! (`tenure-protocol/src/admission.rs` argues which seats share a call, and from when its time counts.)
 //!
-//! *When a statement fails*, all of its transaction is undone, and each seat is told so with the fault that
-//! the server's word means; what was on its way when the connection broke is *unknown* to each. A fault
-//! that may be of one seat's making (a text that the database cannot hold, a row that somebody else is just inserting)
-//! must not be told to the others: then no seat is answered for, and the engine makes smaller calls.
+//! *A statement that fails* is rolled back as a whole, and each of its seats gets the fault that the server's
+//! error means. If the connection breaks while a statement is in flight, its outcome is *unknown* for each seat.
+//! A fault that a single seat may have caused (a text that the database cannot store, a row that another
+//! transaction is inserting) must not be reported to the other seats. In that case no seat gets an answer, and
+//! the engine makes smaller calls.
 //!
-//! *When a call is dropped* before its statement was sent, it never is. After that the statement goes on, and a read
-//! that is made later over the same connection sees what it did. A connection that does not answer is replaced, and
-//! what is still on its way over it may land after such a read. It does so on its own condition: it takes a seat that
-//! nobody has taken since it was asked to, or keeps one in a term that goes on, and does late what it would have done
-//! in time.
+//! *A call that is dropped* before its statement is sent is never sent. After the send, the statement runs to its
+//! end, and a later read on the same connection sees its effect. A connection that does not answer is replaced,
+//! and a statement in flight on the old connection may take effect after such a read. It then still tests its own
+//! condition: it takes a seat that no other candidate has taken since the read that the bid rests on, or it keeps
+//! a seat in a term that is not over. So it does late what it would have done in time.
 //!
-//! *Nobody waits long for another.* A row that somebody has locked is passed over: one that is locked and forgotten
-//! would hold up every other seat on the same connection. A new seat is an `INSERT … ON CONFLICT DO NOTHING`, of which
-//! the unique index lets one through. Whoever comes second waits there for the first one's commit, but not long
-//! ([`PATIENT`]), and all insert in the order of the names, so that no two wait for each other. A floor is
-//! written only by who has its seat's row locked, inserted or deleted, so nobody waits for one at all.
+//! *No statement waits long for another transaction.* A statement skips a row that another transaction has
+//! locked: a row that is locked and forgotten would otherwise delay every seat on the connection. A new seat is
+//! an `INSERT … ON CONFLICT DO NOTHING`, and the unique index admits one of several. A later insert waits for the
+//! commit of the first one, but only briefly ([`TIMEOUT`]), and all statements insert in the order of the names,
+//! so that no two wait for each other. Only a transaction that has the seat's row locked, inserted or deleted
+//! writes the seat's floor, so no statement waits for a floor.
 //!
-//! *A renewal* (`mode=lease`) is for the holder and the term that the row names, and not for its version: so one whose
-//! answer was lost does not cost the next one. No other candidate has the same incarnation, a term has a token of its
-//! own, and a seat that was given up names nobody. So a renewal of a term that is over finds no row.
+//! *A renewal* (`mode=lease`) is conditional on the holder and the term in the row, and not on its version. So a
+//! renewal whose answer was lost does not make the next renewal fail. No other candidate has the same
+//! incarnation, each term has its own token, and the row of a released seat names no holder. So a renewal of a
+//! term that is over matches no row.
 //!
-//! *A version* is the random nonce of one write, so no two writes have the same. What callers are handed
-//! names the life of the data it was read in, too (the cluster and its timeline), and a write is lost
-//! if the server is not in that one: a standby that was promoted may never have seen the row that its
-//! nonce was read from, or may have lost what came after it.
+//! *A version* is the random nonce of one write, so no two writes have the same version. The version that callers see
+//! also contains the identity of the data that it was read from: the cluster and its timeline. A write is lost if the
+//! server's data has another identity. A promoted standby may never have received the row that has the nonce, or may
+//! lack later writes to it.
 //!
-//! *Durable before it counts.* The answer comes after the commit, and the commit waits for the disk, and
-//! for the synchronous standbys where there are any, also where the role, the database or the server has
-//! `synchronous_commit` at `off` or `local`: the statement turns it on for its own transaction.
-//! That matters for renewals as much as for bids: one that was answered and then lost in a crash would
-//! leave a leader counting on a lease that nobody else knows of.
+//! *A write is durable before it counts.* The answer comes after the commit, and the commit waits for the disk,
+//! and for the synchronous standbys if there are any. This holds even if the role, the database or the server
+//! sets `synchronous_commit` to `off` or `local`: the statement turns it on for its own transaction. Renewals
+//! need this as much as bids do. If a renewal were answered and then lost in a crash, the leader would count on a
+//! lease that no other candidate knows of.
 //!
-//! *Time* (`mode=lease`): the statement stamps the row with the server's clock while it runs, so after it
-//! was sent and before it was answered. The leader counts its lease from the send. What others make of the
-//! stamp, and that the clock may step, is the protocol's business.
+//! *Time* (`mode=lease`). The statement stamps the row with the server's clock while it runs: after its send, and
+//! before the receipt of its answer. The leader counts its lease from the send. The protocol decides how
+//! followers use the stamp, and accounts for a clock that steps.
 //!
-//! *The lock* (`mode=session`): a row that names a holder is written only by the session that holds the
-//! seat's advisory lock, in one statement that takes the lock if the session has not got it, writes on
-//! condition of the version, and gives the lock back if it was taken for nothing or if the seat was given up.
-//! Whether the session has got it, the statement asks the server, as a session that takes a lock twice must give it
-//! back twice. So the lock is held exactly while the row names its session, and the server frees it when the session
-//! ends, whatever ends it. The lock is taken after the statement's snapshot; that does no harm, as the
-//! condition is tested on the row as it is then, not as it was in the snapshot. That the lock is given
-//! back before the transaction commits does none either: whoever takes it in between finds the row locked.
-//! Where the lock and the row disagree after all, as a statement has failed or somebody has removed the row, the lock is
-//! given back by a statement of its own (`session.rs`).
+//! *The lock* (`mode=session`). Only the session that holds the seat's advisory lock writes a row that names a
+//! holder. One statement takes the lock if the session does not hold it, writes on condition of the version, and
+//! releases the lock if it took the lock but did not write, or if the write releases the seat. The statement
+//! reads from the server whether the session holds the lock, as a session that takes a lock twice must release it
+//! twice. So the session holds the lock exactly while the row names the session, and the server frees the lock
+//! when the session ends, for whatever reason. The statement takes the lock after its snapshot; this is safe, as
+//! it tests the condition on the current row and not on the row in the snapshot. It releases the lock before the
+//! transaction commits; this is safe too, as another session that takes the lock in between finds the row locked.
+//! If the lock and the row disagree nevertheless, because a statement failed or the row was removed by hand, a
+//! separate statement releases the lock (`session.rs`).
 //!
-//! *The heartbeat* (`mode=session`) names the versions of those rows that name this very session and whose
-//! locks it holds. As no two writes have the same version, a seat is still held in the same term if and only if
+//! *The heartbeat* (`mode=session`) returns the versions of the rows that name this session and whose locks this
+//! session holds. No two writes have the same version, so a seat is still held in the same term if and only if
 //! the version of the write that won it is among them.
 //!
-//! *The floor* of tokens is raised in the same statement and stays when a seat is removed.
+//! *The floor* of tokens is raised in the same statement, and stays when the seat is removed.
 //!
-//! *Tokens rise across a promotion*, though the standby may not have received the last terms of the old
-//! primary. The floor that a reading returns is at least `(timeline - 1) << 32`, where `timeline` is the
-//! server's own at that moment. A timeline begins with a promotion (or with a restore to a point in time),
-//! and its number is above that of the one it continues. So, as long as fewer than 2^32 terms begin on one
-//! timeline, every token that was given out on timeline `t` is at most `t << 32`: the floor of each later
-//! timeline is at least that, whatever rows its server has lost. A bid is above the floor of the reading it
-//! rests on. It is written only on that reading's timeline: an update tests the life of the data in its
-//! version; an insert, which has no version, tests the life of the data that the seat was absent from, and that its token is
-//! above the floor of the timeline that it is written on. A database that was never promoted is on timeline 1, and its tokens are 1, 2, 3.
-//! Two standbys of one primary that are promoted, at once or one after the other, get the same number if the second
-//! has never followed the first: the store's promise excludes that. `pg_upgrade` begins at timeline 1 again, and a
-//! role that may not ask for the timeline has a floor of 0 (`handshake.rs`): see the README.
+//! *Tokens rise across a promotion*, although the standby may not have received the last terms of the old
+//! primary. The floor that a reading returns is at least `(timeline - 1) << 32`, where `timeline` is the server's
+//! timeline at that moment. A promotion (or a restore to a point in time) begins a timeline, whose number is above
+//! that of the timeline it continues. So, as long as fewer than 2^32 terms begin on one timeline, every token
+//! that is issued on timeline `t` is at most `t << 32`, and the floor of each later timeline is at least that,
+//! whichever rows its server has lost. A bid is above the floor of the reading that it rests on. It is written
+//! only on the timeline of that reading: an update tests the identity of the data in its version. An insert has
+//! no version: it tests the identity of the data in which the seat was absent, and that its token is above the
+//! floor of the timeline on which it is written. A database that was never promoted is on timeline 1, and its
+//! tokens are 1, 2, 3. Two standbys of one primary that are promoted, at once or one after the other, get the
+//! same number if the second never followed the first; the store's promises exclude that. `pg_upgrade` restarts
+//! at timeline 1, and a role that is not allowed to read the timeline has a floor of 0 (`handshake.rs`): see the
+//! README.
 
 use tenure_core::{Expect, Version};
 
-use crate::handshake::Life;
+use crate::handshake::DataIdentity;
 use crate::schema::{channel, quoted};
 
-/// The statements, for one schema and one way of telling lives of the data apart.
+/// The statements, for one schema and one way to identify the data.
 pub(crate) struct Statements {
-    /// Seats by their names, their floors, and the time.
+    /// Reads seats by their names, with their floors and the server's time.
     pub(crate) read: String,
-    /// The same, and whether the session is alive that each seat is held on.
+    /// Reads the same, and whether the session that holds each seat is alive.
     pub(crate) read_alive: String,
     pub(crate) insert: String,
     pub(crate) update: String,
@@ -98,86 +102,87 @@ pub(crate) struct Statements {
     pub(crate) insert_locked: String,
     pub(crate) update_locked: String,
     pub(crate) heartbeat: String,
-    pub(crate) give_back: String,
+    pub(crate) release_leftovers: String,
     pub(crate) forget: String,
 }
 
-/// The columns of every reading.
-const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, greatest(floor.token, life.floor), life.identity, \
+/// The columns of a reading.
+const READING: &str = "want.number, seat.record, seat.version, seat.session, seat.lock_id, greatest(floor.token, data.floor), data.identity, \
      (extract(epoch FROM seat.written) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
-/// Of these seats, by their names (`$1`).
-const READ_FROM: &str = "FROM life, \
+/// The tables of a reading, for the seats with the names `$1`.
+const READ_FROM: &str = "FROM data, \
      (SELECT name COLLATE \"C\" AS name, number FROM unnest($1) WITH ORDINALITY AS want (name, number)) AS want \
      LEFT JOIN {schema}.seats AS seat ON seat.name = want.name LEFT JOIN {schema}.floors AS floor ON floor.name = want.name";
 
 impl Statements {
-    pub(crate) fn new(schema: &str, life: Life) -> Self {
+    pub(crate) fn new(schema: &str, data: DataIdentity) -> Self {
         let fill = |sql: String| {
             sql.replace("{durable}", DURABLE)
-                .replace("{mine}", MINE)
-                .replace("{identity}", life.identity)
-                .replace("{floor}", life.floor)
+                .replace("{own_locks}", OWN_LOCKS)
+                .replace("{identity}", data.identity)
+                .replace("{floor}", data.floor)
                 .replace("{schema}", &quoted(schema))
                 .replace("{channel}", &channel(schema))
         };
         Self {
-            read: fill(format!("WITH {LIFE} SELECT {READING} {READ_FROM}")),
-            // A shared lock on what the holder's session has locked for itself can be had only once that
-            // session is over. It is given back at once; nobody else ever wants that lock.
+            read: fill(format!("WITH {DATA} SELECT {READING} {READ_FROM}")),
+            // The holder's session has its own key locked exclusively, so a shared lock on that key succeeds only
+            // after the session has ended. The shared lock is released at once; no session ever locks that key again.
             read_alive: fill(format!(
-                "WITH {LIFE} SELECT {READING}, CASE WHEN seat.session IS NULL THEN NULL \
+                "WITH {DATA} SELECT {READING}, CASE WHEN seat.session IS NULL THEN NULL \
                  WHEN pg_try_advisory_lock_shared({SESSION_KEY}) THEN NOT pg_advisory_unlock_shared({SESSION_KEY}) \
                  ELSE true END {READ_FROM}"
             )),
             insert: fill(format!(
-                "WITH {LIFE}, {PATIENT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), NULL, NULL FROM want, patient, life WHERE {ABSENT} ORDER BY name {ON_CONFLICT}), {FLOORED} {TOLD}"
+                "WITH {DATA}, {TIMEOUT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
+                 clock_timestamp(), NULL, NULL FROM want, timeout, data WHERE {ABSENT} ORDER BY name {ON_CONFLICT}), {RAISE_FLOORS} {NOTIFY}"
             )),
             update: fill(format!(
-                "WITH {LIFE}, {PATIENT}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, life \
+                "WITH {DATA}, {TIMEOUT}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, data \
                  WHERE seat.name = want.name AND seat.version = want.held AND seat.session IS NULL \
-                 AND life.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
+                 AND data.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
                  done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
-                 version = free.version, token = free.token, written = clock_timestamp() FROM free, patient \
+                 version = free.version, token = free.token, written = clock_timestamp() FROM free, timeout \
                  WHERE seat.name = free.name AND seat.version = free.held \
-                 RETURNING seat.name, seat.version, seat.token), {FLOORED} {TOLD}"
+                 RETURNING seat.name, seat.version, seat.token), {RAISE_FLOORS} {NOTIFY}"
             )),
-            // Those that were written, and those that would have been if nobody else had locked their rows. A
-            // record that names nobody has no holder to match.
+            // Returns the versions that were written, and those that were not written only because another
+            // transaction has locked their rows. A record without a holder matches no row.
             renew: fill(format!(
-                "WITH {LIFE}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, life \
-                 WHERE {HELD} AND life.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
+                "WITH {DATA}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, data \
+                 WHERE {HELD} AND data.identity = want.identity FOR UPDATE OF seat SKIP LOCKED), \
                  done AS (UPDATE {{schema}}.seats AS seat SET record = want.record, \
                  version = want.version, written = clock_timestamp() FROM free AS want \
                  WHERE {HELD} RETURNING seat.version) \
-                 SELECT (SELECT identity FROM life), (SELECT array_agg(version) FROM done), \
+                 SELECT (SELECT identity FROM data), (SELECT array_agg(version) FROM done), \
                  CASE WHEN (SELECT count(*) FROM done) < (SELECT count(*) FROM want) THEN \
-                 (SELECT array_agg(want.version) FROM want, {{schema}}.seats AS seat, life \
-                 WHERE {HELD} AND life.identity = want.identity) END, {{durable}}"
+                 (SELECT array_agg(want.version) FROM want, {{schema}}.seats AS seat, data \
+                 WHERE {HELD} AND data.identity = want.identity) END, {{durable}}"
             )),
             insert_locked: fill(format!(
-                "WITH {LIFE}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), session, lock_id FROM lock AS want, life WHERE taken AND {ABSENT} ORDER BY name {ON_CONFLICT}), {FLOORED} {UNLOCK}"
+                "WITH {DATA}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
+                 clock_timestamp(), session, lock_id FROM lock AS want, data WHERE taken AND {ABSENT} ORDER BY name {ON_CONFLICT}), {RAISE_FLOORS} {UNLOCK}"
             )),
             update_locked: fill(format!(
-                "WITH {LIFE}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
-                 FROM lock, {{schema}}.seats AS seat, life WHERE seat.name = lock.name AND seat.version = lock.held \
-                 AND life.identity = lock.identity AND lock.taken FOR UPDATE OF seat SKIP LOCKED), \
+                "WITH {DATA}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
+                 FROM lock, {{schema}}.seats AS seat, data WHERE seat.name = lock.name AND seat.version = lock.held \
+                 AND data.identity = lock.identity AND lock.taken FOR UPDATE OF seat SKIP LOCKED), \
                  done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, version = free.version, \
                  token = free.token, written = clock_timestamp(), session = free.session, lock_id = free.lock_id \
                  FROM free WHERE seat.name = free.name AND seat.version = free.held \
-                 RETURNING seat.name, seat.version, seat.token), {FLOORED} {UNLOCK}"
+                 RETURNING seat.name, seat.version, seat.token), {RAISE_FLOORS} {UNLOCK}"
             )),
-            // `IS TRUE` has the locks looked up in a hash, where a join may compare each with every row.
+            // With `IS TRUE` the planner looks locks up in a hash; with a join it may compare each lock with
+            // every row.
             heartbeat: fill(
                 "SELECT array_agg(seat.version) FROM {schema}.seats AS seat WHERE seat.session = $1 \
-                 AND (seat.lock_id IN ({mine})) IS TRUE"
+                 AND (seat.lock_id IN ({own_locks})) IS TRUE"
                     .to_owned(),
             ),
-            // Locks that this session (`$1`) holds though no row says so, of these (`$2`) or of all.
-            give_back: fill(
-                "SELECT pg_advisory_unlock(key) FROM (SELECT key FROM ({mine}) AS mine \
+            // Releases locks that this session (`$1`) holds but no row names: those in `$2`, or all if it is null.
+            release_leftovers: fill(
+                "SELECT pg_advisory_unlock(key) FROM (SELECT key FROM ({own_locks}) AS mine \
                  WHERE ($2 IS NULL OR key = ANY ($2)) AND key NOT IN \
                  (SELECT lock_id FROM {schema}.seats WHERE session = $1 AND lock_id IS NOT NULL) OFFSET 0) AS left_over"
                     .to_owned(),
@@ -194,27 +199,29 @@ impl Statements {
     }
 }
 
-/// The life of the data and the floor of its tokens, asked for once.
-const LIFE: &str = "life AS MATERIALIZED (SELECT {identity} AS identity, {floor} AS floor)";
+/// The identity of the server's data and the floor of its tokens, evaluated once.
+const DATA: &str = "data AS MATERIALIZED (SELECT {identity} AS identity, {floor} AS floor)";
 
-/// How long to wait for another who is just writing what we would, in milliseconds. For this transaction
-/// only, and set before anything is written.
-pub(crate) const PATIENT: &str =
-    "patient AS MATERIALIZED (SELECT set_config('lock_timeout', '100', true) AS lock_timeout)";
+/// Limits the wait for another transaction that is writing the same row to 100 ms. It applies to this transaction
+/// only, and is set before anything is written.
+pub(crate) const TIMEOUT: &str =
+    "timeout AS MATERIALIZED (SELECT set_config('lock_timeout', '100', true) AS lock_timeout)";
 
-/// Each with the life of the data that the seat was absent from, if that is known.
+/// New seats, each with the identity of the data in which it was absent, if that is known.
 const WANT_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, identity \
      FROM unnest($1, $2, $3, $4, $5) AS want (name, record, version, token, identity))";
 
-/// Each with the version or the holder that it must have, and the life of the data that this was read in.
+/// Existing seats, each with the version or the holder that its row must have, and the identity of the data in which
+/// that was read.
 const WANT: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, held, identity \
      FROM unnest($1, $2, $3, $4, $5, $6) AS want (name, record, version, token, held, identity))";
 
-/// The same with the seat's lock, and the session that is to hold it; `$7` is that session's lease.
+/// New seats, each with the key of its lock and the session that will hold it. `$7` is the session's idle time-out.
 const WANT_LOCKED_NEW: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
      key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
      identity FROM unnest($1, $2, $3, $4, $5, $6, $8) AS want (name, record, version, token, key, session, identity))";
 
+/// Existing seats, with the same columns and those of [`WANT`].
 const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS name, record, version, token, \
      key, session, CASE WHEN session IS NOT NULL THEN key END AS lock_id, \
      held, identity FROM unnest($1, $2, $3, $4, $5, $6, $8, $9) \
@@ -224,60 +231,60 @@ const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, 
 
 const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
 
-/// That a seat was read to be absent from this very data, and its token is above the floor.
-const ABSENT: &str = "want.token > life.floor AND (want.identity IS NULL OR want.identity = life.identity)";
+/// The condition that the seat was absent in this data, and that its token is above the floor.
+const ABSENT: &str = "want.token > data.floor AND (want.identity IS NULL OR want.identity = data.identity)";
 
-/// That a seat names this holder and term.
+/// The condition that the row names this holder and term.
 const HELD: &str = "seat.name = want.name AND seat.token = want.token AND seat.session IS NULL \
      AND seat.record::json #>> '{holder,incarnation}' = want.held";
 
-/// Tokens stay above this, also when the seat is gone.
-const FLOORED: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
+/// Raises the floors of tokens, which stay when a seat is removed.
+const RAISE_FLOORS: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
      ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token)";
 
-/// For this transaction only.
+/// Makes the commit wait for the disk, in this transaction only.
 const DURABLE: &str = "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') \
      THEN set_config('synchronous_commit', 'on', true) END";
 
-/// The versions of those that were written; whoever listens is told.
-const TOLD: &str = "SELECT (SELECT identity FROM life), array_agg(version), NULL::text[], count(told), min(durable) \
-     FROM (SELECT version, pg_notify('{channel}', 'w' || version || name)::text AS told, {durable} AS durable FROM done OFFSET 0) AS told";
+/// Returns the versions that were written, and notifies the listening connections.
+const NOTIFY: &str = "SELECT (SELECT identity FROM data), array_agg(version), NULL::text[], count(sent), min(durable) \
+     FROM (SELECT version, pg_notify('{channel}', 'w' || version || name)::text AS sent, {durable} AS durable FROM done OFFSET 0) AS notified";
 
-/// The two halves of a session's number, each a positive one of 31 bits.
+/// The two halves of a session's number, each of 31 bits.
 const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 2147483647)::int4";
 
-/// The locks of seats that this very session holds.
-const MINE: &str = "SELECT classid::int8 << 32 | objid::int8 AS key FROM pg_locks \
+/// The keys of the seats' locks that this session holds.
+const OWN_LOCKS: &str = "SELECT classid::int8 << 32 | objid::int8 AS key FROM pg_locks \
      WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid = pg_backend_pid()";
 
-/// Takes the locks that this session has not got, and can be had.
+/// Takes the locks that this session does not hold yet, where they are free.
 const LOCK: &str = "lock AS MATERIALIZED (SELECT want.*, CASE WHEN had THEN true ELSE pg_try_advisory_lock(key) END AS taken \
-     FROM (SELECT want.*, (key IN ({mine})) IS TRUE AS had FROM want OFFSET 0) AS want)";
+     FROM (SELECT want.*, (key IN ({own_locks})) IS TRUE AS had FROM want OFFSET 0) AS want)";
 
-/// Gives back each lock that was taken for nothing, or is of no more use, as in a seat that is given up.
-/// From the first seat on, the server ends a session that it has not heard from for `$7`.
-const UNLOCK: &str = "SELECT (SELECT identity FROM life), array_agg(version) FILTER (WHERE written), NULL::text[], \
-     count(unlocked), count(told), min(durable), \
+/// Releases each lock that was taken without a write, or whose seat was released. Once the session holds a seat,
+/// sets its idle time-out to `$7`: the server ends the session after that much silence.
+const UNLOCK: &str = "SELECT (SELECT identity FROM data), array_agg(version) FILTER (WHERE written), NULL::text[], \
+     count(unlocked), count(sent), min(durable), \
      CASE WHEN bool_or(written AND session IS NOT NULL) AND $7 IS NOT NULL \
      THEN set_config('idle_session_timeout', $7, false) END \
      FROM (SELECT version, session, written, {durable} AS durable, \
      CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE NOT had END THEN pg_advisory_unlock(key) END AS unlocked, \
-     CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS told \
+     CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS sent \
      FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
-/// What a version means to us.
+/// The parts of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// Of the write.
+pub(crate) struct VersionParts {
+    /// The nonce of the write.
     pub(crate) nonce: String,
-    /// The life of the data.
+    /// The identity of the data that the version was read from.
     pub(crate) identity: String,
-    /// The session that it is held on.
+    /// The session that holds the seat.
     pub(crate) session: Option<i64>,
 }
 
-impl Mark {
-    /// What a write expects of its seat, if that is any version.
+impl VersionParts {
+    /// Returns the version that a write expects, if it expects one.
     pub(crate) fn of(expect: &Expect) -> Option<Self> {
         match expect {
             Expect::Absent(_) => None,
@@ -285,7 +292,8 @@ impl Mark {
         }
     }
 
-    /// `None` if it is not as we write it: then it never was the version of a seat.
+    /// Parses a version. Returns `None` if it is not in the exact form of [`version`](Self::version): then no
+    /// seat ever had it.
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split(':');
         let (nonce, identity, session) = (parts.next()?, parts.next()?, parts.next());
@@ -293,12 +301,12 @@ impl Mark {
             None => None,
             Some(session) => Some(i64::from_str_radix(session, 16).ok()?),
         };
-        let mark = Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session };
-        Some(mark).filter(|mark| mark.version() == *version)
+        let parts = Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session };
+        Some(parts).filter(|parts| parts.version() == *version)
     }
 
-    /// The nonce as a number, as those have it that we have written.
-    pub(crate) fn number(&self) -> Option<u64> {
+    /// Returns the nonce as a number.
+    pub(crate) fn nonce_as_number(&self) -> Option<u64> {
         u64::from_str_radix(&self.nonce, 16).ok()
     }
 
@@ -310,12 +318,12 @@ impl Mark {
     }
 }
 
-/// The nonce of a write, as it stands in a row.
+/// Returns the nonce of a write in the form that rows have.
 pub(crate) fn nonce_of(record: &tenure_core::Record) -> String {
     format!("{:016x}", record.nonce)
 }
 
-/// A token as the database has it.
+/// Returns a token as a `bigint`.
 pub(crate) fn number_of(token: tenure_core::Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
 }
@@ -325,13 +333,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_taken_for_one_only_as_it_was_written() {
+    fn a_version_is_parsed_only_in_its_exact_form() {
         for session in [None, Some(7), Some(i64::MAX)] {
-            let mark = Mark { nonce: "00c0ffee00c0ffee".into(), identity: "7708.00000001".into(), session };
-            assert_eq!(Mark::parse(&mark.version()), Some(mark.clone()));
+            let parts = VersionParts { nonce: "00c0ffee00c0ffee".into(), identity: "7708.00000001".into(), session };
+            assert_eq!(VersionParts::parse(&parts.version()), Some(parts.clone()));
             for more in [":", "0", ":0", ":0000000000000007"] {
-                let odd = Mark::parse(&Version::new(format!("{}{more}", mark.version().as_str())));
-                assert_ne!(odd, Some(mark.clone()), "{more}");
+                let odd = VersionParts::parse(&Version::new(format!("{}{more}", parts.version().as_str())));
+                assert_ne!(odd, Some(parts.clone()), "{more}");
                 assert!(session.is_none() || odd.is_none(), "{more}: {odd:?}");
             }
         }

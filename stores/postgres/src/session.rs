@@ -1,11 +1,11 @@
-//! One session of `mode=session`: a connection of its own, the locks it holds, and its heartbeat.
+//! One session of `mode=session`: its connection, the locks it holds, and its heartbeat.
 //!
-//! Statements that take or give back locks, and heartbeats, are run to their end by a task of their own, whether or
-//! not anybody still waits for the answer. One that is not answered within a lease ends the session, and with it every
-//! lock. Which locks the session holds, only the server knows: each write asks it.
+//! Heartbeats and statements that take or release locks run to their end in a task of their own, even if the call
+//! is dropped. If a statement is not answered within a lease, the session is ended, and with it every lock. Only
+//! the server knows which locks the session holds, so each write reads them from `pg_locks`.
 //!
-//! A lock that a statement has taken stays when its transaction is undone. So when a statement fails, those locks of its
-//! seats are given back that no row accounts for.
+//! The session keeps a lock that a statement has taken even if the transaction is rolled back. So when a
+//! statement fails, the session releases those locks of its seats that no row accounts for.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,43 +21,45 @@ use crate::connection::{Connector, Param, PgConnection, Purpose, number, numbers
 use crate::errors::Failed;
 use crate::handshake;
 use crate::leases::Batch;
-use crate::pushes::name_of;
+use crate::pushes::session_id;
 use crate::schema::lock_of;
-use crate::seats::Mark;
+use crate::seats::VersionParts;
 
-/// A connection that seats are held on, for elections of one lease.
+/// A session that holds seats of elections with one lease.
 pub(crate) struct Session {
-    /// Names it, in rows and as the lock that it holds for as long as it lives.
+    /// A random number: the session's name in rows, and the key that it locks for as long as it lives.
     pub(crate) id: i64,
     lease: Duration,
     lock_id: Option<i64>,
     clock: Clock,
     connection: PgConnection,
-    /// The seats that were won on it and not given up, and when that was last answered.
+    /// The seats that were won on this session and not released, each with the time of its last answered write.
     seats: Mutex<HashMap<SeatName, Moment>>,
 }
 
-/// A seat to be kept that stands as the write with this nonce, at this place in the call.
+/// A seat to renew.
 pub(crate) struct Renewal {
+    /// The seat's place in the call.
     pub(crate) place: usize,
     pub(crate) seat: SeatName,
     pub(crate) version: Version,
+    /// The nonce of the write that won the seat.
     pub(crate) nonce: Option<u64>,
 }
 
 impl tenure_kit::Session for Session {
-    /// The writes, in order, that the rows stand as whose locks this very session was seen to hold.
+    /// The nonces, sorted, of the rows whose locks this session held at the heartbeat.
     type Report = Vec<u64>;
 
     fn name(&self) -> tenure_core::SessionId {
-        name_of(self.id)
+        session_id(self.id)
     }
 
     async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<Vec<u64>>, StoreError> {
         let rows = match self.bounded(&self.connection.server.seats.heartbeat, vec![number(self.id)]).await {
             Ok(rows) => rows,
-            // The table was dropped, and with it every seat. The leaders look, and the connection that they
-            // look over creates the table or says why it cannot.
+            // The table was dropped, and with it every seat. The leaders then read their seats, and the
+            // connection for reads creates the table or reports why it cannot.
             Err(failed) if failed.is_missing_table() => Vec::new(),
             Err(failed) => return Err(failed.into()),
         };
@@ -67,8 +69,9 @@ impl tenure_kit::Session for Session {
         Ok(HeartbeatReply::Alive(sent, held))
     }
 
-    /// The server ends a session that holds seats and says nothing for a lease, and that ends its connection. One
-    /// without seats is never ended, and needs no heartbeat.
+    /// The server ends a session that holds seats and is silent for a lease, which also ends its connection:
+    /// [`closed`](Self::closed) reports it. The server never ends a session without seats, so that one needs no
+    /// heartbeat.
     fn lapses(&self) -> bool {
         false
     }
@@ -90,31 +93,32 @@ impl Session {
         clock: Clock,
     ) -> Result<Self, StoreError> {
         let connection = connector.connect(Purpose::Session(lease)).await?;
-        // Positive halves of 31 bits, as locks with two keys have them.
+        // Two halves of 31 bits: locks with two keys take positive `int4` values.
         let (high, low) = (rand::random::<u32>() >> 1, rand::random::<u32>() >> 1);
         let id = i64::from(high) << 32 | i64::from(low);
         let session = Self { id, lease, lock_id, clock, connection, seats: Mutex::default() };
         let halves = [high, low].map(|half| -> Param { (Box::new(half.cast_signed()), Type::INT4) });
-        // The server also reads and plans the statement of a bid before there is one to make: that takes several times
-        // as long as the bid itself.
+        // The server parses and plans the statement of a bid now, as that takes several times as long as the bid.
         let bid = &session.connection.server.seats.update_locked;
         let (locked, _) = tokio::join!(
             session.bounded("SELECT pg_try_advisory_lock($1, $2)", halves.into()),
             session.bounded(bid, session.params(&Batch::default(), false)),
         );
         if !locked?.first().is_some_and(|row| row.get(0)) {
-            return Err(StoreError::refused("another session has the same number: trying another one"));
+            return Err(StoreError::refused(
+                "another session has the same random number; the next attempt draws another",
+            ));
         }
         Ok(session)
     }
 
-    /// The socket of this session, if the session holds the seat.
+    /// Returns a duplicate of this session's socket, if the session holds the seat.
     #[cfg(unix)]
     pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         lock(&self.seats).contains_key(seat).then(|| self.connection.lifeline()).transpose()
     }
 
-    /// Writes seats that are new, or those that are not.
+    /// Writes a batch of new seats (`is_new`) or of existing ones.
     async fn write(&self, batch: &Batch<Write>, is_new: bool, to: &Answers<Swap>) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());
@@ -123,16 +127,16 @@ impl Session {
         let sql = if is_new { &statements.insert_locked } else { &statements.update_locked };
         let sent = self.clock.now();
         let answer = self.bounded(sql, self.params(batch, is_new)).await;
-        if answer.as_ref().is_err_and(|failed| !failed.is_open()) {
-            self.give_back(batch.writes().map(|write| &write.seat)).await;
+        if answer.as_ref().is_err_and(|failed| !failed.may_still_run()) {
+            self.release_leftovers(batch.writes().map(|write| &write.seat)).await;
         }
-        batch.told(answer, to, |write, mark| {
+        batch.set_answers(answer, to, |write, version| {
             let is_held = !write.record.is_vacant();
             match is_held {
                 true => lock(&self.seats).insert(write.seat.clone(), self.clock.now()),
                 false => lock(&self.seats).remove(&write.seat),
             };
-            let version = Mark { session: is_held.then_some(self.id), ..mark }.version();
+            let version = VersionParts { session: is_held.then_some(self.id), ..version }.version();
             Swap::Done { version, since: Some(sent), granted: Some(self.lease) }
         })
     }
@@ -146,7 +150,7 @@ impl Session {
         params.push((Box::new(idle), Type::TEXT));
         match is_new {
             true => params.push(batch.absences()),
-            false => params.extend(batch.marks()),
+            false => params.extend(batch.expected_versions()),
         }
         params
     }
@@ -155,30 +159,30 @@ impl Session {
         numbers(seats.map(|seat| lock_of(seat, self.lock_id)).collect())
     }
 
-    /// Gives back those locks of these seats that no row accounts for. If that fails, the session is ended rather than
-    /// left with them.
-    async fn give_back<'a>(&self, seats: impl Iterator<Item = &'a SeatName>) {
+    /// Releases those locks of these seats that no row accounts for. If that fails, ends the session, which
+    /// releases all of its locks.
+    async fn release_leftovers<'a>(&self, seats: impl Iterator<Item = &'a SeatName>) {
         let params = vec![number(self.id), self.keys(seats)];
-        if self.bounded(&self.connection.server.seats.give_back, params).await.is_err() {
-            self.connection.cut();
+        if self.bounded(&self.connection.server.seats.release_leftovers, params).await.is_err() {
+            self.connection.abort();
         }
     }
 
-    /// Waits for a statement to end, which is the session's end, too, if it takes a lease.
+    /// Runs a statement. If it is not answered within a lease, ends the session.
     async fn bounded(&self, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
         let answer = tokio::time::timeout(self.lease, self.connection.run(sql, &params)).await;
         answer.unwrap_or_else(|_| {
-            self.connection.cut();
+            self.connection.abort();
             Err(Failed::Unanswered)
         })
     }
 }
 
-/// Writes seats if they have the expected versions, and their locks are ours or can be had. It goes on if this is
-/// dropped.
+/// Writes seats that have the expected versions and whose locks this session holds or can take. The write runs to its
+/// end even if the future is dropped.
 ///
 /// # Errors
-/// If nothing has happened to those that are not answered for, and one of them may be to blame.
+/// Returns an error if the seats without an answer were not written and one of them may be the cause.
 pub(crate) async fn write(
     session: Arc<PooledSession<Session>>,
     new: Batch<Write>,
@@ -192,16 +196,16 @@ pub(crate) async fn write(
         let (new, next) = tokio::join!(session.write(&new, true, &to), session.write(&next, false, &to));
         new.and(next)
     });
-    writing.wait(StoreError::unknown("the write was cut off")).await
+    writing.wait(StoreError::unknown("the write was interrupted before its answer arrived")).await
 }
 
-/// Keeps seats by the heartbeat that all share.
+/// Renews seats by the heartbeat that all seats of the session share.
 ///
-/// A heartbeat counts for a seat if it was sent after the seat was last written on this session. It names writes, and no
-/// two writes have the same nonce: so the seat is still held in the same term if and only if its write is named. One that
-/// was sent within the last quarter of a lease will do if it names all of these seats. If not, another tells that is sent
-/// now.
-pub(crate) async fn keep(session: Arc<PooledSession<Session>>, seats: Vec<Renewal>, to: Answers<Swap>) {
+/// A heartbeat counts for a seat only if it was sent after the answer to the seat's last write on this session.
+/// It reports nonces, and no two writes have the same nonce: so the seat is still held in the same term if and
+/// only if the heartbeat reports the nonce of its write. A heartbeat that was sent within the last quarter of a
+/// lease is used again if it reports all of these seats. Otherwise a new heartbeat is sent, and decides.
+pub(crate) async fn renew(session: Arc<PooledSession<Session>>, seats: Vec<Renewal>, to: Answers<Swap>) {
     if seats.is_empty() {
         return;
     }
@@ -221,18 +225,19 @@ pub(crate) async fn keep(session: Arc<PooledSession<Session>>, seats: Vec<Renewa
     }
     lost.iter().for_each(|seat| to.set(seat.place, Ok(Swap::Lost)));
     if !lost.is_empty() {
-        give_back_later(&session, lost);
+        release_later(&session, lost);
     }
 }
 
-/// Somebody has removed rows, or taken their locks away. A lock that is left protects whatever its leader still
-/// does; it is given back when that must be over.
-fn give_back_later(session: &Arc<PooledSession<Session>>, lost: Vec<Renewal>) {
+/// Releases the locks of lost seats after a lease. A seat is lost here if its row was removed or changed by hand,
+/// or its lock was released. A lock that is left protects the work of its leader, which must have ended a lease
+/// from now.
+fn release_later(session: &Arc<PooledSession<Session>>, lost: Vec<Renewal>) {
     let (session, lease) = (Arc::downgrade(session), session.lease);
     tokio::spawn(async move {
         tokio::time::sleep(lease).await;
         if let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
-            session.give_back(lost.iter().map(|renewal| &renewal.seat)).await;
+            session.release_leftovers(lost.iter().map(|renewal| &renewal.seat)).await;
         }
     });
 }

@@ -1,4 +1,4 @@
-//! `mode=session`: seats that are held by the locks of a session, and freed with it.
+//! `mode=session`: the locks of a session hold the seats, and the server frees them when the session ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,26 +13,27 @@ use crate::connection::{Connector, PgConnection};
 use crate::errors;
 use crate::following::Following;
 use crate::leases::{self, Batch};
-use crate::pushes::name_of;
+use crate::pushes::session_id;
 use crate::schema::lock_of;
-use crate::seats::Mark;
+use crate::seats::VersionParts;
 use crate::session::{self, Renewal, Session};
 
-/// The sessions of a store: one for each lease, as the server is told how long to wait for us.
+/// The sessions of a store: one for each length of lease, as a session's time-outs on the server depend on it.
 pub(crate) struct Sessions {
     lock_id: Option<i64>,
-    /// The one seat that `lock_id` is for.
-    lock_is_for: OnceLock<SeatName>,
+    /// The only seat that `lock_id` is used for.
+    lock_id_seat: OnceLock<SeatName>,
     pub(crate) connector: Arc<Connector>,
     pub(crate) pool: tenure_kit::Sessions<Session>,
     following: Mutex<Following>,
 }
 
-/// The seats of a call that one session is asked about; `None`: that of their lease.
+/// The seats of a call that go to one session.
 #[derive(Default)]
 struct Group {
+    /// The session that holds the seats; `None`: the session for bids with this lease.
     session: Option<Arc<PooledSession<Session>>>,
-    kept: Vec<Renewal>,
+    renewals: Vec<Renewal>,
     new: Batch<Write>,
     next: Batch<Write>,
 }
@@ -44,7 +45,7 @@ impl Sessions {
             let connector = opened_by.clone();
             async move { Session::open(&connector, lease, lock_id, clock).await }
         });
-        Self { lock_id, lock_is_for: OnceLock::new(), connector, pool, following: Mutex::default() }
+        Self { lock_id, lock_id_seat: OnceLock::new(), connector, pool, following: Mutex::default() }
     }
 
     pub(crate) async fn read(
@@ -67,7 +68,8 @@ impl Sessions {
             let ours = lock_of(seat, self.lock_id);
             if lock_id != Some(ours) {
                 return Err(StoreError::denied(format!(
-                    "the seat is held on the lock {}, and this program would use {ours}: give the same lock_id everywhere",
+                    "the seat is held by the lock {}, but this program uses the lock {ours}; use the same lock_id in all \
+                     candidates",
                     lock_id.unwrap_or_default(),
                 )));
             }
@@ -77,20 +79,20 @@ impl Sessions {
         leases::read_by(connection, &connection.server.seats.read_alive, seats, to, life).await
     }
 
-    /// Writes each seat over the session that holds it, if that is one of ours: no other could have the lock. Otherwise
-    /// over that of the lease.
+    /// Writes each seat on the session that holds it, if that session belongs to this process: no other session
+    /// can take the lock. All other seats are written on the session for this lease.
     pub(crate) async fn write(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let mut groups: BTreeMap<Option<i64>, Group> = BTreeMap::new();
         for (place, write) in writes.iter().enumerate() {
-            if self.lock_id.is_some() && *self.lock_is_for.get_or_init(|| write.seat.clone()) != write.seat {
+            if self.lock_id.is_some() && *self.lock_id_seat.get_or_init(|| write.seat.clone()) != write.seat {
                 to.set(place, Err(errors::one_lock()));
                 continue;
             }
-            let mark = Mark::of(&write.expect);
-            let holder = mark.as_ref().and_then(|mark| self.pool.find(name_of(mark.session?).as_str()));
+            let expected = VersionParts::of(&write.expect);
+            let holder = expected.as_ref().and_then(|parts| self.pool.find(session_id(parts.session?).as_str()));
             let is_lost = match write.expect {
                 Expect::Absent(_) => false,
-                Expect::Version(_) => mark.is_none(),
+                Expect::Version(_) => expected.is_none(),
                 Expect::Held(_) => holder.is_none(),
             };
             if is_lost {
@@ -102,35 +104,37 @@ impl Sessions {
             match &write.expect {
                 Expect::Held(version) => {
                     let (seat, version) = (write.seat.clone(), version.clone());
-                    group.kept.push(Renewal { place, seat, version, nonce: mark.and_then(|mark| mark.number()) });
+                    let nonce = expected.and_then(|parts| parts.nonce_as_number());
+                    group.renewals.push(Renewal { place, seat, version, nonce });
                 }
                 Expect::Absent(_) => group.new.push(place, write.clone(), None),
-                Expect::Version(_) => group.next.push(place, write.clone(), mark),
+                Expect::Version(_) => group.next.push(place, write.clone(), expected),
             }
         }
-        let groups = groups.into_values().map(async |Group { session, kept, new, next }| {
+        let groups = groups.into_values().map(async |Group { session, renewals, new, next }| {
             let session = match session {
                 Some(session) => session,
                 None => self.pool.get(lease).await?,
             };
             let (written, ()) = tokio::join!(
                 session::write(session.clone(), new, next, to.clone()),
-                session::keep(session, kept, to.clone()),
+                session::renew(session, renewals, to.clone()),
             );
             written
         });
         join_all(groups).await.into_iter().fold(Ok(()), Result::and)
     }
 
-    /// Has sessions ready for bids on seats that others hold, and waits for the sessions of those. Never returns.
+    /// Waits for the sessions of other leaders to end, and keeps sessions open for bids on their seats. Never
+    /// returns.
     pub(crate) async fn follow(&self, interest: &Interest, news: &News) {
         self.following.lock().await.follow(self, interest, news).await;
     }
 
-    /// The socket of the session that holds a seat.
+    /// Returns a duplicate of the socket of the session that holds a seat.
     ///
-    /// A session is not replaced during a term: a seat is held on the session that won it, and the end of
-    /// that session is the end of the term.
+    /// It stays valid for the whole term: the session that won a seat holds it until the term ends, and the end
+    /// of the session ends the term.
     #[cfg(unix)]
     pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         self.pool.live().iter().find_map(|session| session.lifeline(seat).transpose()).transpose()

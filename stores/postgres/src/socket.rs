@@ -1,8 +1,9 @@
 //! The socket under a connection.
 //!
-//! The driver encrypts and logs in by itself. Two things it does not do: it takes the first word of another protocol for
-//! a server that does not encrypt, or waits for the rest of a message that never comes; and it closes only its own
-//! handle on the socket.
+//! The driver performs the TLS handshake and the log-in. This wrapper adds two things that it lacks. It checks
+//! the first byte that the server sends: the driver takes a server of another protocol for one without TLS, or
+//! waits for the rest of a message that never comes. And it shuts the socket down when it is dropped: the driver
+//! closes only its own handle.
 
 use std::io;
 use std::net::Shutdown;
@@ -13,19 +14,19 @@ use std::task::{Context, Poll};
 use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A socket of any kind.
+/// A stream of any kind: TCP or a unix socket.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// What the other end says first.
+/// The first reply that the client expects from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// A message of a log-in in plain.
+    /// A message of the log-in, without encryption.
     Plain,
-    /// `S` or `N`: whether it encrypts.
+    /// `S` or `N`: whether the server supports TLS.
     MayEncrypt,
-    /// The same, and `N` is not good enough.
+    /// `S`: the server must support TLS.
     MustEncrypt,
 }
 
@@ -41,10 +42,10 @@ impl First {
     }
 }
 
-/// What an error says if the other end speaks another protocol.
-pub(crate) const NOT_POSTGRES: &str = "what answers there does not speak PostgreSQL's protocol";
+/// The error if the server speaks another protocol.
+pub(crate) const NOT_POSTGRES: &str = "the server does not speak the PostgreSQL protocol";
 
-/// A socket that is listened to until the other end has said its first word.
+/// A socket that checks the first byte it receives.
 pub(crate) struct CheckedSocket {
     stream: Box<dyn Duplex>,
     first: Option<First>,
@@ -60,8 +61,8 @@ impl CheckedSocket {
 
 impl Drop for CheckedSocket {
     fn drop(&mut self) {
-        // Another process may have the socket as a lifeline, and then closing it here would leave the session
-        // to the server. Whenever this process itself gives up a connection, the server is told at once.
+        // If another process has a duplicate of the socket as a lifeline, closing the socket here would not end the
+        // session. A shutdown does: the server notices at once that this process gave up the connection.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_protocol_is_noticed_at_its_first_word() {
+    fn a_server_of_another_protocol_is_detected_by_its_first_byte() {
         for answer in [&b"HTTP/1.1 400 Bad Request"[..], b"-ERR unknown command", b"\x15\x03\x01"] {
             for first in [First::Plain, First::MayEncrypt, First::MustEncrypt] {
                 let error = first.check(answer[0]).unwrap_err();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_encrypt_is_refused_where_it_must() {
+    fn a_server_without_tls_is_rejected_where_tls_is_required() {
         assert!(First::MayEncrypt.check(b'N').is_ok() && First::MustEncrypt.check(b'S').is_ok());
         assert_eq!(First::MustEncrypt.check(b'N').unwrap_err().kind(), io::ErrorKind::Unsupported);
     }

@@ -1,12 +1,12 @@
-//! The store itself: what is asked of it becomes statements on one connection, or on that of a session.
+//! The store: turns the engine's calls into statements, on the shared connection or on that of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, BatchLimits, Board, Call, Clock, ClockTrust, DynNotes, Interest, InterestChange, LifeKind, News, Note,
-    NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError, Swap,
-    Takeover, Version, Write,
+    Answers, BatchLimits, Board, Call, Clock, ClockTrust, ConfigError, DynNotes, Interest, InterestChange, LifeKind,
+    News, Note, NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError,
+    Swap, Takeover, Version, Write,
 };
 use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
@@ -14,11 +14,14 @@ use tokio_postgres::Config;
 use crate::connection::{Connector, PgConnection, Purpose};
 use crate::options::{self, Mode, PostgresOptions};
 use crate::pushes::{self, Pushes};
-use crate::seats::Mark;
+use crate::seats::VersionParts;
 use crate::sessions::Sessions;
 use crate::{leases, notes};
 
-/// Seats in a PostgreSQL database.
+/// A store that keeps seats in the tables of a PostgreSQL database.
+///
+/// The store connects at the engine's first call, and again after a connection is lost. Elections of one process
+/// should share one store: they then share its connections and statements. [`Mode`] says how seats are held.
 pub struct PostgresStore {
     connection: Reconnect<PgConnection>,
     /// Only in `mode=session`.
@@ -28,35 +31,38 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// A store in this database. Nothing is connected before the first call.
+    /// Creates a store for the database that the options name. Does not connect: a server that cannot be reached
+    /// shows at the first call.
     ///
     /// # Errors
-    /// In one line, without the password, if the options cannot be.
-    pub fn new(options: PostgresOptions) -> Result<Self, String> {
+    /// Returns one line, without the password, if the options are invalid or contradict each other.
+    pub fn new(options: PostgresOptions) -> Result<Self, ConfigError> {
         let config = options.config()?;
-        Ok(Self::made(config, options.with_url()?))
+        Ok(Self::build(config, options.with_url()?))
     }
 
-    /// A store at this URL.
+    /// Creates a store for the database at this URL. See [`PostgresOptions::from_url`] for its parameters.
     ///
     /// # Errors
-    /// In one line, without the password, if the URL cannot be read.
-    pub fn at(url: &str) -> Result<Self, String> {
+    /// Returns one line, without the password, if the URL is invalid.
+    pub fn at(url: &str) -> Result<Self, ConfigError> {
         Self::new(PostgresOptions::from_url(url)?)
     }
 
-    /// A store with the driver's own configuration, and everything else from the options. Their `url` is
-    /// not looked at, nor is the configuration's `ssl_mode`, as that knows of fewer.
+    /// Creates a store that connects with a configuration of the driver. Use it where the program already has one.
+    ///
+    /// Everything else comes from the options. Two settings are ignored: the `url` of the options, and the `ssl_mode`
+    /// of the configuration, which has fewer modes than [`SslMode`](crate::SslMode).
     ///
     /// # Errors
-    /// In one line, if the options cannot be.
-    pub fn with_config(config: Config, options: PostgresOptions) -> Result<Self, String> {
+    /// Returns one line if the configuration names no host, or the options are invalid.
+    pub fn with_config(config: Config, options: PostgresOptions) -> Result<Self, ConfigError> {
         options::check(&config)?;
-        Ok(Self::made(config, options.check()?))
+        Ok(Self::build(config, options.check()?))
     }
 
-    fn made(config: Config, options: PostgresOptions) -> Self {
-        let (mode, lock_id, schema) = (options.mode, options.lock_id, options.schema().to_owned());
+    fn build(config: Config, options: PostgresOptions) -> Self {
+        let (mode, lock_id, schema) = (options.mode(), options.lock_id, options.schema().to_owned());
         let connector = Arc::new(Connector::new(config, options));
         let pushes = Pushes::default();
         let sessions = (mode == Mode::Session).then(|| Sessions::new(connector.clone(), lock_id));
@@ -68,7 +74,8 @@ impl PostgresStore {
         Self { connection, sessions, pushes, schema }
     }
 
-    /// Gets ready for the bids of those who follow, and waits for the sessions of their leaders. Never returns.
+    /// Prepares for bids on the seats that this process follows. In `mode=session`, also waits for the sessions of
+    /// their leaders to end. Never returns.
     async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) {
         match &self.sessions {
             None => {
@@ -83,9 +90,9 @@ impl PostgresStore {
     }
 }
 
-/// So many seats share a statement at the most: no other waits long for it to end. The next one of its kind is sent when
-/// it has ended: the slower the server, the fewer statements it is asked for.
-const TOGETHER: BatchLimits = BatchLimits { seats: 500, calls: 1 };
+/// At most 500 seats share a statement, so that it ends soon. At most one statement of each kind is in flight, so
+/// that a slow server gets fewer and larger statements.
+const LIMITS: BatchLimits = BatchLimits { seats: 500, calls: 1 };
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,25 +101,25 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-const DURABILITY: &str =
-    "a write is on the primary's disk before it counts (fsync=on), on a standby's only with synchronous replication";
+const DURABILITY: &str = "a write is on the primary's disk before it counts (fsync=on); on a standby's disk only with synchronous replication";
 
-const REPLICATION: &str = "A standby is promoted that had not received the last writes (asynchronous replication), and the old primary, or a leader that still talks to it, works on.";
-const FSYNC: &str = "fsync=off, or a disk that lies about it, and the machine of the server crashes.";
-const SIBLINGS: &str = "Of two standbys of one primary, the second is promoted without ever having followed the first one, which was promoted before: both are on the same timeline, so tokens of the first can be given out again.";
-const UPGRADE: &str = "pg_upgrade of a database that had been promoted before: timelines begin at 1 again, so tokens that a standby had not received when it was promoted can be given out again, until the new timeline has passed the old one.";
-const NO_TIMELINE: &str = "The role may not call pg_current_wal_lsn() or pg_walfile_name(), which is logged as a warning: a standby that is promoted is not noticed, and tokens that it had not received can be given out again.";
-const LATE_BID: &str = "A bid reaches the server only after its election has stopped, in a process that goes on with other elections of the same lease: their session then holds the seat, and nobody leads until that process ends or stands for it again.";
-const TABLES: &str = "The tables are removed, restored from a backup or edited by hand while candidates run.";
+const REPLICATION: &str = "A standby that lacks the last writes is promoted (asynchronous replication), while the old primary, or a leader connected to it, keeps running.";
+const FSYNC: &str =
+    "The server's machine crashes with fsync=off, or with a disk that reports writes as synced too early.";
+const SIBLINGS: &str = "Two standbys of one primary are promoted one after the other, and the second never followed the first: both are on the same timeline, so tokens of the first can be issued again.";
+const UPGRADE: &str = "pg_upgrade runs on a database that was promoted before: timelines restart at 1, so after a later promotion, tokens that the standby had not received can be issued again, until the new timeline exceeds the old one.";
+const NO_TIMELINE: &str = "The role is not allowed to call pg_current_wal_lsn() or pg_walfile_name() (a warning is logged): the promotion of a standby goes unnoticed, and tokens that the standby had not received can be issued again.";
+const LATE_BID: &str = "A bid arrives at the server after its election has stopped, and its process still runs other elections with the same lease: their session then holds the seat, and the election has no leader until that process ends or stands again.";
+const TABLES: &str = "The tables are dropped, restored from a backup or edited by hand while candidates run.";
 
 impl Store for PostgresStore {
     fn promises(&self) -> Promises {
         let common = Promises {
             push: Push::Proven,
-            reads: TOGETHER,
-            writes: TOGETHER,
+            reads: LIMITS,
+            writes: LIMITS,
             durability: DURABILITY,
-            // A fifteenth of it is what a call is given.
+            // A call times out after a fifteenth of the lease: here 10 ms.
             min_lease: Duration::from_millis(150),
             ..Promises::of("postgres")
         };
@@ -127,7 +134,7 @@ impl Store for PostgresStore {
                     NO_TIMELINE,
                     FSYNC,
                     TABLES,
-                    "The server's clock is set back and then forward again within two leases, each time by more than a part of a lease (clock_trust=never does not rely on that clock).",
+                    "The server's clock is set back and then forward again within two leases, each time by a considerable part of a lease (clock_trust=never does not rely on that clock).",
                 ],
                 ..common
             },
@@ -136,14 +143,14 @@ impl Store for PostgresStore {
                 takeover: Takeover::Instant,
                 shared_heartbeat: true,
                 broken_by: &[
-                    "A session is ended while its leader lives (pg_terminate_backend, a restart, a broken connection): another may lead until the news, which is usually there within milliseconds, or the end of its lease reaches the old one (takeover=safe waits that long).",
+                    "A session ends while its leader lives (pg_terminate_backend, a restart, a broken connection): two candidates can lead at once until the old leader notices, usually within milliseconds and at the latest at the end of its lease (takeover=safe waits that long).",
                     REPLICATION,
                     SIBLINGS,
                     UPGRADE,
                     NO_TIMELINE,
                     FSYNC,
                     TABLES,
-                    "A pooler that hands on the process ids of its servers, so that it is not noticed.",
+                    "A connection pooler passes on the process ids of its servers, so that it is not detected.",
                     LATE_BID,
                 ],
                 ..common
@@ -174,7 +181,7 @@ impl Store for PostgresStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        Mark::parse(version)?.session.map(pushes::name_of)
+        VersionParts::parse(version)?.session.map(pushes::session_id)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
@@ -183,7 +190,7 @@ impl Store for PostgresStore {
             Ok(connection) => connection,
             Err(error) => return error,
         };
-        // It listens since it was opened. Behind a pooler nothing is pushed, and the engine looks by itself.
+        // The connection listens since it was opened. Behind a pooler nothing is pushed, and the engine polls.
         if !connection.server.pooled {
             news.listening(Scope::All);
         }
@@ -191,7 +198,7 @@ impl Store for PostgresStore {
             () = connection.liveness().closed() => {}
             () = self.follow(&connection, interest, news) => {}
         }
-        StoreError::unknown("the connection that was listened to has ended, or does not answer")
+        StoreError::unknown("the watch ended: its connection was closed, or the server does not answer")
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {

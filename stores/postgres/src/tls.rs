@@ -1,4 +1,4 @@
-//! Encryption, as libpq's `sslmode` says.
+//! TLS: implements the modes of libpq's `sslmode`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+use tenure_core::ConfigError;
 use tenure_kit::tls::{self, Identity};
 
 use crate::options::{PostgresOptions, SslMode};
 
-/// What to encrypt with, if the server is asked to.
-pub(crate) fn config(options: &PostgresOptions) -> Result<ClientConfig, String> {
+/// Returns the TLS configuration for these options. With `sslmode=disable` it is never used.
+pub(crate) fn config(options: &PostgresOptions) -> Result<ClientConfig, ConfigError> {
     let mode = options.sslmode.unwrap_or_default();
     let file = options.sslrootcert.as_deref().filter(|file| *file != Path::new("system"));
     let roots = || tls::roots(file, "sslrootcert=FILE");
@@ -21,10 +22,10 @@ pub(crate) fn config(options: &PostgresOptions) -> Result<ClientConfig, String> 
     let builder = tls::builder()?;
     let builder = match (mode, options.sslrootcert.is_some()) {
         (SslMode::VerifyFull, _) => builder.with_root_certificates(roots()?),
-        // As libpq does: `require` checks who has signed a certificate only if it was told by what.
+        // As in libpq, `require` verifies the issuer of a certificate only if `sslrootcert` is given.
         (SslMode::VerifyCa, _) | (SslMode::Require, true) => {
             let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots()?), tls::provider()).build();
-            let verifier = verifier.map_err(|error| tls::cannot(&error))?;
+            let verifier = verifier.map_err(|error| tls::cannot_configure(&error))?;
             builder.dangerous().with_custom_certificate_verifier(any_host(Some(verifier)))
         }
         _ => builder.dangerous().with_custom_certificate_verifier(any_host(None)),
@@ -33,12 +34,12 @@ pub(crate) fn config(options: &PostgresOptions) -> Result<ClientConfig, String> 
         return tls::finish(builder, None);
     }
     if options.sslcert.is_some() != options.sslkey.is_some() {
-        return Err("sslcert and sslkey go together: give both or neither".to_owned());
+        return Err("sslcert and sslkey must be given together; add the missing one, or remove the other".into());
     }
     tls::finish(builder, Identity::read(options.sslcert.as_deref(), options.sslkey.as_deref())?)
 }
 
-/// Does not mind whom a certificate is for, nor, without roots, who has signed it.
+/// Verifies the issuer of a certificate but not its host name. Without `web_pki`, accepts any certificate.
 #[derive(Debug)]
 struct AnyHost {
     web_pki: Option<Arc<WebPkiServerVerifier>>,

@@ -1,48 +1,50 @@
-//! URLs: what is ours, and what the driver reads by itself.
+//! URLs: separates the store's own parameters from those that the driver parses.
 
 use std::error::Error as _;
 
+use tenure_core::ConfigError;
 use tenure_kit::settings::Settings;
 use tenure_kit::url::check_login;
 
 use crate::options::{self, Mode, PostgresOptions, SslMode};
 
-/// Takes our own parameters out of a URL or a list of `key=value` pairs. What is left is the driver's.
-pub(crate) fn split(text: &str) -> Result<PostgresOptions, String> {
+/// Takes the store's own parameters out of a URL. The rest stays in `url`, for the driver. A list of `key=value`
+/// pairs goes to the driver unchanged.
+pub(crate) fn split(text: &str) -> Result<PostgresOptions, ConfigError> {
     let Some(rest) = text.strip_prefix("postgres:").or_else(|| text.strip_prefix("postgresql:")) else {
-        // Pairs are left to the driver, which knows how to unquote them: ours come as fields then.
+        // The driver knows how to unquote pairs. The store's own options are fields of `PostgresOptions` then.
         return Ok(PostgresOptions { url: text.to_owned(), ..PostgresOptions::default() });
     };
     check_login(text)?;
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // The shortest way to say it: the server of this machine.
+    // `postgres:` is short for the server of this machine.
     let place = if place.is_empty() { "postgres://".to_owned() } else { format!("postgres:{place}") };
     let (mut options, mut attributes) = (PostgresOptions::default(), String::new());
     let mut given = Settings::of_query(query)?;
-    given.choose("mode", &mut options.mode, &[("lease", Mode::Lease), ("session", Mode::Session)])?;
+    given.choose("mode", &mut options.mode, &[("lease", Some(Mode::Lease)), ("session", Some(Mode::Session))])?;
     given.take("schema", &mut options.schema)?.take("lock_id", &mut options.lock_id)?;
     given.choose("sslmode", &mut options.sslmode, &SslMode::ALL.map(|(name, mode)| (name, Some(mode))))?;
     given.take("sslrootcert", &mut options.sslrootcert)?;
     given.take("sslcert", &mut options.sslcert)?.take("sslkey", &mut options.sslkey)?;
-    // Standbys are passed over whatever it says, and the driver does not know all of libpq's words.
+    // The store skips standbys in any case, and the driver does not know all of libpq's values.
     match given.take("target_session_attrs", &mut attributes).map(|_| attributes.as_str())? {
         "" | "any" | "read-write" | "primary" | "prefer-standby" => {}
-        "read-only" | "standby" => return Err(options::READ_ONLY.to_owned()),
-        _ => return Err("target_session_attrs must be any, read-write, primary or prefer-standby".to_owned()),
+        "read-only" | "standby" => return Err(options::READ_ONLY.into()),
+        _ => return Err("target_session_attrs must be any, read-write, primary or prefer-standby".into()),
     }
     let left = given.rest();
     options.url = if left.is_empty() { place } else { format!("{place}?{left}") };
     Ok(options)
 }
 
-/// What the driver has to say about a URL. It names parameters, never values.
-pub(crate) fn complaint(error: &tokio_postgres::Error) -> String {
+/// Formats the driver's error about a URL. The message names parameters, never values.
+pub(crate) fn parse_error(error: &tokio_postgres::Error) -> String {
     let why = error.source().map(ToString::to_string).unwrap_or_default();
     let known = ["unknown option", "invalid value for option", "missing value", "unexpected EOF"];
     if known.iter().any(|known| why.starts_with(known)) {
-        format!("the URL cannot be read: {why}")
+        format!("cannot parse the URL: {why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")
     } else {
-        "the URL cannot be read: write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned()
+        "cannot parse the URL; write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned()
     }
 }
 
@@ -51,18 +53,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_parameters_are_taken_and_the_others_left_to_the_driver() {
+    fn an_option_that_is_set_in_code_wins_over_the_url() {
+        let url = "postgres://db/app?mode=session&schema=one".to_owned();
+        let set = PostgresOptions { url, mode: Some(Mode::Lease), ..PostgresOptions::default() }.with_url().unwrap();
+        assert_eq!((set.mode(), set.schema()), (Mode::Lease, "one"));
+    }
+
+    #[test]
+    fn parameters_of_the_store_are_taken_out_and_the_others_go_to_the_driver() {
         let options = split(
             "postgres://a:b@h1,h2:5433/db?mode=session&schema=my%20one&lock_id=-7&connect_timeout=3&sslmode=verify-ca",
         )
         .unwrap();
         assert_eq!(options.url, "postgres://a:b@h1,h2:5433/db?connect_timeout=3");
-        assert_eq!((options.mode, options.schema.as_deref()), (Mode::Session, Some("my one")));
+        assert_eq!((options.mode, options.schema.as_deref()), (Some(Mode::Session), Some("my one")));
         assert_eq!((options.lock_id, options.sslmode), (Some(-7), Some(SslMode::VerifyCa)));
     }
 
     #[test]
-    fn without_a_host_it_is_the_socket_of_this_machine() {
+    fn a_url_without_a_host_means_the_socket_of_this_machine() {
         for url in ["postgres:", "postgresql:?mode=session", "postgres://", "postgres:///db", "postgres://u@/db"] {
             let config = PostgresOptions::from_url(url).and_then(|options| options.config()).unwrap();
             assert_eq!(config.get_hosts().len(), 1, "{url}");
@@ -70,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_without_the_password() {
+    fn errors_about_urls_never_show_the_password() {
         for url in [
             "postgres://u:hunter2@h/db?mode=fast",
             "postgres://u:hunter2@h/db?lock_id=x",
@@ -86,7 +95,7 @@ mod tests {
             "postgres://u:hunter2@h/db?schema=%ff",
             "hunter2",
         ] {
-            let error = PostgresOptions::from_url(url).unwrap_err();
+            let error = PostgresOptions::from_url(url).unwrap_err().to_string();
             assert!(!error.contains("hunter2"), "{error}");
             assert!(!error.is_empty() && !error.contains('\n'), "{error}");
         }

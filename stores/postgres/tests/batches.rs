@@ -1,4 +1,4 @@
-//! Calls about many seats: each seat has its own answer, whatever becomes of the others.
+//! Calls about many seats: each seat gets its own answer, independent of the other seats.
 
 mod common;
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 use common::{runtime, seats_at, within};
 use futures_util::future::join_all;
 use tenure_core::{
-    Answers, Board, Call, Candidate, Elections, Event, Expect, Fault, Incarnation, NoteWrite, Reading, Record,
-    SeatName, SeatStore, SingleSeat, StoreError, Swap, Token, Version, Write,
+    Answers, Board, Call, Candidate, Elections, Expect, Fault, Incarnation, NoteWrite, Reading, Record, SeatName,
+    SeatStore, SingleSeat, StoreError, Swap, Token, Version, Write,
 };
 use tenure_postgres::PostgresStore;
-use tenure_testkit::candidate::told;
+use tenure_testkit::candidate::{store_error, told};
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
 use tokio_postgres::{Client, NoTls};
@@ -39,7 +39,7 @@ fn record(token: u64) -> Record {
     }
 }
 
-/// Makes a call about so many seats, and returns its answers. What has none is told the call's error.
+/// Makes a call about `count` seats, and returns its answers. A seat without an answer gets the error of the call.
 async fn answers<T: Send + 'static>(
     count: usize,
     call: impl AsyncFnOnce(&Answers<T>) -> Result<(), StoreError>,
@@ -47,9 +47,9 @@ async fn answers<T: Send + 'static>(
     let answers = Arc::new(Mutex::new((0..count).map(|_| None).collect::<Vec<_>>()));
     let taken = answers.clone();
     let to = Answers::new(move |place, answer| taken.lock().unwrap()[place] = Some(answer));
-    let ended = within("that a call ends", call(&to)).await;
+    let ended = within("the call ends", call(&to)).await;
     let answers = std::mem::take(&mut *answers.lock().unwrap()).into_iter();
-    answers.map(|answer| answer.unwrap_or_else(|| Err(ended.clone().expect_err("it has no answer")))).collect()
+    answers.map(|answer| answer.unwrap_or_else(|| Err(ended.clone().expect_err("all seats are answered")))).collect()
 }
 
 /// Writes seats in one call.
@@ -62,11 +62,11 @@ async fn read(store: &PostgresStore, seats: &[SeatName]) -> Vec<Result<Reading, 
     answers(seats.len(), async |to| tenure_core::Store::read(store, &CALL, seats, to).await).await
 }
 
-/// Wins so many seats at once.
+/// Takes `count` new seats in one call.
 async fn win(store: &PostgresStore, count: usize) -> Vec<Version> {
     let bid = |number| Write { seat: seat(number), expect: Expect::Absent(None), record: record(1) };
     let answers = write(store, &(0..count).map(bid).collect::<Vec<_>>()).await;
-    answers.into_iter().map(|answer| version_of(answer.unwrap()).expect("there was none")).collect()
+    answers.into_iter().map(|answer| version_of(answer.unwrap()).expect("the seat is new")).collect()
 }
 
 fn renewal(number: usize, held: &Version) -> Write {
@@ -80,7 +80,7 @@ fn version_of(swap: Swap) -> Option<Version> {
     }
 }
 
-/// A connection of somebody else.
+/// Opens a connection of another program.
 async fn other(server: &Postgres) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -109,7 +109,8 @@ fn a_call_is_one_statement_of_each_kind_and_each_seat_has_its_own_answer() {
             read(&store, &[seat(0)]).await.remove(0).unwrap();
             let before = statements(&server);
             let versions = win(&store, 400).await;
-            // Of each four: one expects what was never there, two are renewed, one is written anew; and some are new.
+            // Of each four seats, one expects a version that never existed, one is updated, and two are renewed.
+            // Further seats are new.
             let mut writes: Vec<_> = versions
                 .iter()
                 .enumerate()
@@ -138,7 +139,7 @@ fn a_call_is_one_statement_of_each_kind_and_each_seat_has_its_own_answer() {
 }
 
 #[test]
-fn a_call_to_a_session_answers_each_seat_by_itself_and_holds_the_locks_of_what_it_won() {
+fn a_call_in_session_mode_answers_each_seat_and_holds_the_locks_of_the_seats_it_won() {
     let server = Postgres::start();
     runtime().block_on(async {
         let store = PostgresStore::at(&format!("{}?mode=session", server.url())).unwrap();
@@ -173,7 +174,7 @@ fn a_call_to_a_session_answers_each_seat_by_itself_and_holds_the_locks_of_what_i
             assert_eq!(seat.version, *written[number].as_ref().unwrap_or_else(|| &versions[number]), "{number}");
             assert_eq!(seat.record.is_vacant(), number < 40 && number % 4 == 3, "{number}");
         }
-        assert_eq!(locks(), "40", "ten were given up, and ten won");
+        assert_eq!(locks(), "40", "ten seats were released, and ten were won");
     });
 }
 
@@ -197,22 +198,22 @@ async fn store_swap(store: &SingleSeat, expected: Option<&Version>) -> Result<Sw
 }
 
 #[test]
-fn a_renewal_is_for_whoever_holds_the_seat_in_this_term_whatever_its_version() {
+fn a_renewal_depends_on_the_holder_and_the_term_and_not_on_the_version() {
     let server = Postgres::start();
     runtime().block_on(async {
         let store = seats_at(&server.url());
         let won = version_of(store_swap(&store, None).await.unwrap()).unwrap();
-        // The answer to the first of these was lost: the second knows of the version before it only.
+        // As if the answer to the first renewal was lost: the second one expects the same version again.
         for _ in 0..2 {
             assert!(version_of(store.renew(&seat(0), &won, &record(2)).await.unwrap()).is_some());
         }
         let other = Candidate { id: "web-1".into(), incarnation: Incarnation::from_bits(8) };
         let heir = Record { holder: Some(other.clone()), ..record(2) };
-        for stranger in [heir, record(1), record(3), Record { holder: None, ..record(2) }] {
-            assert_eq!(store.renew(&seat(0), &won, &stranger).await.unwrap(), Swap::Lost, "{stranger:?}");
+        for other in [heir, record(1), record(3), Record { holder: None, ..record(2) }] {
+            assert_eq!(store.renew(&seat(0), &won, &other).await.unwrap(), Swap::Lost, "{other:?}");
         }
         let held = store.read(&seat(0)).await.unwrap().seat.unwrap();
-        // A seat that was given up names nobody, also if it names an heir.
+        // A released seat has no holder, even if it has an heir.
         let vacant = Record { holder: None, heir: record(2).holder, ..record(2) };
         assert!(version_of(store.swap(&seat(0), Some(&held.version), &vacant).await.unwrap()).is_some());
         assert_eq!(store.renew(&seat(0), &held.version, &record(2)).await.unwrap(), Swap::Lost);
@@ -220,7 +221,7 @@ fn a_renewal_is_for_whoever_holds_the_seat_in_this_term_whatever_its_version() {
 }
 
 #[test]
-fn a_row_that_somebody_else_has_locked_delays_nobody() {
+fn a_locked_row_is_refused_and_delays_no_other_seat() {
     let server = Postgres::start();
     runtime().block_on(async {
         let store = PostgresStore::at(&server.url()).unwrap();
@@ -232,7 +233,7 @@ fn a_row_that_somebody_else_has_locked_delays_nobody() {
             match answer {
                 Ok(Swap::Done { .. }) => assert_ne!(number, 42),
                 Err(error) => assert_eq!((number, error.fault()), (42, Fault::Refused), "{error}"),
-                Ok(Swap::Lost) => panic!("{number} was lost, but nobody has taken it"),
+                Ok(Swap::Lost) => panic!("{number} was lost, but no other candidate has taken it"),
             }
         }
         blocker.batch_execute("ROLLBACK").await.unwrap();
@@ -242,7 +243,7 @@ fn a_row_that_somebody_else_has_locked_delays_nobody() {
 }
 
 #[test]
-fn a_seat_that_somebody_else_is_inserting_for_long_keeps_the_others_out_for_a_moment_only() {
+fn a_long_insert_of_one_seat_delays_the_others_only_briefly() {
     let server = Postgres::start();
     runtime().block_on(async {
         seats_at(&server.url()).read(&seat(0)).await.unwrap();
@@ -254,16 +255,16 @@ fn a_seat_that_somebody_else_is_inserting_for_long_keeps_the_others_out_for_a_mo
         let start = |number| elections.election(seat(number).as_str()).lease(CALL.lease).start().unwrap();
         let all: Vec<_> = (0..40).map(start).collect();
         for (number, one) in all.iter().enumerate().filter(|(number, _)| *number != 13) {
-            within(&format!("that {number} is won"), one.elected()).await.unwrap();
+            within(&format!("seat {number} is won"), one.elected()).await.unwrap();
         }
         assert!(!all[13].is_leader());
         blocker.batch_execute("ROLLBACK").await.unwrap();
-        within("that it is won", all[13].elected()).await.unwrap();
+        within("seat 13 is won", all[13].elected()).await.unwrap();
     });
 }
 
 #[test]
-fn what_the_database_cannot_hold_is_denied_to_who_said_it_and_to_nobody_else() {
+fn a_record_that_the_database_cannot_store_is_denied_and_other_seats_are_not() {
     let server = Postgres::start();
     server.sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
     for mode in common::MODES {
@@ -283,19 +284,19 @@ fn what_the_database_cannot_hold_is_denied_to_who_said_it_and_to_nobody_else() {
             for (number, (events, election)) in all.iter_mut().enumerate() {
                 let denied = async {
                     loop {
-                        match events.next().await.expect("it goes on") {
-                            Event::Error { error } if error.fault() != Fault::Unknown => return error.fault(),
-                            _ => {}
+                        let event = events.next().await.expect("the election runs").kind;
+                        if let Some(error) = store_error(&event).filter(|error| error.fault() != Fault::Unknown) {
+                            return error.fault();
                         }
                     }
                 };
                 tokio::select! {
                     biased;
-                    elected = within("that all are told", election.elected()), if number != 33 => drop(elected.unwrap()),
+                    elected = within("the candidate leads", election.elected()), if number != 33 => drop(elected.unwrap()),
                     fault = denied => assert_eq!((number, fault), (33, Fault::Denied)),
                 }
             }
-            // A call about notes says that one of them may be to blame, and does nothing.
+            // A call about notes fails without effect, and reports that one of them may be the cause.
             let (notes, board) = (store.notes().unwrap(), Board::Requests(SeatName::new(format!("jobs{mode}")).unwrap()));
             let value = |number| if number == 21 { "a\0b" } else { "{}" };
             let write = |number: usize| NoteWrite {
@@ -305,7 +306,7 @@ fn what_the_database_cannot_hold_is_denied_to_who_said_it_and_to_nobody_else() {
                 lifetime: Duration::from_secs(60),
             };
             let all: Vec<_> = (0..30).map(write).collect();
-            let error = notes.write(&all, &Answers::new(|_, _| panic!("it was answered"))).await.unwrap_err();
+            let error = notes.write(&all, &Answers::new(|_, _| panic!("a note was answered"))).await.unwrap_err();
             assert!(error.is_caused_by_one() && error.fault() == Fault::Denied, "{error}");
             assert_eq!(notes.list_one(&board).await.unwrap(), []);
             for number in 0..30 {
@@ -313,16 +314,16 @@ fn what_the_database_cannot_hold_is_denied_to_who_said_it_and_to_nobody_else() {
                 assert_eq!(put.err().map(|error| error.fault()), (number == 21).then_some(Fault::Denied), "{number}");
             }
             assert_eq!(notes.list_one(&board).await.unwrap().len(), 29);
-            // One for each seat that is held, and no other, whatever has failed in between.
+            // Exactly one lock for each seat that is held, whatever failed in between.
             let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1";
             let held = if mode.contains("session") { "59" } else { "0" };
-            tenure_testkit::candidate::until("that no other lock is held", || server.sql(locks) == held).await;
+            tenure_testkit::candidate::until("no other lock is held", || server.sql(locks) == held).await;
         });
     }
 }
 
 #[test]
-fn a_call_that_is_given_up_costs_the_others_nothing() {
+fn a_dropped_call_does_not_affect_other_calls() {
     let server = Postgres::start();
     runtime().block_on(async {
         let mut versions = win(&PostgresStore::at(&server.url()).unwrap(), 100).await;
@@ -342,9 +343,9 @@ fn a_call_that_is_given_up_costs_the_others_nothing() {
                     }
                 }
             });
-            let answers = within("answers", join_all(renewals)).await;
+            let answers = within("all renewals are answered", join_all(renewals)).await;
             assert!(answers.iter().step_by(2).all(Option::is_some));
-            // Whoever has given up reads, and finds that it has happened or that it has not.
+            // After a dropped call, a read finds the seat either renewed or unchanged.
             for (number, answer) in answers.into_iter().enumerate() {
                 let read = store.read(&seat(number)).await.unwrap().seat.unwrap();
                 if let Some(swap) = answer {
@@ -357,7 +358,7 @@ fn a_call_that_is_given_up_costs_the_others_nothing() {
 }
 
 #[test]
-fn those_who_take_many_seats_in_other_orders_do_not_wait_for_each_other() {
+fn bids_for_the_same_seats_in_different_orders_do_not_deadlock() {
     for mode in common::MODES {
         let server = Postgres::start();
         let url = format!("{}{mode}", server.url());
@@ -378,9 +379,9 @@ fn those_who_take_many_seats_in_other_orders_do_not_wait_for_each_other() {
                 });
                 won.collect::<Vec<_>>()
             });
-            let mut won: Vec<_> = within("all bids", join_all(bids)).await.into_iter().flatten().collect();
+            let mut won: Vec<_> = within("all bids are answered", join_all(bids)).await.into_iter().flatten().collect();
             won.sort_unstable();
-            assert_eq!(won, (0..300).collect::<Vec<_>>(), "each was won by one, {mode}");
+            assert_eq!(won, (0..300).collect::<Vec<_>>(), "{mode}: not every seat was won exactly once");
         });
     }
 }
@@ -394,7 +395,7 @@ fn seats_that_share_a_failed_statement_all_see_its_cause() {
         read(&store, &[seat(0)]).await.remove(0).unwrap();
         proxy.black_hole(Way::Down);
         let seats: Vec<_> = (0..5).map(seat).collect();
-        // In this order: what is not answered is cut.
+        // In this order: the connection is reset while the reads are in flight.
         let (errors, ()) = tokio::join!(biased; read(&store, &seats), async { proxy.reset() });
         for error in errors {
             let error = error.unwrap_err();

@@ -1,4 +1,4 @@
-//! Every law, on a real server: in both modes, and through a pooler.
+//! Runs every law against a real server: in both modes, and through a pooler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ struct Database {
 }
 
 impl Database {
-    /// Asks the server itself, out of the way of the runtime.
+    /// Runs SQL on the server directly, on a thread that may block.
     fn sql(&self, sql: String) -> BoxFuture<'_, ()> {
         let server = self.server.clone();
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || server.sql(&sql)).await.expect("it answers");
+            tokio::task::spawn_blocking(move || server.sql(&sql)).await.expect("the server answers");
         })
     }
 
@@ -50,10 +50,10 @@ fn literal(seat: &SeatName) -> String {
 
 impl Subject for Database {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(PostgresStore::at(&self.url).expect("a URL that can be read"))
+        Box::new(PostgresStore::at(&self.url).expect("the URL is valid"))
     }
 
-    /// Room for a connection to be made within the time of one call while a dozen laws do so at once.
+    /// Long enough to open a connection within the time of one call while a dozen laws do the same.
     fn lease(&self) -> Duration {
         Duration::from_secs(3)
     }
@@ -81,6 +81,6 @@ impl Subject for Database {
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
-        Some(Box::new(PostgresStore::at("postgres://nobody@127.0.0.1:1/nothing").expect("a URL that can be read")))
+        Some(Box::new(PostgresStore::at("postgres://nobody@127.0.0.1:1/nothing").expect("the URL is valid")))
     }
 }

@@ -1,5 +1,5 @@
-//! The number of connections that a process uses, also after what only PostgreSQL can do to it: the laws about faults
-//! count them, too.
+//! The number of connections that a process uses after events that only PostgreSQL has: locked and dropped
+//! tables, and terminated backends. (The laws about faults count connections, too.)
 
 mod common;
 
@@ -12,41 +12,41 @@ use tenure_testkit::OverlapDetector;
 use tenure_testkit::candidate::until;
 use tenure_testkit::servers::{Postgres, connections};
 
-/// The modes, with the connections that a leader and two followers use as the README counts them.
+/// The modes, with the connections that a leader and two followers use according to the README.
 const MODES: [(&str, usize); 2] = [("?mode=lease", 3), ("?mode=session", 2 + 2 * 3)];
 
 const PROCESSES: usize = 3;
 
-/// The most connections of a process that it has replaced, and whose last statement the server still runs.
-const GIVEN_UP: usize = 3;
+/// The highest number of connections that a process has replaced but whose last statement still runs on the server.
+const REPLACED: usize = 3;
 
 #[test]
-fn a_table_that_is_locked_for_long_leaves_no_connections_behind() {
+fn a_long_lock_on_a_table_leaves_no_connections_behind() {
     for (mode, most) in MODES {
         let server = Postgres::start();
         runtime().block_on(async {
-            let (_desk, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
+            let (_detector, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
             let peak = std::thread::scope(|scope| {
                 let locked = scope.spawn(|| server.sql("BEGIN; LOCK TABLE tenure.seats; SELECT pg_sleep(8)"));
                 peak(&server, || locked.is_finished())
             });
             println!("{mode}: at most {peak} connections while the table was locked");
-            assert!(peak <= most + PROCESSES * GIVEN_UP, "{mode}: {peak} connections");
+            assert!(peak <= most + PROCESSES * REPLACED, "{mode}: {peak} connections");
             settles(&server, mode, most, &candidates).await;
         });
     }
 }
 
 #[test]
-fn a_table_that_is_dropped_is_made_again_and_leaves_no_connections_behind() {
+fn a_dropped_table_is_created_again_and_leaves_no_connections_behind() {
     for (mode, most) in MODES {
         let server = Postgres::start();
         runtime().block_on(async {
-            let (_desk, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
+            let (_detector, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
             for table in ["notes", "floors"] {
                 server.sql(&format!("DROP TABLE tenure.{table}"));
-                let is_there = || server.sql(&format!("SELECT to_regclass('tenure.{table}') IS NOT NULL")) == "t";
-                until("the table is made again", is_there).await;
+                let exists = || server.sql(&format!("SELECT to_regclass('tenure.{table}') IS NOT NULL")) == "t";
+                until("the table is created again", exists).await;
                 settles(&server, mode, most, &candidates).await;
             }
         });
@@ -54,19 +54,19 @@ fn a_table_that_is_dropped_is_made_again_and_leaves_no_connections_behind() {
 }
 
 #[test]
-fn a_table_that_cannot_be_made_again_costs_no_more_connections() {
+fn a_table_that_cannot_be_created_again_costs_no_more_connections() {
     for (mode, most) in MODES {
         let server = Postgres::start();
         server.sql("CREATE ROLE humble LOGIN");
         server.sql(&(schema_sql("tenure") + &grants_sql("tenure", "humble")));
         runtime().block_on(async {
             let url = format!("postgres://humble@{}/postgres{mode}", server.address());
-            let (_desk, candidates) = stand_all(&url).await;
+            let (_detector, candidates) = stand_all(&url).await;
             server.sql("DROP TABLE tenure.notes");
             let began = Instant::now();
             let peak = peak(&server, || began.elapsed() > 4 * LEASE);
             println!("{mode}: at most {peak} connections while a table was missing");
-            assert!(peak <= most + PROCESSES * GIVEN_UP, "{mode}: {peak} connections");
+            assert!(peak <= most + PROCESSES * REPLACED, "{mode}: {peak} connections");
             server.sql(&(schema_sql("tenure") + &grants_sql("tenure", "humble")));
             settles(&server, mode, most, &candidates).await;
         });
@@ -74,11 +74,11 @@ fn a_table_that_cannot_be_made_again_costs_no_more_connections() {
 }
 
 #[test]
-fn backends_that_are_terminated_leave_no_connections_behind() {
+fn terminated_backends_leave_no_connections_behind() {
     for (mode, most) in MODES {
         let server = Postgres::start();
         runtime().block_on(async {
-            let (_desk, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
+            let (_detector, candidates) = stand_all(&format!("{}{mode}", server.url())).await;
             for _ in 0..4 {
                 server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenure'");
                 settles(&server, mode, most, &candidates).await;
@@ -89,7 +89,7 @@ fn backends_that_are_terminated_leave_no_connections_behind() {
 
 // -------------------------------------------------------------------------------------------------
 
-/// Candidates of as many processes, of which one leads.
+/// Starts a candidate for each process, and waits until one of them leads.
 async fn stand_all(url: &str) -> (OverlapDetector, Vec<TestCandidate>) {
     let detector = OverlapDetector::new();
     let candidates: Vec<_> = (0..PROCESSES).map(|_| stand(url, "jobs", &detector)).collect();
@@ -97,7 +97,7 @@ async fn stand_all(url: &str) -> (OverlapDetector, Vec<TestCandidate>) {
     (detector, candidates)
 }
 
-/// The most connections that the server has until something is over.
+/// Returns the highest number of connections that the server has until `is_over` returns true.
 fn peak(server: &Postgres, is_over: impl Fn() -> bool) -> usize {
     let mut peak = 0;
     while !is_over() {
@@ -107,7 +107,7 @@ fn peak(server: &Postgres, is_over: impl Fn() -> bool) -> usize {
     peak
 }
 
-/// Waits until a candidate leads and the processes use no more connections than they may.
+/// Waits until a candidate leads and the processes use at most `most` connections.
 async fn settles(server: &Postgres, mode: &str, most: usize, candidates: &[TestCandidate]) {
     leading(candidates).await;
     let count = || connections(server.port());

@@ -1,4 +1,4 @@
-//! What becomes of notes in the database.
+//! Notes in the database: the cleanup of expired ones, and their durability.
 
 mod common;
 
@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(1);
 
 #[test]
-fn what_a_dead_process_has_left_is_cleared_away_by_one_that_begins() {
+fn a_new_process_deletes_the_expired_notes_of_dead_processes() {
     let server = Postgres::start();
     runtime().block_on(async {
         let store = PostgresStore::at(&server.url()).unwrap();
@@ -37,11 +37,10 @@ fn what_a_dead_process_has_left_is_cleared_away_by_one_that_begins() {
     });
 }
 
-/// Every process says once a lease that it is there, and a note that is lost costs no more than another: none of them
-/// waits for the disk.
+/// Every process writes its note once a lease, and a lost note is written again. So no write waits for the disk.
 #[test]
 fn notes_do_not_wait_for_the_disk() {
-    // Otherwise the server writes them soon after.
+    // Keeps the server from flushing the notes to disk soon after it answers.
     let server = PostgresSetup::new().with("wal_writer_delay=10s").start();
     runtime().block_on(async {
         let store = PostgresStore::at(&server.url()).unwrap();
@@ -52,6 +51,6 @@ fn notes_do_not_wait_for_the_disk() {
             notes.put_one(&Board::Processes, "one", "{}", LONG).await.unwrap();
             ahead += u32::from(is_ahead());
         }
-        assert!(ahead >= 5, "20 calls were answered before they were on the disk only {ahead} times");
+        assert!(ahead >= 5, "only {ahead} of 20 calls were answered before their note was on disk");
     });
 }

@@ -1,4 +1,4 @@
-//! `mode=lease` behind PgBouncer, which hands each transaction to whichever session is free.
+//! `mode=lease` behind PgBouncer, which runs each transaction in any session that is free.
 
 mod common;
 
@@ -8,7 +8,7 @@ use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup};
 
 #[test]
-fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
+fn a_release_is_found_by_polling_and_nothing_is_set_for_a_session() {
     let server = counting_server();
     let pooler = PgBouncer::before(&server);
     runtime().block_on(async {
@@ -16,13 +16,13 @@ fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
         let leader = stand_for(LEASE, &pooler.url(), "jobs", &detector);
         let first = leader.elected().await;
         let other = stand_for(LEASE, &pooler.url(), "jobs", &detector);
-        within("that it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
+        within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
         leader.election.stop();
         let second = acted_above(&detector, first).await;
         assert_eq!(other.elected().await, second);
-        assert_eq!(second.get(), first.get() + 1, "the seat was released, and not left to lapse");
+        assert_eq!(second.get(), first.get() + 1, "the seat expired instead of being released");
         detector.acts_do_not_overlap().unwrap();
-        // What would be left behind in a session that is somebody else's the next moment.
+        // None of these ran: their effect would stay in a session that another client uses next.
         for like in ["LISTEN%", "SET%timeout%", "%pg_try_advisory_lock%"] {
             assert_eq!(calls(&server, like), "0", "{like}");
         }
@@ -30,7 +30,7 @@ fn nothing_is_listened_for_and_a_release_is_found_by_looking() {
 }
 
 #[test]
-fn a_pooler_that_is_killed_and_restarted_costs_no_term() {
+fn a_restart_of_the_pooler_costs_no_term() {
     let server = Postgres::start();
     let mut pooler = PgBouncer::before(&server);
     runtime().block_on(async {
@@ -41,7 +41,7 @@ fn a_pooler_that_is_killed_and_restarted_costs_no_term() {
         for _ in 0..3 {
             pooler.restart();
             let renewals = leader.counter.counts().renewals;
-            within("that it renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+            within("the leader renews again", leader.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
         }
         assert_eq!(leader.elected().await, token);
         assert_eq!(detector.work_spans(), 1, "the term was lost");
@@ -70,7 +70,7 @@ fn counting_server() -> Postgres {
     server
 }
 
-/// How many statements like this the server has run.
+/// Returns how many statements like this the server has run.
 fn calls(server: &Postgres, like: &str) -> String {
     server.sql(&format!("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query ILIKE '{like}'"))
 }

@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns, in both modes.
+//! Candidates in separate processes, which are killed, paused or stopped in turn, in both modes.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tenure_testkit::fleet;
 use tenure_testkit::servers::Postgres;
 
 #[test]
-fn leases_of_processes_never_overlap() {
+fn terms_of_processes_never_overlap_in_lease_mode() {
     let server = Postgres::start();
     fleet::churn(&format!("{}?mode=lease", server.url()), 9);
 }
 
 #[test]
-fn sessions_of_processes_never_overlap() {
+fn terms_of_processes_never_overlap_in_session_mode() {
     let server = Postgres::start();
     fleet::churn(&format!("{}?mode=session", server.url()), 9);
 }
 
-/// A candidate, if this process was started as one.
+/// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
     fleet::child(Duration::from_millis(1500), |url| PostgresStore::at(url).unwrap());

@@ -3,7 +3,7 @@
 use tenure_postgres::PostgresStore;
 use tenure_testkit::figures::{Open, PostgresTarget, crowd_child, scale};
 
-const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("the URL is valid"));
 
 #[test]
 fn five_hundred_leases_share_their_statements_and_move_together() {
@@ -15,7 +15,7 @@ fn five_hundred_seats_share_a_session_and_move_together() {
     scale::check(&PostgresTarget::start("session"), OPEN, 500);
 }
 
-/// Many elections, if this process was started for them.
+/// Runs the elections, if this process was started for them.
 #[test]
 fn crowd() {
     crowd_child(OPEN);

@@ -18,18 +18,18 @@ use crate::errors;
 use crate::scripts;
 use crate::watch::Subscriptions;
 
-/// A connection that all calls share, pipelined. Once anything is wrong with it, it is closed for good.
+/// A connection that all calls share, pipelined. After any failure it is closed, and never used again.
 pub(crate) struct RedisConnection {
-    /// For people to read.
+    /// The server's address, for errors.
     pub(crate) address: String,
-    /// Which process of a server it was made to: it cannot outlive that.
+    /// The process (`run_id`) of the server. The connection cannot outlive it.
     pub(crate) identity: Identity,
-    /// When it was made.
+    /// When the connection was opened.
     pub(crate) since: Instant,
     connection: MultiplexedConnection,
     /// Shared with the task that reads from the connection.
     liveness: Arc<Liveness>,
-    /// How often to make sure that the server is still there.
+    /// After how long of silence to probe the server.
     probe_every: watch::Sender<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl Connection for RedisConnection {
 }
 
 impl RedisConnection {
-    /// Connects, and asks who is there.
+    /// Connects, reads which process the server is, and rejects replicas and servers of another kind.
     pub(crate) async fn connect(
         info: ConnectionInfo,
         in_cluster: bool,
@@ -50,13 +50,13 @@ impl RedisConnection {
         let mut connection = connect(info, Some((liveness.clone(), subscriptions.clone()))).await?;
         let mut who = redis::pipe();
         who.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-        // Loaded in advance, if that is permitted: a first write is then as quick as any other.
+        // Scripts are loaded in advance, if the user is allowed to, so that the first write is as fast as later ones.
         who.add_command(scripts::READ.load()).add_command(scripts::SWAP.load());
         let answers = connection
             .send_packed_commands(&who, 0, who.len())
             .await
             .and_then(|answers| answers.into_iter().take(2).map(Value::extract_error).collect::<Result<Vec<_>, _>>())
-            .map_err(|error| errors::of_connecting(&address, error))?;
+            .map_err(|error| errors::connect_failed(&address, error))?;
         let text = |answer: &Value| redis::from_redis_value_ref::<String>(answer).unwrap_or_default();
         let field = |info: &str, name: &str| {
             info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
@@ -64,12 +64,12 @@ impl RedisConnection {
         let (server, replication) = (text(&answers[0]), text(&answers[1]));
         let Some(identity) = field(&server, "run_id") else {
             return Err(StoreError::denied(format!(
-                "{address} does not tell which process it is (INFO server has no run_id): connect to the server itself"
+                "{address} does not report its process (INFO server has no run_id); connect to the server directly"
             )));
         };
         match field(&server, "redis_mode").as_deref() {
             Some("sentinel") => {
-                return Err(StoreError::denied(format!("{address} is a Sentinel: name it as redis+sentinel://")));
+                return Err(StoreError::denied(format!("{address} is a Sentinel; use redis+sentinel://")));
             }
             Some("cluster") if !in_cluster => return Err(errors::in_cluster(&address)),
             _ => {}
@@ -90,8 +90,8 @@ impl RedisConnection {
         Ok(Self { address, identity, since, connection, liveness, probe_every })
     }
 
-    /// Sends commands in one round trip, and returns the answer to each. If it is dropped before they are sent, they
-    /// never are. `within` is how long the caller waits.
+    /// Sends commands in one round trip, and returns the answer to each. If the future is dropped before the
+    /// commands are sent, they are never sent. `within` is how long the caller waits.
     pub(crate) async fn send(&self, commands: &Pipeline, within: Option<Duration>) -> Result<Vec<Value>, RedisError> {
         let waiting = self.liveness.waiting(self.patience(within));
         let sent = async |mut on: MultiplexedConnection| on.send_packed_commands(commands, 0, commands.len()).await;
@@ -99,15 +99,16 @@ impl RedisConnection {
         if answers.is_ok() {
             waiting.answered();
         } else {
-            // It is unknown how far the server got.
+            // The server may have run some of the commands.
             waiting.failed();
             self.close();
         }
         answers
     }
 
-    /// Has the connection doubted if a call is given up after most of its time, and nothing at all has come in for three
-    /// such times. A call that is given up sooner tells nothing about it, nor does one whose time is not known.
+    /// Returns when a dropped call makes the connection doubted: if it has waited for most of its time, and
+    /// nothing was received for three times as long as `within`. A call that is dropped sooner, or that has no
+    /// time-out, says nothing about the server.
     fn patience(&self, within: Option<Duration>) -> Patience {
         let at_least = within.map_or(Duration::MAX, |within| {
             (within * 3 / 4).max((within * 3).saturating_sub(self.liveness.quiet_for()))
@@ -115,19 +116,19 @@ impl RedisConnection {
         Patience { at_least, times: 1 }
     }
 
-    /// Subscribes to channels. When this returns, the server has confirmed all of them.
+    /// Subscribes to channels. Returns when the server has confirmed all of them.
     pub(crate) async fn subscribe(&self, channels: &[String]) -> Result<(), StoreError> {
         self.while_open(async |mut on| on.subscribe(channels).await)
             .await
-            .map_err(|error| errors::of_asking(&self.address, error))
+            .map_err(|error| errors::call_failed(&self.address, error))
     }
 
-    /// Subscribes to these channels no more.
+    /// Unsubscribes from channels. Ignores errors, as unneeded messages do no harm.
     pub(crate) async fn unsubscribe(&self, channels: &[String]) {
         let _ = self.while_open(async |mut on| on.unsubscribe(channels).await).await;
     }
 
-    /// Uses the connection until it is closed.
+    /// Runs `act` on the connection. Fails as soon as the connection is closed.
     async fn while_open<T>(
         &self,
         act: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
@@ -143,7 +144,7 @@ impl RedisConnection {
         }
     }
 
-    /// The connection is over. All calls on it are told.
+    /// Closes the connection. All calls in flight on it fail.
     pub(crate) fn close(&self) {
         self.liveness.close();
     }
@@ -152,8 +153,8 @@ impl RedisConnection {
         self.liveness.is_closed()
     }
 
-    /// There are seats with this lease: from now on, makes sure every so often that the server is there.
-    pub(crate) fn serves(&self, lease: Duration) {
+    /// Probes the server after half a lease of silence, from now on: the connection serves seats with this lease.
+    pub(crate) fn probe_for(&self, lease: Duration) {
         self.probe_every.send_if_modified(|every| {
             let before = std::mem::replace(every, (lease / 2).min(*every));
             *every < before
@@ -161,8 +162,7 @@ impl RedisConnection {
     }
 }
 
-/// Asks a server that has not said anything for a while whether it is there. Returns when it is not, or when the connection was
-/// dropped.
+/// Pings the server whenever it was silent for a while. Returns when a ping fails, or when the connection is dropped.
 async fn probe(mut connection: MultiplexedConnection, liveness: Arc<Liveness>, mut every: watch::Receiver<Duration>) {
     loop {
         let span = *every.borrow_and_update();
@@ -180,8 +180,8 @@ async fn probe(mut connection: MultiplexedConnection, liveness: Arc<Liveness>, m
     }
 }
 
-/// Takes in a message. Called by the connection's own task, so it must not block.
-fn hear(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) {
+/// Handles a message that the server pushed. The task that reads from the connection calls it, so it must not block.
+fn on_push(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) {
     liveness.heard();
     let text = |at: usize| match push.data.get(at) {
         Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -190,12 +190,12 @@ fn hear(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) {
     };
     match push.kind {
         PushKind::Disconnection => liveness.close(),
-        PushKind::Message => subscriptions.hear(&text(0), &text(1)),
+        PushKind::Message => subscriptions.on_message(&text(0), &text(1)),
         _ => {}
     }
 }
 
-/// A connection, and nothing more. What the server pushes goes to these subscriptions.
+/// Opens a connection, without any checks. Messages that the server pushes go to `pushes`.
 pub(crate) async fn connect(
     info: ConnectionInfo,
     pushes: Option<(Arc<Liveness>, Arc<Subscriptions>)>,
@@ -204,11 +204,11 @@ pub(crate) async fn connect(
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-    // The engine has time-outs of its own: one in here would only hide what became of a call.
+    // The engine has its own time-outs. One in the driver would hide the outcome of a call.
     let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     if let Some((liveness, subscriptions)) = pushes {
         config = config.set_push_sender(move |push: PushInfo| {
-            hear(&liveness, &subscriptions, &push);
+            on_push(&liveness, &subscriptions, &push);
             Ok::<(), std::convert::Infallible>(())
         });
     }
@@ -216,7 +216,7 @@ pub(crate) async fn connect(
         ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
         _ => None,
     };
-    let client = Client::open(info).map_err(|error| errors::of_connecting(&address, error))?;
+    let client = Client::open(info).map_err(|error| errors::connect_failed(&address, error))?;
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     let connected = match tls {
         None => connecting.await,
@@ -224,29 +224,29 @@ pub(crate) async fn connect(
             tokio::select! {
                 biased;
                 connected = connecting => connected,
-                () = answers_plainly(at) => return Err(errors::plain(&address)),
+                () = speaks_without_tls(at) => return Err(errors::plain(&address)),
             }
         }
     };
-    connected.map_err(|error| errors::of_connecting(&address, error))
+    connected.map_err(|error| errors::connect_failed(&address, error))
 }
 
-/// Returns if a server turns out to speak without TLS. One that does waits for the end of a line when it
-/// is greeted with TLS, and would never be found out.
-async fn answers_plainly(at: (String, u16)) {
-    tokio::time::sleep(SLOW).await;
-    let asked = async {
+/// Returns if the server turns out to serve the Redis protocol without TLS. Such a server takes the TLS greeting
+/// for the start of a command and waits for the end of its line, so the handshake would never end.
+async fn speaks_without_tls(at: (String, u16)) {
+    tokio::time::sleep(CHECK_FOR_PLAIN_AFTER).await;
+    let ping = async {
         let mut stream = TcpStream::connect(at).await?;
         stream.write_all(b"PING\r\n").await?;
         let mut answer = [0; 5];
         stream.read_exact(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let plain = asked.await.is_ok_and(|answer| [b"+PONG", b"-NOAU", b"-NOPE", b"-DENI"].contains(&&answer));
+    let plain = ping.await.is_ok_and(|answer| [b"+PONG", b"-NOAU", b"-NOPE", b"-DENI"].contains(&&answer));
     if !plain {
         std::future::pending::<()>().await;
     }
 }
 
-/// A server that takes longer to greet us over TLS is looked at more closely.
-const SLOW: Duration = Duration::from_millis(25);
+/// If the TLS handshake takes longer than this, the store checks whether the server speaks without TLS.
+const CHECK_FOR_PLAIN_AFTER: Duration = Duration::from_millis(25);

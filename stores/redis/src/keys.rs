@@ -1,24 +1,24 @@
-//! Where a seat is kept.
+//! The names of keys and channels.
 //!
-//! All keys of a seat share its name as a hash tag, so a cluster keeps them on one node:
-//! `tenure:{nightly-jobs}:seat`. Braces in a name would end the tag, so they are written as `%7B` and
-//! `%7D`, and `%` as `%25`; everything else stays readable.
+//! All keys of a seat have its name as their hash tag, so a cluster keeps them on one node:
+//! `tenure:{nightly-jobs}:seat`. A brace in a name would end the tag, so braces are escaped as `%7B` and `%7D`,
+//! and `%` as `%25`. All other characters stay as they are.
 
 use tenure_core::{Board, SeatName};
 
-/// What the names of all keys and channels of a store have in common.
+/// The prefix and the database of a store, from which it derives keys and channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) prefix: String,
     pub(crate) database: i64,
 }
 
-/// The keys of a seat, and its channel.
+/// The key of a seat, its channel and its slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     pub(crate) seat: String,
     pub(crate) channel: String,
-    /// The slot of a cluster that they are in.
+    /// The slot of a cluster that has the key.
     pub(crate) slot: u16,
 }
 
@@ -29,33 +29,33 @@ impl Names {
         Keys { seat: format!("{before}{tag}}}:seat"), channel: format!("{before}{tag}{after}"), slot: slot(&tag) }
     }
 
-    /// The seat that a channel belongs to.
+    /// Returns the seat of a channel, or `None` for channels of other databases and programs.
     pub(crate) fn seat_of(&self, channel: &str) -> Option<SeatName> {
         let (before, after) = self.around_a_tag();
         let tag = channel.strip_prefix(&before)?.strip_suffix(&after)?;
         SeatName::new(tag.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")).ok()
     }
 
-    /// The key of a board, and its slot: that of its seat.
+    /// Returns the key of a board, and its slot, which is that of its seat.
     pub(crate) fn board(&self, board: &Board) -> (String, u16) {
         let tag = tag(board.seat().map_or(board.kind(), SeatName::as_str));
         (format!("{}:{{{tag}}}:{}", self.prefix, board.kind()), slot(&tag))
     }
 
-    /// What a channel's name has before and after its tag.
+    /// Returns the parts of a channel's name before and after the tag.
     fn around_a_tag(&self) -> (String, String) {
-        // Channels do not belong to a database, as keys do.
+        // All databases of a server share their channels, so the name of a channel contains the database.
         let database = if self.database == 0 { String::new() } else { format!(":{}", self.database) };
         (format!("{}:{{", self.prefix), format!("}}:changes{database}"))
     }
 }
 
-/// The slot of a cluster that a seat is in.
+/// Returns the slot of a cluster that has the seat.
 pub(crate) fn slot_of(seat: &SeatName) -> u16 {
     slot(&tag(seat.as_str()))
 }
 
-/// What stands between the braces of a key.
+/// Returns the hash tag of a name: the part of a key between the braces.
 fn tag(name: &str) -> String {
     name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
@@ -64,7 +64,7 @@ fn slot(tag: &str) -> u16 {
     crc16(tag.as_bytes()) % 16384
 }
 
-/// The checksum by which a cluster shares out its keys.
+/// Returns the CRC-16 (XMODEM) by which a cluster assigns keys to slots.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(
@@ -94,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_tells_its_seat_whatever_the_name_and_those_of_others_tell_none() {
+    fn a_channel_maps_back_to_its_seat_and_foreign_channels_to_none() {
         for name in ["x", "nightly jobs", "a}{b%7B", "%257D}", "}:changes", "{", "%"] {
             let seat = SeatName::new(name).unwrap();
             for database in [0, 3] {
                 let channel = names(database).keys(&seat).channel;
                 assert_eq!(names(database).seat_of(&channel), Some(seat.clone()), "{channel}");
-                assert_eq!(names(database + 1).seat_of(&channel), None, "{channel} is of another database");
+                assert_eq!(names(database + 1).seat_of(&channel), None, "{channel} belongs to another database");
             }
         }
         assert_eq!(names(0).seat_of("other:{x}:changes"), None);
     }
 
     #[test]
-    fn slots_are_those_of_a_cluster() {
+    fn slots_match_those_of_redis_cluster() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot("foo"), 12182);
     }

@@ -1,15 +1,15 @@
 #![doc = include_str!("../README.md")]
 
-mod asks;
 mod connection;
 mod errors;
 mod keys;
 mod notes;
 mod options;
-mod place;
+mod script_calls;
 mod scripts;
 mod servers;
 mod store;
+mod topology;
 mod watch;
 
 pub use options::{RedisOptions, SCHEMES, Secret};

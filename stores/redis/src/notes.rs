@@ -1,4 +1,4 @@
-//! Notes, as fields of a hash that expire by the server's clock.
+//! Notes: fields of a hash that expire by the server's clock.
 //!
 //! ```text
 //!  tenure:{SEAT}:requests           key → expires value
@@ -12,13 +12,13 @@ use std::time::Duration;
 use redis::Value;
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, Notes, StoreError};
 
-use crate::asks::Ask;
+use crate::script_calls::ScriptCall;
 use crate::scripts;
 use crate::store::RedisStore;
 
 impl Notes for RedisStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
-        let ask = |(place, note): (usize, &NoteWrite)| {
+        let script = |(place, note): (usize, &NoteWrite)| {
             let (key, slot) = self.names().board(&note.board);
             let channel = match &note.board {
                 Board::Requests(seat) => self.names().keys(seat).channel,
@@ -26,29 +26,32 @@ impl Notes for RedisStore {
             };
             let lifetime = note.value.as_ref().map_or(0, |_| millis(note.lifetime)).to_string();
             let arguments = vec![note.key.clone(), lifetime, note.value.clone().unwrap_or_default(), channel];
-            Ask::new(place, slot, &scripts::NOTE, vec![key], arguments)
+            ScriptCall::new(place, slot, &scripts::NOTE, vec![key], arguments)
         };
-        self.run(notes.iter().enumerate().map(ask).collect(), None, &|place, answer| {
+        self.run(notes.iter().enumerate().map(script).collect(), None, &|place, answer| {
             let was =
                 answer.map(|(_, value)| if value == Value::Int(1) { NoteState::Present } else { NoteState::Absent });
             let is_process = notes.get(place).is_some_and(|note| note.board == Board::Processes);
-            to.set(place, was.map(|was| if is_process && self.has_lost_something() { NoteState::Absent } else { was }));
+            to.set(
+                place,
+                was.map(|was| if is_process && self.may_have_lost_notes() { NoteState::Absent } else { was }),
+            );
         })
         .await
     }
 
     async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
-        let ask = |(place, board): (usize, &Board)| {
+        let script = |(place, board): (usize, &Board)| {
             let (key, slot) = self.names().board(board);
-            Ask::new(place, slot, &scripts::LIST, vec![key], Vec::new())
+            ScriptCall::new(place, slot, &scripts::LIST, vec![key], Vec::new())
         };
-        self.run(boards.iter().enumerate().map(ask).collect(), None, &|place, answer| {
+        self.run(boards.iter().enumerate().map(script).collect(), None, &|place, answer| {
             to.set(
                 place,
                 answer.and_then(|(connection, value)| {
                     let listed: Vec<(String, String)> = redis::from_redis_value(value).map_err(|_| {
                         StoreError::denied(format!(
-                            "{} answers with something that is no list of notes",
+                            "{} returned an invalid list of notes; check whether another program uses this ?prefix=",
                             connection.address
                         ))
                     })?;
@@ -61,15 +64,15 @@ impl Notes for RedisStore {
 }
 
 impl RedisStore {
-    /// Whether a server may have lost notes since this was last asked: in a cluster, another one than that which has the
-    /// notes of processes.
-    fn has_lost_something(&self) -> bool {
+    /// Returns whether a server may have lost notes since the last call of this function. In a cluster, that may be
+    /// another node than the one with the board of processes.
+    fn may_have_lost_notes(&self) -> bool {
         let losses = self.servers.losses();
         self.losses.swap(losses, Ordering::Relaxed) != losses
     }
 }
 
-/// In whole milliseconds. Ten years are as good as for ever, and a number that every server takes.
+/// Returns a lifetime in whole milliseconds, at most ten years: every server accepts that number.
 fn millis(lifetime: Duration) -> u128 {
     lifetime.min(Duration::from_secs(315_360_000)).as_nanos().div_ceil(1_000_000).max(1)
 }

@@ -1,57 +1,61 @@
-//! What the store is told: where the servers are, and how to keep the seats.
+//! The options of the store: where the servers are, how to log in, and which keys to use.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::ConfigError;
 use tenure_kit::settings::refuse;
 use tenure_kit::tls::NEEDS_KEY;
 pub use tenure_kit::url::Secret;
 use tenure_kit::url::{Url, decoded};
 
-/// Where the store keeps its seats, and how it gets there.
+/// Options of a [`RedisStore`](crate::RedisStore): where the servers are, how to log in, and which keys to use.
+///
+/// Parse them from a URL, read them from a configuration file (serde), or fill in the fields. `Debug` does not show
+/// passwords.
 ///
 /// ```
 /// # use tenure_redis::RedisOptions;
 /// let options = RedisOptions::from_url("redis://jobs:secret@localhost:6379/2?prefix=leaders")?;
 /// assert_eq!((options.database, options.prefix.as_str()), (2, "leaders"));
 /// assert!(!format!("{options:?}").contains("secret"));
-/// # Ok::<(), String>(())
+/// # Ok::<(), tenure_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisOptions {
-    /// `host:port` of the server, of all Sentinels, or of some nodes of the cluster.
+    /// The `host:port` of the server, of all Sentinels, or of some nodes of the cluster.
     pub hosts: Vec<String>,
-    /// A unix socket, instead of `hosts`.
+    /// The path of the server's unix socket. It replaces `hosts`.
     pub socket: Option<PathBuf>,
-    /// What the Sentinels call the master, if `hosts` are Sentinels.
+    /// The name of the master, if `hosts` are Sentinels. The store asks them for the master's address.
     pub sentinel: Option<String>,
-    /// Whether `hosts` are nodes of a cluster.
+    /// Whether `hosts` are nodes of a cluster. The store finds the other nodes itself.
     pub cluster: bool,
-    /// The user to log in as.
+    /// The ACL user to log in as. It needs a password.
     pub user: Option<String>,
-    /// The password. Left out when options are written.
+    /// The password of the user, or of the server. Left out when the options are serialized.
     #[serde(skip_serializing)]
     pub password: Option<Secret>,
-    /// The user to log in to the Sentinels as.
+    /// The user to log in to the Sentinels as, which have users of their own.
     pub sentinel_user: Option<String>,
-    /// The password of the Sentinels. Left out, too.
+    /// The password of the Sentinels. Left out when the options are serialized.
     #[serde(skip_serializing)]
     pub sentinel_password: Option<Secret>,
-    /// The number of the database.
+    /// The number of the database, 0 by default. A cluster has only database 0.
     pub database: i64,
-    /// Whether to use TLS.
+    /// Whether to connect with TLS, to servers and Sentinels.
     pub tls: bool,
-    /// A file with the certificates to trust, instead of the system's.
+    /// A PEM file with the certificates to trust, instead of those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// A file with the certificate to show to the server.
+    /// A PEM file with the client's certificate. It needs `key`.
     pub cert: Option<PathBuf>,
-    /// A file with the key of that certificate.
+    /// A PEM file with the private key of the client's certificate.
     pub key: Option<PathBuf>,
-    /// What the names of all keys begin with.
+    /// The prefix of all keys and channels, `tenure` by default.
     pub prefix: String,
-    /// How many replicas must have a write before it counts. One that fewer have in time is neither
-    /// done nor refused, and nobody leads by it.
+    /// The number of replicas that must confirm a write before it counts, 0 by default. If fewer confirm it in
+    /// time, the outcome of the write is unknown, and no candidate leads by it.
     pub min_replicas: u32,
 }
 
@@ -77,7 +81,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// The schemes of this store's URLs.
+/// The URL schemes that [`RedisOptions::from_url`] accepts.
 pub const SCHEMES: &[&str] = &[
     "redis",
     "rediss",
@@ -91,22 +95,23 @@ pub const SCHEMES: &[&str] = &[
 ];
 
 impl RedisOptions {
-    /// From a URL:
+    /// Parses a URL of one of the [`SCHEMES`]:
     ///
     /// | URL | |
     /// |---|---|
     /// | `redis://user:password@host:port/db` | one server |
-    /// | `redis+unix:///path/to/socket?db=2` | one server, by its socket |
-    /// | `redis+sentinel://user:password@host:port,host:port/master/db` | whoever the Sentinels say is the master |
+    /// | `redis+unix:///path/to/socket?db=2` | one server, through its unix socket |
+    /// | `redis+sentinel://user:password@host:port,host:port/master/db` | the master that the Sentinels name |
     /// | `redis+cluster://user:password@host:port,host:port` | a cluster |
     /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS; `?ca=FILE`, `?cert=FILE&key=FILE` |
     ///
-    /// With `?prefix=` and `?min_replicas=`, and `?sentinel_user=` and `?sentinel_password=` where
-    /// those differ.
+    /// All accept `?prefix=` and `?min_replicas=`. With Sentinels, `?sentinel_user=` and `?sentinel_password=`
+    /// log in to the Sentinels.
     ///
     /// # Errors
-    /// In one line, which never shows more of the URL than the name of an option.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line if the URL is invalid or its options contradict each other. It never shows more of the
+    /// URL than the name of an option.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let url = Url::parse(url, SCHEMES)?;
         let mut options = Self {
             user: url.user()?,
@@ -132,61 +137,64 @@ impl RedisOptions {
         given.take("sentinel_password", &mut options.sentinel_password)?;
         given.finish()?;
         if database.is_some() && options.database != 0 {
-            return Err("the database is given twice: in the path, and as the option db".to_owned());
+            return Err("the database is given twice, in the path and as the option db; remove one of them".into());
         }
         options.database = database.map_or(options.database, Into::into);
         options.check()?;
         Ok(options)
     }
 
-    /// Refuses what contradicts itself, and what would be ignored.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        // Ignored, they would let the password go out in the clear.
+    /// Rejects options that contradict each other, and options that would have no effect.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        // To ignore them would send the password without encryption.
         let certificates = match (&self.socket, &self.sentinel, self.cluster) {
-            (Some(_), ..) => "ca, cert and key are for TLS, and a socket has no TLS",
-            (_, Some(_), _) => "ca, cert and key are for TLS: use rediss+sentinel://",
-            (_, _, true) => "ca, cert and key are for TLS: use rediss+cluster://",
-            _ => "ca, cert and key are for TLS: use rediss://",
+            (Some(_), ..) => "ca, cert and key need TLS, but a unix socket has no TLS; remove them",
+            (_, Some(_), _) => "ca, cert and key need TLS; use rediss+sentinel://",
+            (_, _, true) => "ca, cert and key need TLS; use rediss+cluster://",
+            _ => "ca, cert and key need TLS; use rediss://",
         };
         let (one, sentinels) = (self.socket.as_ref(), self.sentinel.is_some());
         refuse(&[
-            (self.hosts.is_empty() && one.is_none(), "no host is named: redis://host:port"),
+            (self.hosts.is_empty() && one.is_none(), "no host is given; write redis://host:port"),
             (
                 self.hosts.len() > 1 && !sentinels && !self.cluster,
-                "several hosts are Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)",
+                "several hosts must be Sentinels (redis+sentinel://) or nodes of a cluster (redis+cluster://)",
             ),
-            (sentinels && self.cluster, "Sentinels or a cluster, not both"),
+            (sentinels && self.cluster, "sentinel and cluster exclude each other; remove one of them"),
             (
                 one.is_some() && (sentinels || self.cluster),
-                "a socket is that of one server, not of Sentinels or a cluster",
+                "a unix socket reaches one server, not Sentinels or a cluster; give their hosts instead",
             ),
             (
                 one.is_some_and(|socket| socket.as_os_str().is_empty()),
-                "no socket is named: redis+unix:///path/to/socket",
+                "no socket is given; write redis+unix:///path/to/socket",
             ),
-            (self.cluster && self.database != 0, "a cluster has no databases but 0"),
+            (self.cluster && self.database != 0, "a cluster has only database 0; remove the database"),
             (self.database < 0, DATABASE),
             (
                 self.user.is_some() && self.password.is_none(),
-                "a user needs a password: redis://user:password@host, or redis://:password@host without a user",
+                "a user needs a password; write redis://user:password@host, or redis://:password@host without a user",
             ),
-            (self.sentinel_user.is_some() && self.sentinel_password.is_none(), "sentinel_user needs sentinel_password"),
+            (
+                self.sentinel_user.is_some() && self.sentinel_password.is_none(),
+                "sentinel_user needs sentinel_password; give both",
+            ),
             (
                 self.sentinel_password.is_some() && !sentinels,
-                "sentinel_user and sentinel_password are for Sentinels: use redis+sentinel://",
+                "sentinel_user and sentinel_password need Sentinels; use redis+sentinel://",
             ),
-            (self.prefix.is_empty() || self.prefix.contains(['{', '}']), "a prefix is not empty, and has no braces"),
+            (self.prefix.is_empty() || self.prefix.contains(['{', '}']), "prefix must not be empty or contain braces"),
             (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
-            (self.tls && one.is_some(), "a socket has no TLS"),
+            (self.tls && one.is_some(), "a unix socket has no TLS; remove tls"),
             (!self.tls && (self.ca.is_some() || self.cert.is_some()), certificates),
         ])
     }
 
-    fn path(&mut self, scheme: &str, path: &str) -> Result<(), String> {
+    fn path(&mut self, scheme: &str, path: &str) -> Result<(), ConfigError> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         if scheme.ends_with("sentinel") {
             let name =
-                parts.next().ok_or("the Sentinels must be told which master: redis+sentinel://host:port/NAME")?;
+                parts.next().ok_or("the name of the master is missing; write redis+sentinel://host:port/NAME")?;
             self.sentinel = Some(decoded(name)?);
         }
         if let Some(database) = parts.next() {
@@ -194,12 +202,12 @@ impl RedisOptions {
         }
         match parts.next() {
             None => Ok(()),
-            Some(_) => Err("there is too much behind the host: redis://host:port/2".to_owned()),
+            Some(_) => Err("the path of the URL has too many parts; write redis://host:port/2".into()),
         }
     }
 }
 
-const DATABASE: &str = "the database is a number: redis://host:port/2";
+const DATABASE: &str = "the database must be a number, 0 or higher; write redis://host:port/2";
 
 #[cfg(test)]
 mod tests {
@@ -224,18 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_told_without_the_password() {
-        for (url, told) in [
+    fn errors_about_urls_say_what_is_wrong_and_never_show_the_password() {
+        for (url, expected) in [
             ("redis:x", "begins with redis://"),
             ("http://u:hunter2@host", "begins with one of"),
-            ("redis://u:hunter2@host/x", "database is a number"),
-            ("redis://u:hunter2@host/1/2", "too much"),
+            ("redis://u:hunter2@host/x", "database must be a number"),
+            ("redis://u:hunter2@host/1/2", "too many parts"),
             ("redis://u:hunter2@a,b", "several hosts"),
             ("redis://u:hunter2@host?colour=red", "unknown option \"colour\""),
             ("redis://u:hunter2%@host", "%25"),
             ("redis://u:hunter2@host:port", "host:port"),
-            ("redis+sentinel://u:hunter2@host", "which master"),
-            ("redis+cluster://u:hunter2@host/3", "no databases"),
+            ("redis+sentinel://u:hunter2@host", "name of the master"),
+            ("redis+cluster://u:hunter2@host/3", "only database 0"),
             ("redis://u:hunter2@host?prefix={x}", "braces"),
             ("redis://u:hunter2@host?min_replicas=many", "must be a whole number"),
             ("rediss://u:hunter2@host?cert=x", "needs its key"),
@@ -250,9 +258,9 @@ mod tests {
             ("redis://u:hunter2@host/1?db=2", "twice"),
             ("redis://u:hunter2@host?prefix=a&prefix=b", "twice"),
             ("redis://u:hunter2@host?db=-1", "must be a whole number"),
-            ("redis://u:hunter2@host/-1", "database is a number"),
+            ("redis://u:hunter2@host/-1", "database must be a number"),
             ("redis://u:hunter2@host#3", "host:port"),
-            // A password with characters that must be escaped is taken for options.
+            // A password with an unescaped `?` looks like options.
             ("redis://u:x?hunter2@host", "%3F"),
             ("redis://u:x?hunter2", "host:port"),
             ("redis://u:x?hunter2=1", "host:port"),
@@ -263,17 +271,17 @@ mod tests {
             ("redis://u:x?min_replicas=hunter2@host", "%3F"),
             ("redis://u:x?prefix=hunter2@host", "%3F"),
         ] {
-            let error = RedisOptions::from_url(url).unwrap_err();
-            assert!(error.contains(told) && !error.contains("hunter2"), "{url}: {error}");
+            let error = RedisOptions::from_url(url).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("hunter2"), "{url}: {error}");
         }
     }
 
     #[test]
-    fn options_come_from_configuration_and_unknown_ones_are_refused() {
+    fn options_are_read_from_configuration_and_unknown_ones_are_rejected() {
         let options: RedisOptions = toml::from_str("hosts = ['a:1']\npassword = 'hunter2'\nmin_replicas = 1").unwrap();
         assert_eq!((options.hosts[0].as_str(), options.min_replicas), ("a:1", 1));
         let written = toml::Value::try_from(&options).unwrap();
-        assert_eq!(written.get("password"), None, "a password was written");
+        assert_eq!(written.get("password"), None, "the password was serialized");
         assert!(toml::from_str::<RedisOptions>("hots = []").unwrap_err().to_string().contains("unknown field"));
     }
 }

@@ -1,12 +1,12 @@
-//! Finds the server that has a seat, and keeps one connection to each.
+//! Finds the server that has a seat, and keeps one connection to each server.
 //!
 //! ```text
 //!  one server   ──────────────────────────────▶ connection
-//!  Sentinels    ── who is the master? ────────▶ connection
-//!  cluster      ── who has the slot? ─────────▶ connection, connection, connection
+//!  Sentinels    ── which is the master? ──────▶ connection
+//!  cluster      ── which node has the slot? ──▶ connection, connection, connection
 //! ```
 //!
-//! Nothing is connected before it is needed, nor again before the next call needs it.
+//! A connection is opened when a call first needs it. A lost connection is opened again when the next call needs it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,12 +22,12 @@ use tenure_kit::{Reconnect, lock};
 use crate::connection::{self, RedisConnection};
 use crate::errors;
 use crate::keys::slot_of;
-use crate::place::Place;
+use crate::topology::Topology;
 use crate::watch::Subscriptions;
 
 /// The servers, and the connections to them.
 pub(crate) struct Servers {
-    place: Arc<Place>,
+    topology: Arc<Topology>,
     subscriptions: Arc<Subscriptions>,
     known: Mutex<Known>,
 }
@@ -35,29 +35,29 @@ pub(crate) struct Servers {
 #[derive(Default)]
 struct Known {
     nodes: HashMap<Node, Arc<Reconnect<RedisConnection>>>,
-    /// Which process of a server each was, when it was last connected to.
+    /// The process (`run_id`) of each server at the last connection.
     identities: HashMap<Node, Identity>,
-    /// Which node has which slots; later entries count more.
+    /// Ranges of slots and their nodes. Later entries take precedence.
     slots: Vec<(u16, u16, Node)>,
-    /// How often something may have been lost.
+    /// How often servers may have lost writes.
     losses: u64,
 }
 
-/// A server by host and port; the only one there is has none.
+/// The host and port of a node of a cluster. Without a cluster there is one server, and its node is `None`.
 pub(crate) type Node = Option<(String, u16)>;
 
-/// Connecting that takes longer is begun anew.
-pub(crate) const LONG: Duration = Duration::from_secs(1);
+/// Connection attempts older than this are abandoned and restarted.
+pub(crate) const STALE_ATTEMPT: Duration = Duration::from_secs(1);
 
 impl Servers {
-    pub(crate) fn new(place: Place, subscriptions: Arc<Subscriptions>) -> Self {
-        Self { place: Arc::new(place), subscriptions, known: Mutex::default() }
+    pub(crate) fn new(topology: Topology, subscriptions: Arc<Subscriptions>) -> Self {
+        Self { topology: Arc::new(topology), subscriptions, known: Mutex::default() }
     }
 
-    /// The server that has this slot, if that is known.
+    /// Returns the node that has this slot, if it is known.
     pub(crate) fn node(&self, slot: u16) -> Option<Node> {
-        match &*self.place {
-            Place::Cluster { .. } => {
+        match &*self.topology {
+            Topology::Cluster { .. } => {
                 let known = lock(&self.known);
                 let range = known.slots.iter().rev().find(|(from, to, _)| (*from..=*to).contains(&slot));
                 range.map(|(_, _, node)| node.clone())
@@ -66,7 +66,7 @@ impl Servers {
         }
     }
 
-    /// A number for the server that has this slot: calls to different ones go apart.
+    /// Returns a number for the node that has this seat: seats of different nodes need separate calls.
     pub(crate) fn shard(&self, seat: &SeatName) -> u64 {
         let Some(Some(node)) = self.is_cluster().then(|| self.node(slot_of(seat))).flatten() else { return 0 };
         let mut hasher = DefaultHasher::new();
@@ -74,26 +74,26 @@ impl Servers {
         hasher.finish()
     }
 
-    /// The connection to the server that has this slot.
+    /// Returns the connection to the server that has this slot, opened if necessary.
     pub(crate) async fn connection(&self, slot: u16) -> Result<Arc<RedisConnection>, StoreError> {
         if self.node(slot).is_none() {
             self.learn_slots().await?;
         }
-        self.connection_to(&self.node(slot).ok_or_else(|| nobody_has(slot))?).await
+        self.connection_to(&self.node(slot).ok_or_else(|| unserved(slot))?).await
     }
 
-    /// The same, if it is open already.
+    /// Returns the connection to the server that has this slot, if it is already open.
     pub(crate) fn existing(&self, slot: u16) -> Option<Arc<RedisConnection>> {
         let node = self.node(slot)?;
-        let line = lock(&self.known).nodes.get(&node).cloned();
-        line?.open()
+        let reconnect = lock(&self.known).nodes.get(&node).cloned();
+        reconnect?.open()
     }
 
-    /// The connection to a node of the cluster, or to the only server.
+    /// Returns the connection to a node of the cluster, or to the only server, opened if necessary.
     pub(crate) async fn connection_to(&self, node: &Node) -> Result<Arc<RedisConnection>, StoreError> {
-        let line = lock(&self.known).nodes.entry(node.clone()).or_insert_with(|| self.line(node)).clone();
-        let before = line.current();
-        let connection = line.get().await;
+        let reconnect = lock(&self.known).nodes.entry(node.clone()).or_insert_with(|| self.reconnect(node)).clone();
+        let before = reconnect.current();
+        let connection = reconnect.get().await;
         let mut known = lock(&self.known);
         match &connection {
             Ok(connection) if before.is_some_and(|before| Arc::ptr_eq(&before, connection)) => {}
@@ -102,29 +102,29 @@ impl Servers {
                 known.losses += u64::from(before.is_some_and(|before| before != connection.identity));
                 self.subscriptions.connections_changed();
             }
-            // Another node may have its slots by now.
+            // Another node may have taken over its slots.
             Err(_) => known.slots.clear(),
         }
         drop(known);
         connection
     }
 
-    fn line(&self, node: &Node) -> Arc<Reconnect<RedisConnection>> {
-        let (place, node, subscriptions) = (self.place.clone(), node.clone(), self.subscriptions.clone());
+    fn reconnect(&self, node: &Node) -> Arc<Reconnect<RedisConnection>> {
+        let (topology, node, subscriptions) = (self.topology.clone(), node.clone(), self.subscriptions.clone());
         let connect = move || {
-            let (place, node, subscriptions) = (place.clone(), node.clone(), subscriptions.clone());
-            async move { RedisConnection::connect(place.info(&node).await?, place.is_cluster(), subscriptions).await }
+            let (topology, node, subscriptions) = (topology.clone(), node.clone(), subscriptions.clone());
+            async move { RedisConnection::connect(topology.info(&node).await?, topology.is_cluster(), subscriptions).await }
         };
-        Arc::new(Reconnect::new(connect).stale_after(LONG))
+        Arc::new(Reconnect::new(connect).stale_after(STALE_ATTEMPT))
     }
 
-    /// How often something that was written may have been lost: a server was restarted or replaced, or
-    /// slots were shared out anew.
+    /// Returns how often servers may have lost writes: because one was restarted or replaced, or because slots were
+    /// assigned anew.
     pub(crate) fn losses(&self) -> u64 {
         lock(&self.known).losses
     }
 
-    /// A node has said that this one has a slot.
+    /// Records that a slot has moved to this node.
     pub(crate) fn moved(&self, slot: u16, to: &Node) {
         let mut known = lock(&self.known);
         if known.slots.len() > 20_000 {
@@ -136,25 +136,29 @@ impl Servers {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        self.place.is_cluster()
+        self.topology.is_cluster()
     }
 
-    /// Asks all nodes that are known at once who has which slots, and goes by the first answer.
+    /// Asks all known nodes at once which node has which slots, and takes the first answer.
     pub(crate) async fn learn_slots(&self) -> Result<(), StoreError> {
-        let Place::Cluster { seeds } = &*self.place else { return Ok(()) };
+        let Topology::Cluster { seeds } = &*self.topology else { return Ok(()) };
         let known: Vec<_> = lock(&self.known).nodes.keys().flatten().cloned().collect();
         let infos = known.into_iter().map(|(host, port)| at(&seeds[0], host, port)).chain(seeds.iter().cloned());
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let no_cluster = ("cluster support disabled", "is no part of a cluster: name it as redis://");
+        let no_cluster = ("cluster support disabled", "is not part of a cluster; use redis://");
         let slots = first(infos.map(async |info| {
-            let (address, answer) = ask(info, &command, no_cluster).await?;
-            let slots = read_slots(&answer, &address);
-            if slots.is_empty() { Err(StoreError::refused(format!("{address} knows of no slots"))) } else { Ok(slots) }
+            let (address, answer) = ask_once(info, &command, no_cluster).await?;
+            match read_slots(&answer, &address) {
+                slots if slots.is_empty() => Err(StoreError::refused(format!(
+                    "{address} knows no node that has slots; check the state of the cluster"
+                ))),
+                slots => Ok(slots),
+            }
         }))
         .await?;
         let mut known = lock(&self.known);
-        // Nothing can have been lost before there was a connection.
+        // Before the first connection there was no write to lose.
         known.losses += u64::from(!known.identities.is_empty());
         known.slots = slots;
         drop(known);
@@ -163,12 +167,12 @@ impl Servers {
     }
 }
 
-impl Place {
+impl Topology {
     fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster { .. })
     }
 
-    /// How to connect to a node.
+    /// Returns how to connect to a node.
     async fn info(&self, node: &Node) -> Result<ConnectionInfo, StoreError> {
         match (self, node) {
             (Self::One(info), _) => Ok(info.clone()),
@@ -182,7 +186,7 @@ impl Place {
     }
 }
 
-/// The same, at another address.
+/// Returns the same settings with another address.
 fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let addr = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -193,20 +197,21 @@ fn at(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     info.clone().set_addr(addr)
 }
 
-/// No node of the cluster has a slot.
-pub(crate) fn nobody_has(slot: u16) -> StoreError {
-    StoreError::refused(format!("no node of the cluster has slot {slot}"))
+/// Describes a slot that no node of the cluster has.
+pub(crate) fn unserved(slot: u16) -> StoreError {
+    StoreError::refused(format!("no node of the cluster has slot {slot}; check the state of the cluster"))
 }
 
-/// The node that an error of a cluster sends us to, and whether just this once.
+/// Returns the node to which an error redirects, and whether the redirection is for one call only (`ASK`).
 pub(crate) fn redirect(from: &RedisConnection, error: &RedisError) -> Option<(Node, bool)> {
     let (address, _slot) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
-    Some((Some((named(host, &from.address), port.parse().ok()?)), error.code() == Some("ASK")))
+    Some((Some((host_or_asked(host, &from.address), port.parse().ok()?)), error.code() == Some("ASK")))
 }
 
-/// A node that does not know its own name leaves it out: it is the one that was asked.
-fn named(host: &str, asked: &str) -> String {
+/// Returns the host in an answer. A node that does not know its own host leaves it out, and means itself: the
+/// node that was asked.
+fn host_or_asked(host: &str, asked: &str) -> String {
     if host.is_empty() || host == "?" {
         asked.rsplit_once(':').map_or(asked, |(host, _)| host).to_owned()
     } else {
@@ -221,40 +226,42 @@ fn read_slots(answer: &Value, asked: &str) -> Vec<(u16, u16, Node)> {
     let range = |range: &Value| {
         let Value::Array(parts) = range else { return None };
         let [from, to, Value::Array(master), ..] = parts.as_slice() else { return None };
-        let node = Some((named(&text(master.first()?), asked), number(master.get(1)?)?));
+        let node = Some((host_or_asked(&text(master.first()?), asked), number(master.get(1)?)?));
         Some((number(from)?, number(to)?, node))
     };
     ranges.iter().filter_map(range).collect()
 }
 
-/// Asks all Sentinels at once, and goes by the first that knows.
+/// Asks all Sentinels at once for the address of the master, and takes the first answer.
 async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(String, u16), StoreError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     first(sentinels.iter().map(async |info| {
         let (address, answer) =
-            ask(info.clone(), &command, ("unknown command", "is no Sentinel: name it as redis://")).await?;
+            ask_once(info.clone(), &command, ("unknown command", "is not a Sentinel; use redis://")).await?;
         match redis::from_redis_value::<Option<(String, u16)>>(answer) {
             Ok(Some(master)) => Ok(master),
-            _ => Err(StoreError::denied(format!("the Sentinel {address} knows no master called {name:?}"))),
+            _ => Err(StoreError::denied(format!(
+                "the Sentinel at {address} monitors no master named {name:?}; check the name in the URL"
+            ))),
         }
     }))
     .await
 }
 
-/// Asks a server one thing, on a connection of its own, and returns its address and its answer. `wrong` is what a
-/// server of another kind says, and the advice for that.
-async fn ask(info: ConnectionInfo, command: &Cmd, wrong: (&str, &str)) -> Result<(String, Value), StoreError> {
+/// Sends one command on a connection of its own, and returns the server's address and its answer. `wrong` is the
+/// error by which a server of another kind is recognized, and the message for it.
+async fn ask_once(info: ConnectionInfo, command: &Cmd, wrong: (&str, &str)) -> Result<(String, Value), StoreError> {
     let address = info.addr().to_string();
     let mut connection = connection::connect(info, None).await?;
     match connection.send_packed_command(command).await.and_then(Value::extract_error) {
         Ok(answer) => Ok((address, answer)),
         Err(error) if error.to_string().contains(wrong.0) => Err(StoreError::denied(format!("{address} {}", wrong.1))),
-        Err(error) => Err(errors::of_connecting(&address, error)),
+        Err(error) => Err(errors::connect_failed(&address, error)),
     }
 }
 
-/// The first that succeeds, or else how one of them failed: rather one that will not mend by itself.
+/// Returns the first success. If all fail, returns one of the errors, preferably a permanent one.
 async fn first<T, F>(asked: impl Iterator<Item = F>) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -268,5 +275,5 @@ where
             Err(_) => {}
         }
     }
-    Err(failed.unwrap_or_else(|| StoreError::denied("no host is named")))
+    Err(failed.unwrap_or_else(|| StoreError::denied("no host is given; name at least one in the URL")))
 }

@@ -1,4 +1,4 @@
-//! The store itself: what the engine asks, in terms of scripts and connections.
+//! The store: turns the engine's calls into scripts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -6,59 +6,62 @@ use std::time::Duration;
 
 use redis::{Client, Value};
 use tenure_core::{
-    Answers, BatchLimits, Board, Call, ClockTrust, DynNotes, Expect, Identity, Interest, Life, LifeKind, News,
-    Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write, record,
+    Answers, BatchLimits, Board, Call, ClockTrust, ConfigError, DynNotes, Expect, Identity, Interest, Life, LifeKind,
+    News, Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write,
+    record,
 };
 
-use crate::asks::Ask;
 use crate::keys::Names;
 use crate::options::RedisOptions;
-use crate::place::{Place, place};
+use crate::script_calls::ScriptCall;
 use crate::scripts;
 use crate::servers::Servers;
+use crate::topology::{Topology, topology};
 use crate::watch::{self, Subscriptions};
 
-/// Seats in Redis.
+/// A store that keeps seats in Redis or Valkey: one server, a master behind Sentinels, or a cluster.
 ///
-/// Nothing is connected by making one: the engine connects when it first asks for a seat, and again
-/// whenever a connection was lost.
+/// The store connects at the engine's first call, and again after a connection is lost. Elections of one process
+/// should share one store: they then share its connection and its round trips.
 pub struct RedisStore {
     pub(crate) servers: Servers,
     subscriptions: Arc<Subscriptions>,
     pub(crate) min_replicas: u32,
-    /// How often servers may have lost something when it was last told.
+    /// The last value of `Servers::losses` that was reported to the engine.
     pub(crate) losses: AtomicU64,
 }
 
 impl RedisStore {
-    /// Seats where the options say.
+    /// Creates a store for the servers that the options name. Reads the certificates, but does not connect: a
+    /// server that cannot be reached shows at the first call.
     ///
     /// # Errors
-    /// In one line, if the options contradict each other, or a file that they name cannot be read.
-    pub fn new(options: RedisOptions) -> Result<Self, String> {
+    /// Returns one line if the options contradict each other, or a file that they name cannot be read.
+    pub fn new(options: RedisOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        Ok(Self::at(place(&options)?, options))
+        Ok(Self::build(topology(&options)?, options))
     }
 
-    /// Seats where the URL says: see [`RedisOptions::from_url`].
+    /// Creates a store for the servers at this URL. See [`RedisOptions::from_url`] for its forms.
     ///
     /// # Errors
-    /// In one line, if the URL cannot be read.
-    pub fn from_url(url: &str) -> Result<Self, String> {
+    /// Returns one line, without the password, if the URL is invalid or a file that it names cannot be read.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::new(RedisOptions::from_url(url)?)
     }
 
-    /// Seats in the one server that a client of the `redis` crate names, with its user, TLS and TCP
-    /// settings. Its own connections are not used: the store makes one on the engine's thread.
+    /// Creates a store for the server of a client of the `redis` crate, with the client's user, TLS and TCP settings.
+    /// The store opens its own connection, on the engine's thread, and does not use those of the client.
     pub fn from_client(client: &Client) -> Self {
         Self::of_client(client, RedisOptions::default())
     }
 
-    /// The same with `prefix` and `min_replicas` of these options, of which nothing else is looked at.
+    /// Creates a store for the server of a client, with the `prefix` and `min_replicas` of the options. All other
+    /// options are ignored.
     ///
     /// # Errors
-    /// In one line, if the prefix cannot be one.
-    pub fn with_client(client: &Client, options: RedisOptions) -> Result<Self, String> {
+    /// Returns one line if the prefix is empty or contains braces.
+    pub fn with_client(client: &Client, options: RedisOptions) -> Result<Self, ConfigError> {
         RedisOptions { prefix: options.prefix.clone(), ..RedisOptions::default() }.check()?;
         Ok(Self::of_client(client, options))
     }
@@ -66,14 +69,14 @@ impl RedisStore {
     fn of_client(client: &Client, options: RedisOptions) -> Self {
         let info = client.get_connection_info().clone();
         let database = info.redis_settings().db();
-        Self::at(Place::One(info), RedisOptions { database, ..options })
+        Self::build(Topology::One(info), RedisOptions { database, ..options })
     }
 
-    fn at(place: Place, options: RedisOptions) -> Self {
+    fn build(topology: Topology, options: RedisOptions) -> Self {
         let RedisOptions { prefix, database, min_replicas, .. } = options;
         let subscriptions = Arc::new(Subscriptions::new(Names { prefix, database }));
         Self {
-            servers: Servers::new(place, subscriptions.clone()),
+            servers: Servers::new(topology, subscriptions.clone()),
             subscriptions,
             min_replicas,
             losses: AtomicU64::new(0),
@@ -84,11 +87,11 @@ impl RedisStore {
         &self.subscriptions.names
     }
 
-    /// The conditional write. See [`scripts`] for why it is right.
-    fn ask_to_write(&self, place: usize, Write { seat, expect, record }: &Write) -> Ask {
+    /// Returns the conditional write of a seat. See [`scripts`] for why it is correct.
+    fn swap_script(&self, place: usize, Write { seat, expect, record }: &Write) -> ScriptCall {
         let keys = self.names().keys(seat);
         let holder = holder(record);
-        // What the condition was read from: a server that is gone may have lost what was written since.
+        // The write may run only on the process from which its condition was read: another one may lack later writes.
         let (only, field, expected) = match expect {
             Expect::Absent(read_from) => (read_from.clone(), "nonce", String::new()),
             Expect::Version(version) => {
@@ -98,9 +101,9 @@ impl RedisStore {
             Expect::Held(version) => (Some(parts(version).0), "holder", holder.clone()),
         };
         let arguments = vec![field.to_owned(), expected, nonce(record), record::to_json(record), holder, keys.channel];
-        // A release waits for no replicas: if it is lost, the seat is free a lease later.
+        // A release does not wait for replicas: if it is lost, the seat expires a lease later.
         let waits = self.min_replicas > 0 && !record.is_vacant();
-        Ask::new(place, keys.slot, &scripts::SWAP, vec![keys.seat], arguments).on(only, waits)
+        ScriptCall::new(place, keys.slot, &scripts::SWAP, vec![keys.seat], arguments).on(only, waits)
     }
 }
 
@@ -119,22 +122,22 @@ impl Store for RedisStore {
             life: LifeKind::Clock,
             clock_trust: ClockTrust::Vouched,
             push: Push::Proven,
-            reads: MOST,
-            writes: MOST,
-            durability: "as the server is configured: with appendfsync always on disk, else in memory",
-            // A fifteenth of it is what a call is given.
+            reads: LIMITS,
+            writes: LIMITS,
+            durability: "as the server is configured: on disk with appendfsync always, otherwise in memory",
+            // A call times out after a fifteenth of the lease: here 10 ms.
             min_lease: Duration::from_millis(150),
             broken_by: &[
-                "A candidate that is started just after the server has lost what it was told (restarted without \
-                 appendfsync always, failed over to a replica that lagged behind, flushed, evicted, or a seat \
-                 deleted by hand) can bid at once: \
-                 it cannot know what was lost. Those that were there wait a lease.",
-                "Another server is made the master while the old one lives on, cut off together with the leader: each \
-                 side then has one, until they meet again. ?min_replicas= of more than half of the replicas prevents it.",
-                "The server's wall clock was set back across a loss of data, or that of the server that took over is \
-                 behind by more than the fail-over took: a token that was lost can be given out again.",
+                "A candidate starts just after the server has lost writes (a restart without appendfsync always, a \
+                 failover to a replica that lagged behind, a flush, an eviction, or a seat deleted by hand): it cannot \
+                 know what was lost, and can bid at once. Candidates that were already running wait a lease.",
+                "Another server becomes the master while the old one keeps running, cut off together with the leader: \
+                 each side has a leader until they are connected again. ?min_replicas= of at least half of the \
+                 replicas prevents it.",
+                "The server's wall clock is set back across a loss of data, or the clock of the server that takes over \
+                 is behind by more than the failover took: a token that was lost can be issued again.",
                 "The server's wall clock is set back and then forward again within two leases (clock_trust=never does not rely on it).",
-                "A proxy between us and the servers that moves a connection from one server to another.",
+                "A proxy moves a connection from one server to another.",
             ],
             ..Promises::of("redis")
         }
@@ -145,19 +148,19 @@ impl Store for RedisStore {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let ask = |(place, seat): (usize, &SeatName)| {
+        let script = |(place, seat): (usize, &SeatName)| {
             let keys = self.names().keys(seat);
-            Ask::new(place, keys.slot, &scripts::READ, vec![keys.seat], Vec::new())
+            ScriptCall::new(place, keys.slot, &scripts::READ, vec![keys.seat], Vec::new())
         };
-        self.run(seats.iter().enumerate().map(ask).collect(), Some(call), &|place, answer| {
+        self.run(seats.iter().enumerate().map(script).collect(), Some(call), &|place, answer| {
             to.set(place, answer.and_then(|(connection, value)| reading(&connection.identity, value)));
         })
         .await
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        let asks = writes.iter().enumerate().map(|(place, write)| self.ask_to_write(place, write)).collect();
-        self.run(asks, Some(call), &|place, answer| {
+        let scripts = writes.iter().enumerate().map(|(place, write)| self.swap_script(place, write)).collect();
+        self.run(scripts, Some(call), &|place, answer| {
             let record = &writes[place].record;
             to.set(
                 place,
@@ -185,15 +188,16 @@ impl Store for RedisStore {
         let boards = [Board::Requests(seat.clone()), Board::Candidates(seat.clone())];
         let [requests, candidates] = boards.map(|board| self.names().board(&board).0);
         let names = [&*keys.seat, &requests, &candidates];
-        self.ask(keys.slot, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
+        self.run_one(keys.slot, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
     }
 }
 
-/// What the read script has answered.
+/// Parses the answer of the read script.
 fn reading(identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
     type Parts = (i64, i64, Option<String>, Option<String>, Option<String>, Option<u64>);
-    let (seconds, micros, json, nonce, renewed, floor) = redis::from_redis_value::<Parts>(answer)
-        .map_err(|error| StoreError::denied("the seat holds something that Tenure did not write").because(error))?;
+    let (seconds, micros, json, nonce, renewed, floor) = redis::from_redis_value::<Parts>(answer).map_err(|error| {
+        StoreError::denied("the seat holds something that Tenure did not write; use another ?prefix=").because(error)
+    })?;
     let now = in_micros(seconds, micros);
     let seat = |json: String| {
         let life = match renewed.as_deref().and_then(read_time) {
@@ -207,23 +211,26 @@ fn reading(identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
     Ok(Reading { seat: json.map(seat).transpose()?, floor, identity: Some(identity.clone()) })
 }
 
-/// The token that every bid after a reading must be above: the server's time at that reading, in microseconds.
+/// Returns the floor of a reading, which every bid that rests on it must exceed: the server's time in microseconds.
 ///
-/// Nobody can tell from a seat, or from its absence, whether later terms of it were lost: with a restart from an
-/// old snapshot, with the promotion of a replica that lagged behind, by `FLUSHALL` or by eviction. Claim: no bid
-/// repeats the token of a term that was won before its reading, lost or not. A token is at most one above the
-/// server's time at the reading that it was bid after, or one above an earlier token, of which there are fewer than
-/// microseconds. Between that reading and any reading after the win lies the winner's round trip, which takes longer
-/// than a microsecond. So a reading after the win is above its token, if the clock was not set back meanwhile; and
-/// on another server, if its clock is not behind by more than it took to fail over.
+/// Why it is needed: a seat, or its absence, does not show whether later terms were lost, by a restart from an old
+/// snapshot, the promotion of a replica that lagged behind, `FLUSHALL` or eviction.
 ///
-/// The candidate's own clock takes no part: that of one host far ahead would push tokens above the time of
-/// the server, and a floor that is lower than the tokens protects nobody.
+/// Claim: no bid repeats the token of a term that was won before the bid's reading, even if that term was lost.
+/// Reason: a token is at most one above the server's time at the reading that its bid rests on, or one above an
+/// earlier token, and a seat has fewer tokens than microseconds have passed. The winner's round trip lies between
+/// that reading and any reading after the win, and takes longer than a microsecond. Conclusion: a reading after
+/// the win has a floor that is not below the token of that win, and a bid is above its floor. This holds if the
+/// clock was not set back meanwhile, and on another server if its clock is not behind by more than the failover
+/// took.
+///
+/// The candidate's own clock plays no part. If one host's clock were far ahead, it would push tokens above the
+/// server's time, and a floor below the tokens in use protects nothing.
 fn clock_floor(now: i64) -> u64 {
     now.try_into().unwrap_or(0)
 }
 
-/// The time of a seat, as `swap.lua` writes it.
+/// Parses the time of a seat, as `swap.lua` writes it.
 fn read_time(text: &str) -> Option<i64> {
     let (seconds, micros) = text.split_once(' ')?;
     Some(in_micros(seconds.parse().ok()?, micros.parse().ok()?))
@@ -241,7 +248,7 @@ fn version(identity: &Identity, nonce: &str) -> Version {
     Version::new(format!("{}/{nonce}", identity.as_str()))
 }
 
-/// The process of the server that a version was read from, and its nonce.
+/// Returns the process of the server from which a version was read, and the nonce.
 fn parts(version: &Version) -> (Identity, &str) {
     let (identity, nonce) = version.as_str().split_once('/').unwrap_or_default();
     (Identity::new(identity), nonce)
@@ -251,7 +258,7 @@ fn nonce(record: &Record) -> String {
     format!("{:016x}", record.nonce)
 }
 
-/// Who holds a seat in which term, as it is kept beside the record and published when it changes.
+/// Returns the holder and the token of a record, in the form that the seat keeps and the script publishes.
 fn holder(record: &Record) -> String {
     match &record.holder {
         Some(holder) => format!("{} {}", holder.incarnation, record.token),
@@ -259,6 +266,6 @@ fn holder(record: &Record) -> String {
     }
 }
 
-/// What goes out together at most, and how many round trips may be under way at once. A server that has little time
-/// answers as much within the shortest time-out.
-const MOST: BatchLimits = BatchLimits { seats: 128, calls: 4 };
+/// At most 128 seats share a round trip, and at most 4 round trips of a kind are in flight to a server. Even a busy
+/// server answers that many within the shortest time-out.
+const LIMITS: BatchLimits = BatchLimits { seats: 128, calls: 4 };

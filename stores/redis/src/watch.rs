@@ -1,14 +1,15 @@
-//! The watch: a subscription for each seat, at the server that has it, on the connection that calls use.
+//! The watch: a subscription for each seat, at the server that has the seat, on the connection that calls use.
 //!
 //! ```text
-//!  interest ──▶ SUBSCRIBE channel ──▶ confirmed: listening ──▶ message: news of the seat
+//!  interest ──▶ SUBSCRIBE channel ──▶ confirmed: listening ──▶ message: the engine is notified
 //!                       ▲                    │
-//!                       └── the seat has another connection now: gap
+//!                       └── the seat has moved to another connection: gap
 //! ```
 //!
-//! Messages are handed to the engine by the task that reads from the connection. Everything else happens in one loop,
-//! one step at a time: a gap is never told before the confirmation of an older subscription. Connections are made by
-//! calls, at the pace of the engine; only one that has lasted for a while is replaced at once when it is lost.
+//! The task that reads from a connection passes messages to the engine. All other steps run in one loop, one at a
+//! time, so the watch never reports a gap before the confirmation of an older subscription. Calls open
+//! connections, at the pace of the engine. The watch itself reopens a lost connection only if it had been open
+//! for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -21,13 +22,13 @@ use tokio::sync::Notify;
 
 use crate::connection::RedisConnection;
 use crate::keys::{Names, slot_of};
-use crate::servers::{LONG, Servers};
+use crate::servers::{STALE_ATTEMPT, Servers};
 
-/// A connection that has lasted for so long is replaced at once when it is lost. A server that hangs up on every
-/// connection is asked again by calls.
-const LASTED: Duration = Duration::from_secs(1);
+/// The watch reopens a lost connection at once if it was open for at least this long. If the server closes every
+/// connection at once, only calls reconnect.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Where messages go, and where to say that a connection was made or lost, or a slot has moved.
+/// Passes messages to the engine, and wakes the watch when connections change.
 pub(crate) struct Subscriptions {
     pub(crate) names: Names,
     news: OnceLock<News>,
@@ -39,12 +40,12 @@ impl Subscriptions {
         Self { names, news: OnceLock::new(), changed: Notify::new() }
     }
 
-    /// Takes in a message on a channel.
-    pub(crate) fn hear(&self, channel: &str, message: &str) {
+    /// Passes a message on a channel to the engine.
+    pub(crate) fn on_message(&self, channel: &str, message: &str) {
         let (Some(news), Some(seat)) = (self.news.get(), self.names.seat_of(channel)) else { return };
         match message.split_once(' ').unwrap_or((message, "")) {
             ("request", _) => news.request(&seat),
-            (_, holder) => news.holder(&seat, said(holder)),
+            (_, holder) => news.holder(&seat, parse_holder(holder)),
         }
     }
 
@@ -52,14 +53,14 @@ impl Subscriptions {
         seats.iter().map(|seat| self.names.keys(seat).channel).collect()
     }
 
-    /// A connection was made or lost, or a slot has moved: seats may have to be subscribed to elsewhere.
+    /// Wakes the watch after a connection was opened or lost, or a slot has moved: subscriptions may have to move.
     pub(crate) fn connections_changed(&self) {
         self.changed.notify_one();
     }
 }
 
-/// What a message says of a seat: see `swap.lua` and `forget.lua`.
-fn said(holder: &str) -> PushDetail {
+/// Parses the holder and the token in a message of `swap.lua` or `forget.lua`.
+fn parse_holder(holder: &str) -> PushDetail {
     let names = |(holder, token): (&str, &str)| {
         let holder = match holder {
             "-" => None,
@@ -83,11 +84,11 @@ pub(crate) async fn watch(
     news: &News,
 ) -> StoreError {
     let _ = subscriptions.news.set(news.clone());
-    // Each seat that the engine is interested in, its lease, and where it is subscribed to.
+    // The seats that the engine is interested in, each with its lease and the connection of its subscription.
     let mut seats = BTreeMap::<SeatName, (Duration, Option<Arc<RedisConnection>>)>::new();
     loop {
         let mut unsettled = Vec::new();
-        let (mut here, mut elsewhere) = (ByLink::default(), ByLink::default());
+        let (mut new_seats, mut old_seats) = (ByConnection::default(), ByConnection::default());
         tokio::select! {
             biased;
             () = subscriptions.changed.notified() => unsettled.extend(seats.keys().cloned()),
@@ -96,7 +97,7 @@ pub(crate) async fn watch(
                     seats.entry(seat.clone()).or_default().0 = lease;
                     unsettled.push(seat);
                 } else if let Some((_, Some(connection))) = seats.remove(&seat) {
-                    elsewhere.add(&connection, seat);
+                    old_seats.add(&connection, seat);
                 }
             },
         }
@@ -104,10 +105,10 @@ pub(crate) async fn watch(
         for seat in unsettled {
             let Some((lease, at)) = seats.get_mut(&seat) else { continue };
             let connection = servers.existing(slot_of(&seat));
-            connection.iter().for_each(|connection| connection.serves(*lease));
+            connection.iter().for_each(|connection| connection.probe_for(*lease));
             match (at.take(), connection) {
                 (Some(before), Some(connection)) if Arc::ptr_eq(&before, &connection) => {
-                    // Said again, as another election may be about it than before.
+                    // Reported again, as the interest may come from another election than before.
                     news.listening(Scope::Seat(&seat));
                     *at = Some(connection);
                 }
@@ -116,22 +117,22 @@ pub(crate) async fn watch(
                         news.gap(Scope::Seat(&seat));
                         if before.is_closed()
                             && connection.is_none()
-                            && before.since.elapsed() >= LASTED.min(*lease / 3)
+                            && before.since.elapsed() >= STABLE_AFTER.min(*lease / 3)
                         {
-                            lost = Some((slot_of(&seat), LONG.min(*lease / 3)));
+                            lost = Some((slot_of(&seat), STALE_ATTEMPT.min(*lease / 3)));
                         }
-                        elsewhere.add(&before, seat.clone());
+                        old_seats.add(&before, seat.clone());
                     }
                     if let Some(connection) = connection {
-                        here.add(&connection, seat);
+                        new_seats.add(&connection, seat);
                     }
                 }
             }
         }
-        for (connection, seats) in elsewhere.0 {
+        for (connection, seats) in old_seats.0 {
             connection.unsubscribe(&subscriptions.channels(&seats)).await;
         }
-        for (connection, new) in here.0 {
+        for (connection, new) in new_seats.0 {
             match connection.subscribe(&subscriptions.channels(&new)).await {
                 Ok(()) => {
                     for seat in new {
@@ -139,23 +140,23 @@ pub(crate) async fn watch(
                         seats.entry(seat).or_default().1 = Some(connection.clone());
                     }
                 }
-                // Its loss is heard of next.
+                // The next round of the loop handles the lost connection.
                 Err(_) if connection.is_closed() => {}
                 Err(error) => return error,
             }
         }
         if let Some((slot, within)) = lost {
-            // If this fails, calls connect.
+            // If this fails, the next call reconnects.
             let _ = tokio::time::timeout(within, servers.connection(slot)).await;
         }
     }
 }
 
-/// Seats, by the connections that they have to do with.
+/// Seats, grouped by connection.
 #[derive(Default)]
-struct ByLink(Vec<(Arc<RedisConnection>, Vec<SeatName>)>);
+struct ByConnection(Vec<(Arc<RedisConnection>, Vec<SeatName>)>);
 
-impl ByLink {
+impl ByConnection {
     fn add(&mut self, connection: &Arc<RedisConnection>, seat: SeatName) {
         match self.0.iter_mut().find(|(other, _)| Arc::ptr_eq(other, connection)) {
             Some((_, seats)) => seats.push(seat),
@@ -169,11 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_say_who_holds_a_seat() {
+    fn messages_name_the_holder_of_a_seat() {
         let holder = Incarnation::from_bits(0xaf);
-        assert_eq!(said(&format!("{holder} 7")), PushDetail::Names(Some((Some(holder), Token::new(7)))));
-        assert_eq!(said("- 7"), PushDetail::Names(Some((None, Token::new(7)))));
-        assert_eq!(said(""), PushDetail::Names(None));
-        assert_eq!(said("in a later form"), PushDetail::Nothing);
+        assert_eq!(parse_holder(&format!("{holder} 7")), PushDetail::Names(Some((Some(holder), Token::new(7)))));
+        assert_eq!(parse_holder("- 7"), PushDetail::Names(Some((None, Token::new(7)))));
+        assert_eq!(parse_holder(""), PushDetail::Names(None));
+        assert_eq!(parse_holder("in a later form"), PushDetail::Nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls about many seats: each seat gets its own answer, whatever becomes of the others.
+//! Calls about many seats: each seat gets its own answer, independent of the other seats.
 
 mod support;
 
@@ -12,7 +12,7 @@ use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Redis, RedisCluster, RedisSetup, Reply};
 
 #[tokio::test]
-async fn a_bad_seat_among_many_fails_alone() {
+async fn one_invalid_seat_does_not_fail_the_others() {
     let redis = Redis::start();
     let store = RedisStore::from_url(&redis.url()).unwrap();
     redis.ask(&["SET", "tenure:{seat-50}:seat", "of another library"]);
@@ -43,7 +43,7 @@ async fn each_write_of_a_call_has_a_condition_of_its_own() {
             0 => (Expect::Version(version), n + 1),
             1 => (Expect::Held(version), n + 1),
             2 => (Expect::Version(other), n + 1),
-            // It names the holder, but in another term.
+            // The right holder, but another term.
             _ => (Expect::Held(version), n + 2),
         };
         Write { seat: seats[n].clone(), expect, record: record(token as u64) }
@@ -55,7 +55,7 @@ async fn each_write_of_a_call_has_a_condition_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_seats_of_a_call_are_one_round_trip() {
+async fn the_seats_of_a_call_share_one_round_trip() {
     let redis = Redis::start();
     let store = RedisStore::from_url(&redis.url()).unwrap();
     read_all(&store, &seats(1)).await;
@@ -64,13 +64,13 @@ async fn the_seats_of_a_call_are_one_round_trip() {
     for answer in read_all(&store, &seats(500)).await {
         answer.unwrap();
     }
-    // What they send is larger than what a server reads at once.
+    // A few socket reads, as the pipeline is larger than the server's buffer.
     let round_trips = reads() - before;
-    assert!(round_trips <= 20, "{round_trips} reads of the server for 500 of ours");
+    assert!(round_trips <= 20, "the server read {round_trips} times from its socket for 500 seats");
 }
 
 #[tokio::test]
-async fn calls_that_are_given_up_hurt_no_others() {
+async fn dropped_calls_do_not_affect_other_calls() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let store = SingleSeat::new(RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap());
@@ -83,13 +83,13 @@ async fn calls_that_are_given_up_hurt_no_others() {
             if n % 2 == 0 { Some(read.await) } else { tokio::time::timeout(Duration::from_millis(1), read).await.ok() }
         }
     });
-    let answers = within("the others are answered", join_all(reads)).await;
+    let answers = within("the other calls are answered", join_all(reads)).await;
     let answered = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-    assert_eq!(answered, 25, "of 25 that were waited for");
+    assert_eq!(answered, 25, "not all calls that were awaited were answered");
 }
 
 #[tokio::test]
-async fn when_the_connection_is_lost_every_seat_is_told_that_it_is_unknown() {
+async fn a_lost_connection_makes_the_outcome_unknown_for_every_seat() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let store = RedisStore::from_url(&format!("redis://{}", proxy.address())).unwrap();
@@ -103,20 +103,20 @@ async fn when_the_connection_is_lost_every_seat_is_told_that_it_is_unknown() {
         }
         proxy.reset();
     };
-    let (swaps, ()) = within("all are told", async { tokio::join!(write_all(&store, &bids), cut) }).await;
+    let (swaps, ()) = within("all seats are answered", async { tokio::join!(write_all(&store, &bids), cut) }).await;
     for swap in swaps {
         let error = swap.unwrap_err();
         assert_eq!(error.fault(), Fault::Unknown, "{}", told(&error));
     }
     proxy.pass();
-    // All of them were applied, and the store works again.
+    // The server applied all of them, and the store works again.
     for reading in read_all(&store, &seats).await {
         assert!(reading.unwrap().seat.is_some());
     }
 }
 
 #[tokio::test]
-async fn a_release_does_not_wait_for_the_replicas_that_a_bid_in_its_call_waits_for() {
+async fn a_release_does_not_wait_for_replicas_even_beside_a_bid() {
     let redis = Redis::start();
     let store = RedisStore::from_url(&format!("{}?min_replicas=1", redis.url())).unwrap();
     let mut bids = bids(&seats(2));
@@ -132,30 +132,34 @@ async fn the_writes_of_a_call_wait_for_replicas_together() {
     let port = redis.port().to_string();
     let _replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
     let store = RedisStore::from_url(&format!("{}?min_replicas=1", redis.url())).unwrap();
-    let in_step = || redis.info("replication", "slave0").contains("state=online");
-    support::until("the replica is there", in_step).await;
+    let is_online = || redis.info("replication", "slave0").contains("state=online");
+    support::until("the replica is online", is_online).await;
     let waits = redis.calls("wait");
     done(write_all(&store, &bids(&seats(50))).await);
     assert_eq!(redis.calls("wait") - waits, 1);
 }
 
 #[tokio::test]
-async fn seats_of_several_nodes_and_seats_that_have_moved_are_answered_in_one_call() {
+async fn a_call_answers_seats_of_several_nodes_and_seats_that_have_moved() {
     let cluster = RedisCluster::start();
     let store = RedisStore::from_url(&cluster.url()).unwrap();
     let seats = seats(60);
     let versions = done(write_all(&store, &bids(&seats)).await);
     let shards = |seat: &SeatName| tenure_core::Store::shard(&store, seat);
-    assert_eq!(seats.iter().map(shards).collect::<std::collections::BTreeSet<_>>().len(), 3, "one for each node");
+    assert_eq!(
+        seats.iter().map(shards).collect::<std::collections::BTreeSet<_>>().len(),
+        3,
+        "there is not one shard for each node"
+    );
     for seat in &seats[..5] {
         cluster.move_key(&format!("tenure:{{{seat}}}:seat"));
     }
-    // A read follows at once: the node that has said so has run nothing.
+    // A read follows the redirection at once, as the first node has not run it.
     for (n, reading) in read_all(&store, &seats).await.into_iter().enumerate() {
         let reading = reading.unwrap_or_else(|error| panic!("seat {n}: {}", told(&error)));
         assert_eq!(reading.seat.unwrap().record.token, Token::new(n as u64 + 1));
     }
-    // A write does not, as its condition was read elsewhere.
+    // A write does not follow it, as its condition was read from another node.
     let renew = |(n, version): (usize, &Version)| {
         let expect = Expect::Held(version.clone());
         Write { seat: seats[n].clone(), expect, record: record(n as u64 + 1) }
@@ -167,11 +171,11 @@ async fn seats_of_several_nodes_and_seats_that_have_moved_are_answered_in_one_ca
 }
 
 #[tokio::test]
-async fn a_seat_that_is_being_moved_is_asked_for_where_it_is() {
+async fn a_seat_that_is_being_moved_is_read_from_its_new_node() {
     let cluster = RedisCluster::start();
     let store = SingleSeat::new(RedisStore::from_url(&cluster.url()).unwrap());
     assert!(matches!(store.swap(&seat(), None, &record(7)).await, Ok(Swap::Done { .. })));
-    // The key is at the next node already, and the slot is not.
+    // The next node already has the key, but not yet the slot.
     let key = "tenure:{jobs}:seat";
     let Reply::Number(slot) = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]) else { panic!("no slot") };
     let slot = slot.to_string();
@@ -187,7 +191,7 @@ async fn a_seat_that_is_being_moved_is_asked_for_where_it_is() {
     }
 }
 
-/// Bids for seats that are not there yet.
+/// Returns bids for seats that do not exist yet.
 fn bids(seats: &[SeatName]) -> Vec<Write> {
     let bid = |(n, seat): (usize, &SeatName)| {
         let record = record(n as u64 + 1);
@@ -196,7 +200,7 @@ fn bids(seats: &[SeatName]) -> Vec<Write> {
     seats.iter().enumerate().map(bid).collect()
 }
 
-/// The versions that were written.
+/// Returns the versions that were written. All swaps must be done.
 fn done(swaps: Vec<Result<Swap, tenure_core::StoreError>>) -> Vec<Version> {
     let version = |swap| match swap {
         Ok(Swap::Done { version, .. }) => version,

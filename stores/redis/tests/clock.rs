@@ -1,7 +1,7 @@
-//! The server's clock, stepped. Nothing can step the clock of a Redis server alone: it reads the machine's
-//! (libfaketime breaks it, and a time namespace has no wall clock of its own). But all that a step does to
-//! us is that the time of the last write lies as far off from the server's time as the step was wide, and
-//! that can be had: it is written by hand, again and again.
+//! Steps of the server's clock. A test cannot step the clock of a Redis server alone, which is that of the
+//! machine (libfaketime breaks the server, and a time namespace has no wall clock of its own). But the only
+//! effect of a step on the store is that the time of the last write is off from the server's time by the width of
+//! the step. So the tests write that time into the seat, after every renewal.
 
 mod support;
 
@@ -15,11 +15,11 @@ use tenure_testkit::servers::Redis;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// Makes the last write as old as it would be after the clock was stepped forward by so many seconds.
+/// Makes the last write as old as it would be after a step of the clock by `seconds`, forward if positive.
 fn step(redis: &Redis, seconds: i64) {
     let at = redis.ask(&["HGET", "tenure:{jobs}:seat", "at"]);
     let (written, micros) = at.text().split_once(' ').expect("a time");
-    // What was stepped already is left as it is.
+    // A time that is already stepped stays as it is.
     let now = redis.ask(&["TIME"]);
     let tenure_testkit::servers::Reply::List(now) = now else { panic!("no time") };
     let (written, now): (i64, i64) = (written.parse().unwrap(), now[0].text().parse().unwrap());
@@ -29,14 +29,14 @@ fn step(redis: &Redis, seconds: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_leader() {
+async fn a_step_of_the_clock_during_a_term_costs_no_term_and_makes_no_second_leader() {
     for seconds in [300, -300] {
         let redis = Redis::start();
         let detector = OverlapDetector::new();
         let mut one = stand(&redis.url(), "one", LEASE, &detector);
         one.leads().await;
         let other = stand(&redis.url(), "other", LEASE, &detector);
-        within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
+        within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
         let reads = other.counter.counts().reads;
         let began = Instant::now();
         while began.elapsed() < LEASE * 3 || other.counter.counts().reads < reads + 2 {
@@ -50,7 +50,7 @@ async fn a_clock_stepped_while_somebody_leads_costs_no_term_and_makes_no_second_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_before_its_lease_is_over() {
+async fn a_follower_takes_over_after_the_lease_despite_a_step_of_the_clock() {
     for seconds in [300, -300] {
         let redis = Redis::start();
         let proxy = Proxy::start(redis.address());
@@ -59,7 +59,7 @@ async fn a_leader_that_is_gone_is_followed_whatever_the_clock_says_and_not_befor
         let first = one.leads().await;
         let other = stand(&redis.url(), "other", LEASE, &detector);
         acted_above(&detector, Token::ZERO).await;
-        within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
+        within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
         proxy.black_hole(Way::Up);
         step(&redis, seconds);
         assert_eq!(one.loses().await.0, first);

@@ -1,4 +1,4 @@
-//! Every law, on real servers: Redis alone, behind Sentinel, in a cluster, and Valkey.
+//! Runs every law against real servers: Redis alone, behind Sentinel and in a cluster, and Valkey.
 
 use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_redis::RedisStore;
@@ -14,7 +14,7 @@ fn main() {
         .run();
 }
 
-/// A server, and who can delete a key of it.
+/// The servers of a store, and the nodes on which a key can be deleted.
 struct Server {
     url: String,
     nodes: Vec<Redis>,
@@ -46,12 +46,12 @@ impl Server {
 
 impl Subject for Server {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(RedisStore::from_url(&self.url).expect("a URL that can be read"))
+        Box::new(RedisStore::from_url(&self.url).expect("the URL is valid"))
     }
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         Some(Box::pin(async move {
-            // The node that has the key deletes it; others say where it is, or that they only follow.
+            // The node that has the key deletes it. The others answer with a redirection, or that they are replicas.
             let key = format!("tenure:{{{}}}:seat", seat.as_str());
             self.nodes.iter().for_each(|node| drop(node.ask(&["DEL", &key])));
         }))
@@ -59,6 +59,6 @@ impl Subject for Server {
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         let nowhere = tenure_testkit::servers::free_port();
-        Some(Box::new(RedisStore::from_url(&format!("redis://127.0.0.1:{nowhere}")).expect("a URL that can be read")))
+        Some(Box::new(RedisStore::from_url(&format!("redis://127.0.0.1:{nowhere}")).expect("the URL is valid")))
     }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a server, a password or a key: each is one clear error, and nothing is harmed.
+//! Errors of servers, log-ins and keys: each is one clear line, and nothing is changed.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use support::{open, record, seat, stand, told, within, works};
-use tenure_core::{Board, Clock, DynNotes, Event, Fault, SeatName, SeatStore, Swap, Token};
+use tenure_core::{Board, Clock, DynNotes, EventKind, Fault, SeatName, SeatStore, Swap, Token};
 use tenure_redis::RedisStore;
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
@@ -15,28 +15,28 @@ use tenure_testkit::servers::{
 };
 
 #[tokio::test]
-async fn a_wrong_password_and_an_unknown_user_are_told_and_neither_is_shown() {
+async fn a_wrong_password_or_user_is_reported_and_not_shown() {
     let redis = RedisSetup::redis().with(["--requirepass", "right"]).start();
     for login in [":hunter2", "nobody:hunter2"] {
-        let error = fails(&format!("redis://{login}@{}", redis.address()), Fault::Denied).await;
-        assert!(error.contains("knows no such user and password (WRONGPASS)"), "{error}");
+        let error = read_error(&format!("redis://{login}@{}", redis.address()), Fault::Denied).await;
+        assert!(error.contains("rejected the user or the password (WRONGPASS)"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
-    let error = fails(&redis.url(), Fault::Denied).await;
-    assert!(error.contains("wants a password"), "{error}");
+    let error = read_error(&redis.url(), Fault::Denied).await;
+    assert!(error.contains("requires a password"), "{error}");
     works(&format!("redis://:right@{}", redis.address())).await;
 }
 
 #[tokio::test]
-async fn where_nobody_listens_is_told() {
-    let error = fails(&format!("redis://127.0.0.1:{}", free_port()), Fault::Refused).await;
-    assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
-    let error = fails("redis://no-such-host.invalid", Fault::Refused).await;
-    assert!(error.contains("no-such-host.invalid:6379 cannot be reached"), "{error}");
+async fn an_unreachable_server_is_reported() {
+    let error = read_error(&format!("redis://127.0.0.1:{}", free_port()), Fault::Refused).await;
+    assert!(error.contains("cannot connect to 127.0.0.1:") && error.contains(": connection refused;"), "{error}");
+    let error = read_error("redis://no-such-host.invalid", Fault::Refused).await;
+    assert!(error.contains("cannot connect to no-such-host.invalid:6379; check the host"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
+async fn a_server_that_never_answers_is_reported_once_and_in_time() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     proxy.black_hole(Way::Up);
@@ -46,14 +46,14 @@ async fn a_server_that_never_answers_is_given_up_in_time_and_told_once() {
     let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown, "{error}");
     assert!(Clock::system().now().since(began) < Duration::from_secs(30));
-    within("it tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
+    within("the candidate tries again", one.counter.wait_for(|counts| counts.reads >= 4)).await;
     proxy.pass();
     one.recovers_without_another_word().await;
     one.leads().await;
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_another_protocol_is_told() {
+async fn a_server_of_another_protocol_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -63,36 +63,36 @@ async fn a_server_that_speaks_another_protocol_is_told() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    let error = fails(&format!("redis://{address}"), Fault::Denied).await;
-    assert!(error.contains("does not speak Redis' protocol"), "{error}");
+    let error = read_error(&format!("redis://{address}"), Fault::Denied).await;
+    assert!(error.contains("does not speak the Redis protocol"), "{error}");
 }
 
 #[tokio::test]
-async fn tls_works_and_tls_where_plain_is_served_and_the_reverse_are_told() {
+async fn tls_works_and_a_mismatch_between_client_and_server_is_reported() {
     let (redis, port, certificates, _folder) = with_tls();
     let ca = certificates.ca.display();
     works(&format!("rediss://localhost:{port}?ca={ca}")).await;
-    let error = fails(&format!("rediss://localhost:{port}"), Fault::Denied).await;
-    assert!(error.contains("no TLS with localhost") && error.contains("?ca=FILE"), "{error}");
-    let error = fails(&format!("rediss://{}?ca={ca}", redis.address()), Fault::Denied).await;
-    assert!(error.contains("it serves Redis' protocol without: redis://"), "{error}");
-    let error = fails(&format!("redis://localhost:{port}"), Fault::Refused).await;
-    assert!(error.contains("wants TLS (rediss://)"), "{error}");
-    let missing = RedisStore::from_url(&format!("rediss://localhost:{port}?ca=/no/such/file")).unwrap_err();
+    let error = read_error(&format!("rediss://localhost:{port}"), Fault::Denied).await;
+    assert!(error.contains("cannot establish TLS with localhost") && error.contains("?ca=FILE"), "{error}");
+    let error = read_error(&format!("rediss://{}?ca={ca}", redis.address()), Fault::Denied).await;
+    assert!(error.contains("it serves the Redis protocol without TLS; use redis://"), "{error}");
+    let error = read_error(&format!("redis://localhost:{port}"), Fault::Refused).await;
+    assert!(error.contains("requires TLS (rediss://)"), "{error}");
+    let missing = RedisStore::from_url(&format!("rediss://localhost:{port}?ca=/no/such/file")).unwrap_err().to_string();
     assert!(missing.contains("/no/such/file"), "{missing}");
-    // A key in place of a certificate.
+    // A file with a key where a certificate is expected.
     let key = certificates.key.display();
     for parameters in [format!("ca={key}"), format!("ca={ca}&cert={key}&key={key}")] {
-        let empty = RedisStore::from_url(&format!("rediss://localhost:{port}?{parameters}")).unwrap_err();
+        let empty = RedisStore::from_url(&format!("rediss://localhost:{port}?{parameters}")).unwrap_err().to_string();
         assert!(empty.contains(&format!("{key} has no certificate in it")), "{parameters}: {empty}");
     }
 }
 
 #[tokio::test]
-async fn a_key_of_another_library_in_the_way_is_told_and_left_alone() {
+async fn a_key_of_another_library_is_reported_and_not_changed() {
     let redis = Redis::start();
     redis.ask(&["SET", "tenure:{jobs}:seat", "mine", "NX", "PX", "60000"]);
-    let error = fails(&redis.url(), Fault::Denied).await;
+    let error = read_error(&redis.url(), Fault::Denied).await;
     assert!(
         error.contains("a key") && error.contains("another library's lock") && error.contains("?prefix="),
         "{error}"
@@ -104,30 +104,30 @@ async fn a_key_of_another_library_in_the_way_is_told_and_left_alone() {
 
     redis.ask(&["DEL", "tenure:{jobs}:seat"]);
     redis.ask(&["HSET", "tenure:{jobs}:seat", "owner", "me"]);
-    assert!(fails(&redis.url(), Fault::Denied).await.contains("did not write"));
+    assert!(read_error(&redis.url(), Fault::Denied).await.contains("did not write"));
 }
 
 #[tokio::test]
-async fn a_record_that_is_not_ours_or_newer_is_told_and_left_alone() {
+async fn a_record_that_is_foreign_or_newer_is_reported_and_not_changed() {
     let redis = Redis::start();
     works(&redis.url()).await;
     let ours = redis.ask(&["HGET", "tenure:{jobs}:seat", "record"]).text().to_owned();
     let newer = ours.replace("\"v\":1", "\"v\":99");
     for (text, expected) in [("\"mine\"", "did not write"), (newer.as_str(), "newer")] {
         redis.ask(&["HSET", "tenure:{jobs}:seat", "record", text]);
-        let error = fails(&redis.url(), Fault::Denied).await;
+        let error = read_error(&redis.url(), Fault::Denied).await;
         assert!(error.contains(expected), "{error}");
         assert_eq!(redis.ask(&["HGET", "tenure:{jobs}:seat", "record"]).text(), text);
     }
 }
 
 #[tokio::test]
-async fn a_replica_is_refused_and_one_that_becomes_one_is_left() {
+async fn a_replica_is_rejected_and_a_server_that_becomes_one_is_reconnected() {
     let master = Redis::start();
     let port = master.port().to_string();
     let replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
-    let error = fails(&replica.url(), Fault::Refused).await;
-    assert!(error.contains("is a replica and takes no writes (READONLY): name the master"), "{error}");
+    let error = read_error(&replica.url(), Fault::Refused).await;
+    assert!(error.contains("is a replica and does not accept writes (READONLY); name the master"), "{error}");
 
     let other = Redis::start();
     let store = open(&other.url());
@@ -137,7 +137,7 @@ async fn a_replica_is_refused_and_one_that_becomes_one_is_left() {
     let error = store.renew(&seat(), &held, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
     other.ask(&["REPLICAOF", "NO", "ONE"]);
-    assert!(store.read(&seat()).await.is_ok(), "it connects again");
+    assert!(store.read(&seat()).await.is_ok(), "the store did not reconnect");
 }
 
 #[tokio::test]
@@ -154,11 +154,11 @@ async fn a_server_without_memory_refuses_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_save_refuses() {
+async fn a_server_that_cannot_save_refuses_writes() {
     let redis = RedisSetup::redis().with(["--enable-debug-command", "yes"]).start();
     let store = open(&redis.url());
     store.read(&seat()).await.unwrap();
-    // A folder where its dump should go, and a save that fails: writes are refused from then on.
+    // A folder takes the place of its dump, so a save fails, and the server refuses writes from then on.
     std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
     redis.ask(&["CONFIG", "SET", "save", "3600 1"]);
     redis.ask(&["BGSAVE"]);
@@ -171,7 +171,7 @@ async fn a_server_that_cannot_save_refuses() {
 }
 
 #[tokio::test]
-async fn a_server_that_still_loads_its_data_is_told_and_waited_for() {
+async fn a_server_that_is_loading_its_data_is_reported_and_then_used() {
     let mut redis = Redis::start();
     works(&redis.url()).await;
     for n in 0..100 {
@@ -179,25 +179,25 @@ async fn a_server_that_still_loads_its_data_is_told_and_waited_for() {
     }
     redis.ask(&["SAVE"]);
     redis.kill();
-    // Loads so slowly that somebody comes meanwhile.
+    // Loads so slowly that the store connects meanwhile.
     let mut slow = Launch::new("redis-server", "redis").args(["--port", &redis.port().to_string()]);
     slow = slow.args(["--bind", "127.0.0.1", "--key-load-delay", "20000", "--rdbcompression", "no"]);
     slow = slow.args(["--loading-process-events-interval-bytes", "1024", "--dir"]);
     let _server = Process::spawn(slow.arg(redis.folder()), &redis.folder().join("slow"));
     let store = open(&redis.url());
-    let error = within("it is loading", async {
+    let error = within("the server is loading", async {
         loop {
             match store.read(&seat()).await {
                 Err(error) if error.to_string().contains("loading") => return error,
                 Err(error) => assert_eq!(error.fault(), Fault::Refused, "{}", told(&error)),
-                Ok(_) => panic!("it was too quick"),
+                Ok(_) => panic!("the server finished loading before the store connected"),
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     })
     .await;
     assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
-    within("it has loaded", async {
+    within("the server has loaded its data", async {
         while store.read(&seat()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -206,9 +206,9 @@ async fn a_server_that_still_loads_its_data_is_told_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_told_and_others_are_apart() {
+async fn a_missing_database_is_reported_and_databases_are_separate() {
     let redis = Redis::start();
-    let error = fails(&format!("{}/99", redis.url()), Fault::Denied).await;
+    let error = read_error(&format!("{}/99", redis.url()), Fault::Denied).await;
     assert!(error.contains("no such database"), "{error}");
     works(&format!("{}/2", redis.url())).await;
     assert_eq!(open(&redis.url()).read(&seat()).await.unwrap().seat, None);
@@ -216,25 +216,27 @@ async fn a_database_that_does_not_exist_is_told_and_others_are_apart() {
 }
 
 #[tokio::test]
-async fn what_is_named_as_the_wrong_kind_is_told() {
+async fn a_server_of_the_wrong_kind_is_reported() {
     let cluster = RedisCluster::start();
-    let errors =
-        [fails(&cluster.nodes[0].url(), Fault::Denied).await, fails(&cluster.nodes[1].url(), Fault::Denied).await];
+    let errors = [
+        read_error(&cluster.nodes[0].url(), Fault::Denied).await,
+        read_error(&cluster.nodes[1].url(), Fault::Denied).await,
+    ];
     assert!(errors.iter().all(|error| error.contains("redis+cluster://")), "{errors:?}");
     let redis = Redis::start();
-    let error = fails(&format!("redis+cluster://{}", redis.address()), Fault::Denied).await;
-    assert!(error.contains("is no part of a cluster"), "{error}");
-    let error = fails(&format!("redis+sentinel://{}/main", redis.address()), Fault::Denied).await;
-    assert!(error.contains("is no Sentinel"), "{error}");
+    let error = read_error(&format!("redis+cluster://{}", redis.address()), Fault::Denied).await;
+    assert!(error.contains("is not part of a cluster; use redis://"), "{error}");
+    let error = read_error(&format!("redis+sentinel://{}/main", redis.address()), Fault::Denied).await;
+    assert!(error.contains("is not a Sentinel; use redis://"), "{error}");
     let trio = RedisSentinel::start();
-    let error = fails(&format!("redis+sentinel://{}/main", trio.sentinels[0].address()), Fault::Denied).await;
-    assert!(error.contains("knows no master called \"main\""), "{error}");
-    let error = fails(&trio.sentinels[0].url(), Fault::Denied).await;
+    let error = read_error(&format!("redis+sentinel://{}/main", trio.sentinels[0].address()), Fault::Denied).await;
+    assert!(error.contains("monitors no master named \"main\""), "{error}");
+    let error = read_error(&trio.sentinels[0].url(), Fault::Denied).await;
     assert!(error.contains("is a Sentinel"), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_its_scripts_is_told_them_again() {
+async fn a_server_that_lost_its_scripts_gets_them_again() {
     let redis = Redis::start();
     let store = open(&redis.url());
     assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
@@ -245,7 +247,7 @@ async fn a_server_that_forgets_its_scripts_is_told_them_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_that_the_readme_names_are_enough() {
+async fn the_rights_in_the_readme_are_sufficient() {
     let rights = include_str!("../README.md").lines().find_map(|line| line.strip_prefix("ACL SETUSER jobs ")).unwrap();
     let redis = Redis::start();
     let command: Vec<_> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rights.split(' ')).collect();
@@ -256,12 +258,16 @@ async fn the_rights_that_the_readme_names_are_enough() {
     let mut one = stand(&url, "one", lease, &detector);
     let first = one.leads().await;
     let mut other = stand(&url, "other", lease, &detector);
-    other.event("it knows", |event| matches!(event, Event::LeaderChanged { leader: Some(_) }).then_some(())).await;
-    within("it may ask", other.election.request_step_down()).await.unwrap();
+    other
+        .event("the follower knows the leader", |event| {
+            matches!(event, EventKind::LeaderChanged { leader: Some(_), .. }).then_some(())
+        })
+        .await;
+    within("the request is written", other.election.request_step_down()).await.unwrap();
     assert!(other.leads().await > first);
     let store = RedisStore::from_url(&url).unwrap();
     let notes: &dyn DynNotes = &store;
-    // Nobody stands for this seat: a leader removes requests that it has read.
+    // A seat without candidates, as a leader would remove the requests that it has read.
     let unled = SeatName::new("unled").unwrap();
     for board in [Board::Processes, Board::Candidates(unled.clone()), Board::Requests(unled)] {
         for key in ["gone", "removed", "there"] {
@@ -273,11 +279,11 @@ async fn the_rights_that_the_readme_names_are_enough() {
         assert!(listed.iter().any(|listed| listed.key == "there"), "{listed:?}");
     }
     tenure_core::Store::forget(&store, &seat()).await.unwrap();
-    assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "something was denied");
+    assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "the server denied a command");
 }
 
 #[tokio::test]
-async fn without_the_right_to_publish_nothing_is_written() {
+async fn a_user_that_cannot_publish_writes_nothing() {
     let redis = Redis::start();
     redis.ask(&["ACL", "SETUSER", "jobs", "on", ">secret", "~tenure:*", "resetchannels", "+@all"]);
     let store = open(&format!("redis://jobs:secret@{}", redis.address()));
@@ -287,13 +293,17 @@ async fn without_the_right_to_publish_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_version_of_another_process_of_the_server_is_lost() {
+async fn a_write_with_a_version_of_another_server_process_is_lost() {
     let mut redis = RedisSetup::redis().durable().start();
     let store = open(&redis.url());
     assert_eq!(store.read(&seat()).await.unwrap().seat, None);
     redis.restart();
     let _ = store.read(&SeatName::new("another").unwrap()).await;
-    assert_eq!(store.swap(&seat(), None, &record(1)).await.unwrap(), Swap::Lost, "it was absent from another");
+    assert_eq!(
+        store.swap(&seat(), None, &record(1)).await.unwrap(),
+        Swap::Lost,
+        "the seat was absent in another process"
+    );
     assert_eq!(store.read(&seat()).await.unwrap().seat, None);
     let Swap::Done { version, .. } = store.swap(&seat(), None, &record(1)).await.unwrap() else { panic!("lost") };
     redis.restart();
@@ -311,20 +321,20 @@ async fn a_forgotten_seat_keeps_its_floor() {
     let reading = store.read(&seat()).await.unwrap();
     assert_eq!((reading.seat, reading.floor), (None, Token::new(high)));
     store.forget(&seat()).await.unwrap();
-    assert_eq!(store.read(&seat()).await.unwrap().floor, Token::new(high), "also if it is forgotten twice");
+    assert_eq!(store.read(&seat()).await.unwrap().floor, Token::new(high), "the second forget removed the floor");
 }
 
 // -------------------------------------------------------------------------------------------------
 
-/// Reads, and returns what it says is wrong.
-async fn fails(url: &str, fault: Fault) -> String {
-    let error = within("an answer", open(url).read(&seat())).await.expect_err("it works");
+/// Reads a seat, which must fail, and returns the message of the error.
+async fn read_error(url: &str, fault: Fault) -> String {
+    let error = within("the read is answered", open(url).read(&seat())).await.expect_err("the read must fail");
     assert_eq!(error.fault(), fault, "{}", told(&error));
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()
 }
 
-/// A server with a plain port, and one with TLS.
+/// Starts a server with a port for TLS besides the one without.
 fn with_tls() -> (Redis, u16, Certificates, Folder) {
     let folder = Folder::new("certificates");
     let certificates = Certificates::make(folder.path());

@@ -1,5 +1,5 @@
-//! What a network and a server can do to elections: the laws about that, and what only Redis can do. Whatever it is, no
-//! two ever work at once: every test ends with that, by the moments at which work was done.
+//! Faults of the network and the server: the laws about faults, and faults that only Redis has. By the timestamps
+//! of the work, no two leaders overlap.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{acted_above, one_connection_each, open, record, seat, stand, until, within};
 use tenure_core::{
-    Candidate, DynStore, EndReason, Event, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token,
+    Candidate, DynStore, EndReason, EventKind, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token,
 };
 use tenure_redis::RedisStore;
 use tenure_testkit::OverlapDetector;
@@ -32,7 +32,7 @@ impl faults::Server for Server {
         Box::new(RedisStore::from_url(&format!("redis://{address}")).unwrap())
     }
 
-    /// One each, for calls and news.
+    /// One connection for each process, for calls and notifications.
     fn connections(&self, processes: usize) -> usize {
         processes
     }
@@ -50,7 +50,7 @@ impl faults::Server for Server {
         self.0.restart();
     }
 
-    /// A server that has lost everything gives the time as the floor, which is above what it ever gave out.
+    /// The floor of an empty server is its time, which is above all tokens that it ever issued.
     fn after_loss(&self) -> Option<AfterLoss> {
         Some(AfterLoss::AllTokensRise)
     }
@@ -73,13 +73,13 @@ mod laws {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
+async fn candidates_wait_a_lease_after_a_flush_and_tokens_rise() {
     let redis = Redis::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&redis.url(), "one", LEASE, &detector);
     let first = one.leads().await;
     let other = stand(&redis.url(), "other", LEASE, &detector);
-    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
+    within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
     redis.ask(&["FLUSHALL"]);
     assert_eq!(one.loses().await, (first, EndReason::SeatVanished));
     assert!(acted_above(&detector, first).await > first);
@@ -88,7 +88,7 @@ async fn a_flushed_server_is_waited_out_and_tokens_go_on_rising() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seat_that_was_evicted_is_told_as_vanished() {
+async fn an_evicted_seat_is_reported_as_vanished() {
     let redis = Redis::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&redis.url(), "one", Duration::from_secs(6), &detector);
@@ -101,17 +101,17 @@ async fn a_seat_that_was_evicted_is_told_as_vanished() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_of_a_seat_that_is_gone_is_lost_and_no_error() {
+async fn a_renewal_of_a_deleted_seat_is_lost_and_not_an_error() {
     let redis = Redis::start();
     let store = open(&redis.url());
     let Swap::Done { version, .. } = store.swap(&seat(), None, &record(7)).await.unwrap() else { panic!() };
     redis.ask(&["DEL", "tenure:{jobs}:seat"]);
     assert_eq!(store.renew(&seat(), &version, &record(7)).await.unwrap(), Swap::Lost);
-    assert_eq!(redis.ask(&["EXISTS", "tenure:{jobs}:seat"]), Reply::Number(0), "it was made again");
+    assert_eq!(redis.ask(&["EXISTS", "tenure:{jobs}:seat"]), Reply::Number(0), "the renewal created the seat again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
+async fn a_release_without_a_notification_is_found_by_polling() {
     let redis = Redis::start();
     let (seat, detector) = (SeatName::new("jobs").unwrap(), OverlapDetector::new());
     let holder = Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) });
@@ -119,24 +119,24 @@ async fn a_release_that_nobody_is_told_of_is_found_by_looking() {
     let swap = open(&redis.url()).swap(&seat, None, &held).await.unwrap();
     assert!(matches!(swap, Swap::Done { .. }));
     let mut other = stand(&redis.url(), "other", LEASE, &detector);
-    within("it watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
-    // It has settled down by then, and heard of what there was to hear.
+    within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
+    // By then the follower has subscribed and received all messages.
     tokio::time::sleep(LEASE / 3).await;
-    // As a release would, but without a word.
+    // The same write as a release, but without a message.
     let vacant = tenure_core::record::to_json(&Record { holder: None, nonce: 2, ..held.clone() });
     redis.ask(&["HSET", "tenure:{jobs}:seat", "nonce", &format!("{:016x}", 2), "record", &vacant, "holder", "- 7"]);
     assert!(other.leads().await > held.token);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_by_sentinels_is_followed() {
+async fn candidates_follow_a_failover_by_sentinels() {
     let mut trio = RedisSentinel::start();
     let detector = OverlapDetector::new();
     let one = stand(&trio.url(), "one", LEASE, &detector);
     let other = stand(&trio.url(), "other", LEASE, &detector);
     let first = acted_above(&detector, Token::ZERO).await;
     trio.servers[0].kill();
-    // Longer than a lease: the term ends, and the next one begins on the replica.
+    // The failover takes longer than a lease: the term ends, and the next one begins on the replica.
     let second = acted_above(&detector, first).await;
     assert_eq!(trio.master(), Some(1));
     assert!(second > first);
@@ -146,16 +146,20 @@ async fn a_failover_by_sentinels_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_leads_by_a_write_that_too_few_replicas_have() {
+async fn no_candidate_leads_by_a_write_that_too_few_replicas_have() {
     let redis = Redis::start();
     let detector = OverlapDetector::new();
     let mut one = stand(&format!("{}?min_replicas=1", redis.url()), "one", Duration::from_secs(6), &detector);
-    let (fault, told) = one.fails().await;
+    let (fault, error) = one.fails().await;
     assert_eq!(fault, Fault::Unknown);
-    assert!(told.contains("not 1 of its replicas"), "{told}");
+    assert!(error.contains("fewer than min_replicas=1 replicas confirmed it in time"), "{error}");
     let swaps = one.counter.counts();
-    within("it tries again", one.counter.wait_for(|c| c.swaps + c.renewals > swaps.swaps + swaps.renewals + 2)).await;
-    assert_eq!(detector.work_spans(), 0, "it leads by a write that may be lost");
+    within(
+        "the candidate tries again",
+        one.counter.wait_for(|c| c.swaps + c.renewals > swaps.swaps + swaps.renewals + 2),
+    )
+    .await;
+    assert_eq!(detector.work_spans(), 0, "the candidate leads by a write that may be lost");
     let port = redis.port().to_string();
     let _replica = RedisSetup::redis().with(["--replicaof", "127.0.0.1", &port]).start();
     acted_above(&detector, Token::ZERO).await;
@@ -187,10 +191,10 @@ async fn a_seat_that_moves_within_a_cluster_costs_no_term() {
     let mut one = stand(&cluster.url(), "one", lease, &detector);
     one.leads().await;
     let other = stand(&cluster.url(), "other", lease, &detector);
-    within("the other watches", other.counter.wait_for(|counts| counts.looks > 0)).await;
+    within("the follower has read the seat", other.counter.wait_for(|counts| counts.looks > 0)).await;
     cluster.move_key("tenure:{jobs}:seat");
     let renewals = one.counter.counts().renewals;
-    within("it renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
+    within("the leader renews again", one.counter.wait_for(|counts| counts.renewals > renewals + 1)).await;
     assert!(one.election.is_leader());
     assert_eq!(detector.work_spans(), 1, "the term was lost");
     one.election.stop();
@@ -200,7 +204,7 @@ async fn a_seat_that_moves_within_a_cluster_costs_no_term() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_revoked_in_mid_term_are_told_and_another_takes_over() {
+async fn revoked_rights_are_reported_and_another_candidate_takes_over() {
     let redis = Redis::start();
     redis.ask(&["ACL", "SETUSER", "jobs", "on", ">secret", "~tenure:*", "&tenure:*", "+@all"]);
     let detector = OverlapDetector::new();
@@ -208,19 +212,19 @@ async fn rights_revoked_in_mid_term_are_told_and_another_takes_over() {
     let first = one.leads().await;
     let _other = stand(&redis.url(), "other", LEASE, &detector);
     redis.ask(&["ACL", "SETUSER", "jobs", "-evalsha", "-eval"]);
-    let (told, lost) = one.is_denied_and_loses().await;
-    assert!(told.contains("does not permit this") && !told.contains("secret"), "{told}");
+    let (error, lost) = one.is_denied_and_loses().await;
+    assert!(error.contains("does not permit a command") && !error.contains("secret"), "{error}");
     assert_eq!(lost, first);
     acted_above(&detector, first).await;
     redis.ask(&["ACL", "SETUSER", "jobs", "+evalsha", "+eval"]);
-    one.event("it is told that it works again", |event| matches!(event, Event::Recovered).then_some(())).await;
+    one.event("the recovery is reported", |event| matches!(event, EventKind::Recovered).then_some(())).await;
     one_connection_each(&redis, 2).await;
     detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_hundred_candidates_one_leads_at_a_time() {
-    // Long, so that two hundred engines in one process have the time; they do not wait for it.
+    // Long enough for two hundred engines in one process. The test does not wait for a lease to expire.
     let lease = Duration::from_secs(10);
     let redis = Redis::start();
     let detector = OverlapDetector::new();

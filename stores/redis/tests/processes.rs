@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+//! Candidates in separate processes, which are killed, paused or stopped in turn.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tenure_testkit::fleet;
 use tenure_testkit::servers::Redis;
 
 #[test]
-fn whatever_happens_to_the_leader_another_takes_over_and_terms_never_overlap() {
+fn another_process_takes_over_and_terms_never_overlap() {
     let redis = Redis::start();
     fleet::churn(&redis.url(), 12);
 }
 
-/// A candidate, if this process was started as one.
+/// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
     fleet::child(Duration::from_millis(900), |url| RedisStore::from_url(url).unwrap());

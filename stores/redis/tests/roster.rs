@@ -1,4 +1,4 @@
-//! Who stands, over restarts of candidates and of servers.
+//! The roster after restarts of candidates and of servers.
 
 mod support;
 
@@ -11,30 +11,30 @@ use tenure_testkit::servers::{Redis, RedisCluster, Reply};
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn a_board_does_not_grow_with_every_restart() {
+async fn a_board_does_not_grow_with_each_restart_of_a_candidate() {
     let redis = Redis::start();
     let store = store(&redis.url());
     let (notes, board): (&dyn DynNotes, _) = (&store, Board::Candidates(seat("jobs")));
     notes.put_one(&board, "alive", "{}", LONG).await.unwrap();
     for number in 0..40 {
-        // Each was killed right after it had announced itself.
+        // As if each candidate was killed right after it announced itself.
         notes.put_one(&board, &format!("dead {number}"), "{}", Duration::from_millis(1)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let Reply::Number(kept) = redis.ask(&["HLEN", "tenure:{jobs}:candidates"]) else { panic!("no board") };
-    assert!(kept <= 4, "{kept} candidates of 41 are kept, and one is alive");
+    assert!(kept <= 4, "the board keeps {kept} of 41 candidates, but only one is alive");
     let listed = notes.list_one(&board).await.unwrap();
     assert_eq!(listed.iter().map(|note| note.key.as_str()).collect::<Vec<_>>(), ["alive"]);
 }
 
 #[tokio::test]
-async fn boards_that_nobody_puts_anything_on_any_more_are_gone() {
+async fn an_unused_board_expires() {
     let redis = Redis::start();
     let store = store(&redis.url());
     let (notes, board): (&dyn DynNotes, _) = (&store, Board::Candidates(seat("jobs")));
     notes.put_one(&board, "long", "{}", Duration::from_millis(300)).await.unwrap();
     notes.put_one(&board, "short", "{}", Duration::from_millis(1)).await.unwrap();
-    support::within("it is gone", async {
+    support::within("the board is removed", async {
         while redis.ask(&["EXISTS", "tenure:{jobs}:candidates"]) != Reply::Number(0) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -43,21 +43,21 @@ async fn boards_that_nobody_puts_anything_on_any_more_are_gone() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_lost_its_notes_says_so() {
+async fn a_restart_of_the_server_is_reported_as_lost_notes() {
     let mut redis = Redis::start();
     let store = store(&redis.url());
-    assert_eq!(is_there(&store).await, Ok(NoteState::Absent));
-    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
+    assert_eq!(announce(&store).await, Ok(NoteState::Absent));
+    assert_eq!(announce(&store).await, Ok(NoteState::Present));
     redis.kill();
     redis.restart();
-    // The call that finds the old connection gone may fail.
+    // The first call on the lost connection may fail.
     let _ = (&store as &dyn DynNotes).list_one(&Board::Processes).await;
-    assert_eq!(is_there(&store).await, Ok(NoteState::Absent));
-    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
+    assert_eq!(announce(&store).await, Ok(NoteState::Absent));
+    assert_eq!(announce(&store).await, Ok(NoteState::Present));
 }
 
 #[tokio::test]
-async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processes() {
+async fn a_restart_of_any_node_is_reported_as_lost_notes() {
     let mut cluster = RedisCluster::start();
     let store = store(&cluster.url());
     let notes: &dyn DynNotes = &store;
@@ -65,18 +65,18 @@ async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processe
     for board in &boards {
         notes.put_one(board, "one", "{}", LONG).await.unwrap();
     }
-    is_there(&store).await.unwrap();
-    assert_eq!(is_there(&store).await, Ok(NoteState::Present));
+    announce(&store).await.unwrap();
+    assert_eq!(announce(&store).await, Ok(NoteState::Present));
     let has = |node: &Redis| node.ask(&["EXISTS", "tenure:{processes}:processes"]) == Reply::Number(1);
     let other = cluster.nodes.iter().position(|node| !has(node)).unwrap();
     cluster.nodes[other].kill();
     cluster.nodes[other].restart();
-    support::within("it is noticed", async {
+    support::within("the loss is reported", async {
         loop {
             for board in &boards {
                 let _ = notes.list_one(board).await;
             }
-            if is_there(&store).await == Ok(NoteState::Absent) {
+            if announce(&store).await == Ok(NoteState::Absent) {
                 return;
             }
         }
@@ -84,8 +84,8 @@ async fn a_node_that_has_lost_notes_says_so_though_another_has_those_of_processe
     .await;
 }
 
-/// Says that a process is there, and returns whether it was.
-async fn is_there(store: &RedisStore) -> Result<NoteState, String> {
+/// Announces a process, and returns whether the server still had its note.
+async fn announce(store: &RedisStore) -> Result<NoteState, String> {
     let notes: &dyn DynNotes = store;
     notes.put_one(&Board::Processes, "one", "{}", LONG).await.map_err(|error| error.to_string())
 }

@@ -3,14 +3,14 @@
 use tenure_redis::RedisStore;
 use tenure_testkit::figures::{Open, RedisTarget, crowd_child, scale};
 
-const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("the URL is valid"));
 
 #[test]
 fn five_hundred_elections_share_a_connection_and_move_together() {
     scale::check(&RedisTarget::start(), OPEN, 500);
 }
 
-/// Many elections, if this process was started for them.
+/// Runs the elections, if this process was started for them.
 #[test]
 fn crowd() {
     crowd_child(OPEN);

@@ -1,5 +1,5 @@
-//! Tokens where the server loses the last writes: a candidate that was not there must not be given a number that
-//! is in use, and a resource that refuses lower numbers must never be offered one twice.
+//! Tokens after the server has lost writes: a candidate that has not seen the lost terms must not get a token
+//! that is in use, and a resource that rejects lower tokens must never see one token from two candidates.
 
 mod support;
 
@@ -15,41 +15,41 @@ use tenure_testkit::servers::{Redis, RedisSetup, Reply};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// Rounds of each kind of loss.
+/// The number of rounds for each kind of loss.
 const ROUNDS: usize = 5;
 
-/// Something that leaders write to: it accepts a write unless it has seen a higher token.
+/// A resource that leaders write to. It accepts a write unless it has seen a higher token.
 #[derive(Default)]
 struct Resource {
     highest: Token,
-    /// Whose each token is.
+    /// The candidate that used each token first.
     owners: HashMap<Token, Incarnation>,
 }
 
 impl Resource {
-    /// Whether it accepts a write with this token.
+    /// Returns whether the resource accepts a write with this token.
     fn write(&mut self, token: Token, by: Incarnation) -> bool {
         let owner = *self.owners.entry(token).or_insert(by);
-        assert_eq!(owner, by, "token {token} was given out twice");
+        assert_eq!(owner, by, "token {token} was issued twice");
         self.highest = self.highest.max(token);
         token == self.highest
     }
 }
 
-/// Takes the seat as a candidate does that has never seen it before, whoever held it.
+/// Takes the seat, held or not, as a candidate that has never seen it before.
 async fn win(url: &str, by: Incarnation) -> Token {
     let store = open(url);
-    let reading = within("an answer", store.read(&seat())).await.unwrap();
+    let reading = within("the read is answered", store.read(&seat())).await.unwrap();
     let (version, seen) = reading.seat.map_or((None, Token::ZERO), |seat| (Some(seat.version), seat.record.token));
     let token = seen.max(reading.floor).next().unwrap();
     let holder = Candidate { id: "a".into(), incarnation: by };
     let next = Record { nonce: rand::random(), ..Record::new(Some(holder), token, LEASE) };
-    let swap = within("an answer", store.swap(&seat(), version.as_ref(), &next)).await.unwrap();
+    let swap = within("the bid is answered", store.swap(&seat(), version.as_ref(), &next)).await.unwrap();
     assert!(matches!(swap, Swap::Done { .. }));
     token
 }
 
-/// Has a candidate win, its win lost, and another one win that knows nothing of it.
+/// Lets new candidates win, one after the other, and checks that the resource accepts each of them.
 struct Fence {
     resource: Resource,
     candidates: u128,
@@ -69,7 +69,7 @@ impl Fence {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_restarted_from_an_old_snapshot_gives_out_no_token_twice() {
+async fn a_restart_from_an_old_snapshot_issues_no_token_twice() {
     let (mut redis, mut fence) = (Redis::start(), Fence::new());
     fence.win(&redis.url()).await;
     for _ in 0..ROUNDS {
@@ -83,7 +83,7 @@ async fn a_server_restarted_from_an_old_snapshot_gives_out_no_token_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_lags_behind_and_is_promoted_gives_out_no_token_twice() {
+async fn the_promotion_of_a_lagging_replica_issues_no_token_twice() {
     let mut fence = Fence::new();
     for _ in 0..ROUNDS {
         let mut master = Redis::start();
@@ -103,7 +103,7 @@ async fn a_replica_that_lags_behind_and_is_promoted_gives_out_no_token_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flushed_server_gives_out_no_token_twice() {
+async fn a_flushed_server_issues_no_token_twice() {
     let (redis, mut fence) = (Redis::start(), Fence::new());
     for _ in 0..ROUNDS {
         fence.win(&redis.url()).await;
@@ -113,10 +113,10 @@ async fn a_flushed_server_gives_out_no_token_twice() {
     }
 }
 
-/// The whole way: a leader that goes on until it notices, and a candidate that is started right after the loss and
-/// bids at once. Both may lead for a moment, and the resource tells them apart.
+/// The complete case: a leader that works until it notices the loss, and a candidate that starts right after the
+/// loss and bids at once. Both may lead for a moment, and the resource distinguishes them by their tokens.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_term_was_lost_and_a_candidate_that_never_saw_it_have_tokens_of_their_own() {
+async fn a_leader_whose_term_was_lost_and_a_new_candidate_have_different_tokens() {
     let mut redis = Redis::start();
     win(&redis.url(), Incarnation::from_bits(1)).await;
     redis.ask(&["SAVE"]);
@@ -130,12 +130,12 @@ async fn a_leader_whose_term_was_lost_and_a_candidate_that_never_saw_it_have_tok
     let second = work(&other.election, &resource).await;
     assert!(second > first, "{second} after {first}");
     let by = one.election.candidate().incarnation;
-    assert!(!resource.lock().unwrap().write(first, by), "the resource lets the old leader write on");
+    assert!(!resource.lock().unwrap().write(first, by), "the resource accepts a write of the old leader");
 }
 
-/// Writes once as the leader, when it is.
+/// Waits until the candidate leads, and writes once to the resource.
 async fn work(election: &Election, resource: &Mutex<Resource>) -> Token {
-    let term = within("it leads", election.elected()).await.unwrap();
+    let term = within("the candidate leads", election.elected()).await.unwrap();
     assert!(resource.lock().unwrap().write(term.token(), election.candidate().incarnation));
     term.token()
 }

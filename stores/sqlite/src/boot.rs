@@ -1,21 +1,21 @@
-//! The clock that all processes of this machine share, and how to tell that it is the same one.
+//! The clock that all processes of this machine share, and how to tell that it is the same clock.
 
 use std::sync::OnceLock;
 
 use tenure_core::{Clock, StoreTime};
 
-/// What the processes of a machine have in common.
+/// What the processes of one machine have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boot {
-    /// Names this start of the kernel: locks on files are its own.
+    /// The boot id of the kernel. File locks are valid only within one boot.
     pub(crate) kernel: String,
-    /// Names the clock: two namespaces of one kernel can have different ones.
+    /// The name of the clock. Two time namespaces of one kernel can have different clocks.
     pub(crate) clock: String,
 }
 
 impl Boot {
-    /// This start of this machine. What cannot be told is random: it then equals nobody's, and
-    /// candidates go by what they observe.
+    /// Returns the names for this boot of this machine. A boot id that cannot be read is replaced by a random
+    /// one, which equals no other: candidates then only observe each other's seats.
     pub(crate) fn this() -> &'static Self {
         static THIS: OnceLock<Boot> = OnceLock::new();
         THIS.get_or_init(|| {
@@ -30,13 +30,13 @@ impl Boot {
     }
 }
 
-/// What time it is on the clock that all share, in nanoseconds: `CLOCK_BOOTTIME`, which neither steps
-/// nor stops while the machine is suspended.
+/// Returns the time on the shared clock, in nanoseconds: `CLOCK_BOOTTIME`, which never steps and keeps counting
+/// while the machine is suspended.
 pub(crate) fn now() -> i64 {
     i64::try_from(Clock::system().now().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The same, as the protocol counts it.
+/// Converts a time on the shared clock to the type of the protocol.
 pub(crate) fn store_time(nanos: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(nanos))
 }

@@ -1,4 +1,4 @@
-//! Opening the database: ours and no other, and still the one at its path.
+//! Opens the database. Refuses databases of other programs, and notices when a file is no longer in place.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,38 @@ use crate::files::{Claim, Files};
 use crate::place::Place;
 use crate::{errors, side};
 
-/// "TENU": says whose file this is.
+/// "TENU": marks a file as a database of Tenure.
 const APPLICATION: i32 = 0x5445_4e55;
-/// The version of the schema. A file with a higher one is left alone.
+/// The version of the schema. A file with a higher version is refused.
 const SCHEMA: i32 = 1;
 
-/// How long to wait for another process to finish its write. Writes take milliseconds; one that takes
-/// longer was stopped in the middle of it. The engine gives up sooner if its lease is short.
+/// How long to wait for another process to finish its write. Writes take milliseconds, so a process that takes
+/// longer has been stopped in the middle of one. With a short lease, the engine times out sooner.
 pub(crate) const BUSY: Duration = Duration::from_secs(5);
 
-/// An open database. Its fields are dropped in this order: first SQLite closes its files, then others may
-/// open new ones.
+/// An open database. Its fields are dropped in this order: SQLite closes its files first, and only then can
+/// other processes open new ones.
 pub(crate) struct Database {
     pub(crate) connection: Connection,
     files: Files,
-    turn: Option<File>,
+    /// The lock of `FILE.d/opening`, while this process closes the database.
+    opening: Option<File>,
     pub(crate) identity: Identity,
-    /// Tokens of all seats stay above this.
+    /// Tokens of all seats must be above this one.
     pub(crate) floor: Token,
     place: Place,
     durable: bool,
 }
 
 impl Database {
-    /// Opens the database; waits this long at the most for other processes that do so.
-    pub(crate) fn open(place: &Place, patience: Duration) -> Result<Self, StoreError> {
+    /// Opens the database. Waits at most `max_wait` for other processes that are opening or closing it.
+    pub(crate) fn open(place: &Place, max_wait: Duration) -> Result<Self, StoreError> {
         place.prepare()?;
         let path = &place.database;
-        // One at a time: SQLite does not wait for its turn to change the journal of a new file.
-        let turn = side::turn(place, patience)?;
+        // One process at a time, because SQLite does not wait when it changes the journal mode of a new file.
+        let opening = side::lock_opening(place, max_wait)?;
         let claim = Claim::new(place)?;
-        // SQLite would let every user read it, and so lock it.
+        // SQLite would create a file that every user can read, and therefore lock.
         match side::private(File::options().write(true).create_new(true)).open(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(errors::of_file(path, error));
@@ -55,14 +56,14 @@ impl Database {
         let ids = claim.opened()?;
         let (identity, floor) =
             set_up(&connection, claim.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
-        // Only now: were this process killed before, the next one must raise the floor again.
+        // Only now: if this process is killed earlier, the next one must raise the floor again.
         let files = claim.settle(ids)?;
-        drop(turn);
-        Ok(Self { connection, files, turn: None, identity, floor, place: place.clone(), durable: true })
+        drop(opening);
+        Ok(Self { connection, files, opening: None, identity, floor, place: place.clone(), durable: true })
     }
 
-    /// The file that is no longer at its path, if there is one. A file that was removed or replaced can be
-    /// written to, but other processes would not see it.
+    /// Returns the path of a file that is no longer in place, if there is one. SQLite can still write to a file
+    /// that was removed or replaced, but other processes do not see those writes.
     pub(crate) fn missing(&self) -> Option<PathBuf> {
         self.files.missing()
     }
@@ -71,7 +72,7 @@ impl Database {
         &self.place.database
     }
 
-    /// Whether what is committed from here on is on disk before that is told. Not in a transaction.
+    /// Sets whether commits are on disk before they are answered. Must not be called in a transaction.
     pub(crate) fn set_durable(&mut self, durable: bool) -> Result<(), StoreError> {
         if durable != self.durable {
             let level = if durable { "FULL" } else { "NORMAL" };
@@ -86,27 +87,37 @@ impl Database {
     }
 }
 
-impl Drop for Database {
-    fn drop(&mut self) {
-        // Opening waits for its turn, too: it finds all of the files, or none.
-        self.turn = side::turn(&self.place, BUSY).ok();
-        self.files.close(self.turn.is_some());
-        if self.files.missing().is_some() {
-            // A `-wal` that was renamed and comes back must not bring back what it contains.
-            let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+impl Database {
+    /// Does what must be done before SQLite closes the connection.
+    fn finish(&mut self) {
+        // Opening takes the same lock, so another process finds all of the files or none.
+        self.opening = side::lock_opening(&self.place, BUSY).ok();
+        let is_last = self.files.close(self.opening.is_some());
+        if is_last || self.files.missing().is_some() {
+            // A `-wal` file that was renamed and comes back must not bring back old content.
+            let busy = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i32>(0));
+            if is_last && busy == Ok(0) {
+                self.files.mark_closed();
+            }
         }
     }
 }
 
-/// Has SQLite open its files. Refuses a database that is not ours, and leaves it as it is.
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Makes SQLite open its files. A database of another program or of a newer schema is refused and not changed.
 fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let ours = (|| {
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "cache_size", -1024)?;
-        // Otherwise statements are planned anew for every name that they are asked about.
+        // Without this, SQLite plans statements anew for every value that is bound to them.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        // Looked at before anything is changed: a file of somebody else's stays as it is. In one
-        // transaction, as somebody may be making the schema just now.
+        // Checked before anything is written, so that a file of another program stays as it is. One
+        // transaction, because another process may be creating the schema at the same time.
         connection.execute_batch("BEGIN")?;
         let header = header(connection)?;
         let ours = match header {
@@ -124,15 +135,15 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     match ours.map_err(|error| errors::of_sqlite(path, error))? {
         (true, _) => Ok(()),
         (false, (APPLICATION, version)) => Err(StoreError::denied(format!(
-            "{} was written by a newer version of Tenure (schema {version}, known up to {SCHEMA}): upgrade this program",
+            "{} was written by a newer version of Tenure (schema {version}, known up to {SCHEMA}); upgrade this program",
             path.display()
         ))),
         _ => Err(errors::foreign(path)),
     }
 }
 
-/// Makes the schema in a new file, and raises the floor for tokens if some may have been lost. Returns the name
-/// of this file, and the floor.
+/// Creates the schema in a new file, and raises the token floor if tokens may have been lost. Returns the
+/// identity of this database, and the floor.
 fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(Identity, Token)> {
     let about = |name: &str| {
         let value = "SELECT value FROM about WHERE name = ?1";
@@ -169,7 +180,7 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
 const SQL: &str = "
     CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
-    -- One row a seat: the record as JSON, the nonce of the write, the session it is held on.
+    -- One row per seat: the record as JSON, the nonce of the write, the session that holds the seat.
     CREATE TABLE seats (
         name TEXT PRIMARY KEY,
         record TEXT NOT NULL,
@@ -178,7 +189,7 @@ const SQL: &str = "
     ) WITHOUT ROWID;
     CREATE INDEX seats_by_session ON seats (session);
 
-    -- One row a process: its last heartbeat, counted and timed, which renews all of its seats.
+    -- One row per process: the count and time of its last heartbeat, which renews all of its seats.
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
         kernel TEXT NOT NULL,
@@ -187,10 +198,10 @@ const SQL: &str = "
         beat_at INTEGER NOT NULL
     ) WITHOUT ROWID;
 
-    -- Tokens stay above these, also if a seat was removed.
+    -- Tokens of a seat stay above these, also after the seat was removed.
     CREATE TABLE floors (name TEXT PRIMARY KEY, token INTEGER NOT NULL) WITHOUT ROWID;
 
-    -- Requests to leaders, candidates that stand and processes that run, until they expire.
+    -- Requests to leaders, candidates that stand and processes that run, each until it expires.
     CREATE TABLE notes (
         seat TEXT NOT NULL,
         kind TEXT NOT NULL,
@@ -202,3 +213,52 @@ const SQL: &str = "
         PRIMARY KEY (seat, kind, key)
     ) WITHOUT ROWID;
 ";
+
+#[cfg(test)]
+mod tests {
+    use tenure_testkit::servers::Folder;
+
+    use super::*;
+    use crate::SqliteOptions;
+
+    fn place(folder: &Path) -> Place {
+        Place::new(SqliteOptions { path: Some(folder.join("jobs.db")) })
+    }
+
+    fn open(folder: &Path) -> Database {
+        Database::open(&place(folder), BUSY).unwrap()
+    }
+
+    /// Copies all files, as a process that is killed now leaves them. Locks are not copied.
+    fn killed_now(folder: &Path) -> Folder {
+        let copy = Folder::new("killed");
+        std::fs::create_dir(copy.path().join("jobs.db.d")).unwrap();
+        for inner in ["", "jobs.db.d"] {
+            for file in std::fs::read_dir(folder.join(inner)).unwrap().flatten() {
+                if file.metadata().unwrap().is_file() {
+                    std::fs::copy(file.path(), copy.path().join(inner).join(file.file_name())).unwrap();
+                }
+            }
+        }
+        copy
+    }
+
+    #[test]
+    fn a_process_that_is_killed_while_it_closes_the_database_raises_no_floor() {
+        let folder = Folder::new("closes");
+        drop(open(folder.path()));
+        let mut database = open(folder.path());
+        database.run(|sql| sql.execute_batch("INSERT INTO floors (name, token) VALUES ('jobs', 7)")).unwrap();
+        database.finish();
+        let (before, has_wal) = (killed_now(folder.path()), folder.path().join("jobs.db-wal").exists());
+        drop(database);
+        let after = killed_now(folder.path());
+        assert!(has_wal && !after.path().join("jobs.db-wal").exists());
+        for folder in [before, after] {
+            let database = open(folder.path());
+            assert_eq!(database.floor, Token::ZERO);
+            let token = database.run(|sql| sql.query_row("SELECT token FROM floors", [], |row| row.get::<_, i64>(0)));
+            assert_eq!(token.unwrap(), 7);
+        }
+    }
+}

@@ -1,40 +1,45 @@
-//! The files that a connection is on: the database, and `-wal` and `-shm` beside it.
+//! The files of a connection: the database, and its `-wal` and `-shm` files.
 //!
-//! SQLite keeps the last commits in `-wal`, and the locks of its processes in `-shm`. If one of these files is
-//! removed or replaced while a connection is open, that connection goes on with the file that has no name any
-//! more, and the next process that opens the database makes a new one. The two then neither see each other's
-//! commits nor wait for each other's locks: both can win the same seat.
+//! SQLite keeps the latest commits in `-wal`, and the locks of its processes in `-shm`. If one of these files
+//! is removed or replaced while a connection is open, that connection keeps using the file that has no name any
+//! more, and the next process that opens the database creates a new one. The two processes then see neither
+//! each other's commits nor each other's locks, so both can win the same seat.
 //!
-//! # Why all open connections are on the same files
+//! # Why all open connections use the same files
 //!
 //! Every connection holds a shared lock on `FILE.d/open`, from before SQLite opens the first of its files until
-//! SQLite has closed the last. That file contains the device and inode number of all three. Processes open and
-//! close one at a time (`FILE.d/opening`). Opening is
+//! SQLite has closed the last one. That file contains the device and inode numbers of all three files.
+//! Processes open and close the database one at a time (`FILE.d/opening`). Opening succeeds
 //!
-//! - without conditions if nobody else holds the lock: no connection is open, so there are no files that could
-//!   differ from the new ones;
-//! - otherwise refused unless the three files at their paths are the ones in `FILE.d/open`, both before SQLite
-//!   opens them and after. An inode that is open is not given to another file, so equal numbers mean the
-//!   same file. After opening, these very files must be among the open files of this process.
+//! - always, if no other process holds the lock: no connection is open, so no open files can differ from the
+//!   new ones;
+//! - otherwise only if the three files at their paths are those in `FILE.d/open`, both before SQLite opens them
+//!   and after. The inode of an open file is not given to another file, so equal numbers mean the same file.
+//!   After opening, these files must also be among the open files of this process.
 //!
-//! SQLite itself removes `-wal` and `-shm` only when the last connection closes, which needs an exclusive lock on
-//! the database; checkpoints and truncation keep the inodes. So files that differ were removed by somebody else.
+//! SQLite itself removes `-wal` and `-shm` only when the last connection closes, which needs an exclusive lock
+//! on the database. Checkpoints and truncation keep the inodes. So if files differ, another program has removed
+//! or replaced them.
 //!
-//! # Why no leader is left on files that were removed
+//! # Why no leader remains on files that were removed
 //!
-//! Before each transaction a connection looks whether its files are in place. If they are not, the process
-//! makes no transaction any more, but keeps its lock until the longest lease it has written, counted from its
-//! last heartbeat, is over: its terms have ended by then, and no other process has opened the database before.
-//! Then it closes its connection. The last one to close copies what is in its `-wal` to the database.
+//! Before each transaction, a connection checks that its files are in place. If they are not, the process makes
+//! no further transaction, but it keeps its lock until the longest lease it has written, counted from its last
+//! heartbeat, is over. By then its terms have ended, and until then no other process has opened the database.
+//! Then it closes its connection. The last process to close copies the content of its `-wal` into the database.
 //!
 //! # Why tokens rise after a loss
 //!
-//! A process that is killed instead takes the commits with it that were in a removed `-wal` alone. The next one
-//! to open finds itself alone, but not on the files in `FILE.d/open`, and raises the floor for all tokens to
-//! the time in milliseconds: tokens count terms, and a term takes longer than that. When the last connection is
-//! closed with all files in place, `FILE.d/open` says so instead ([`CLOSED`]), so that this does not happen after an
-//! orderly end. It does no harm if nothing was lost, as after a kill when another program has opened the database. A database that is then missing or empty was removed while no process ran, and the floor is raised as
-//! well. This rests on the machine's wall clock: it must not be set back across such a loss.
+//! If a process is killed instead, the commits that were only in a removed `-wal` are lost with it. The next
+//! process to open the database finds that it holds the lock alone, and that the files are not those in
+//! `FILE.d/open`. So it raises the floor of all tokens to the time in milliseconds. That is above all lost
+//! tokens, because tokens count terms, and a term takes longer than a millisecond. The last connection to close,
+//! if all files are in place, first copies its `-wal` into the database and then replaces the content of
+//! `FILE.d/open` by [`CLOSED`], so that an orderly end does not raise the floor. From then on nothing is lost
+//! with `-wal`, so a process that is killed before SQLite has removed its files does no harm. If the database is
+//! missing or empty after that, it was removed while no process ran, and the floor is raised as well. Raising the floor does no harm if nothing was lost, for
+//! example if another program opened the database after a kill. All this relies on the machine's wall clock,
+//! which must not be set back across such a loss.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -45,13 +50,14 @@ use tenure_core::StoreError;
 use crate::place::Place;
 use crate::{errors, side};
 
-/// The names of the three files begin with that of the database.
+/// The suffixes that the names of the three files add to the name of the database.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
-/// What `FILE.d/open` contains while no process has the database open, if the last one closed it in good order.
+/// The content of `FILE.d/open` while no process has the database open, if the last one closed it in good
+/// order.
 const CLOSED: &str = "closed";
 
-/// The three files, each known by its device and inode number.
+/// The device and inode numbers of the three files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ids([Option<(u64, u64)>; 3]);
 
@@ -70,23 +76,25 @@ impl std::fmt::Display for Ids {
     }
 }
 
-/// A place among the open connections, to be [settled](Claim::settle) once SQLite has opened its files. Made and
-/// settled in one turn.
+/// A lock on `FILE.d/open`, which [`Claim::settle`] turns into [`Files`] once SQLite has opened its files. It
+/// is created and settled under the same lock of `FILE.d/opening`.
 pub(crate) struct Claim {
     database: PathBuf,
     path: PathBuf,
     lock: File,
     /// No other connection is open.
     alone: bool,
-    /// The files that the others are on, or the last ones were.
+    /// The files of the other connections, or of the last ones.
     known: String,
-    /// The last connections were on other files, and did not close them; or they did, and the database is gone.
+    /// The last connections used other files and did not close them, or they did and the database is gone.
     pub(crate) after_loss: bool,
 }
 
 impl Claim {
+    /// Takes the lock on `FILE.d/open`, exclusive if possible and otherwise shared.
+    ///
     /// # Errors
-    /// If another process is on other files than those at their paths.
+    /// If another process has files open that are no longer at their paths.
     pub(crate) fn new(place: &Place) -> Result<Self, StoreError> {
         let path = place.side.join("open");
         let failed = |error| errors::of_file(&path, error);
@@ -112,10 +120,10 @@ impl Claim {
         Ok(claim)
     }
 
-    /// The files that SQLite has opened.
+    /// Returns the files that SQLite has opened.
     ///
     /// # Errors
-    /// If they are not the ones that the others are on, or are not in place.
+    /// If they are not the files of the other connections, or are not in place.
     pub(crate) fn opened(&self) -> Result<Ids, StoreError> {
         let ids = Ids::of(&self.database);
         self.check(&ids)?;
@@ -123,19 +131,19 @@ impl Claim {
             return Ok(ids);
         }
         let shown = self.database.display();
-        Err(StoreError::refused(format!("files of {shown} were removed while it was opened: trying again")))
+        Err(StoreError::refused(format!("a file of {shown} was removed while the database was being opened; retrying")))
     }
 
-    /// Stays among the open connections, on these files.
+    /// Records these files in `FILE.d/open`, and keeps a shared lock on it.
     pub(crate) fn settle(mut self, ids: Ids) -> Result<Files, StoreError> {
         if self.alone {
             let failed = |error| errors::of_file(&self.path, error);
             self.lock.set_len(0).map_err(failed)?;
             self.lock.write_all(ids.to_string().as_bytes()).map_err(failed)?;
-            // No other process takes the lock in between, as this is still our turn.
+            // No other process can take the lock in between, because this process still holds `FILE.d/opening`.
             self.lock.unlock().and_then(|()| self.lock.lock_shared()).map_err(failed)?;
         }
-        Ok(Files { database: self.database, path: self.path, lock: self.lock, ids, clean: false })
+        Ok(Files { database: self.database, path: self.path, lock: self.lock, ids })
     }
 
     fn check(&self, ids: &Ids) -> Result<(), StoreError> {
@@ -144,26 +152,24 @@ impl Claim {
         }
         let shown = self.database.display();
         Err(StoreError::refused(format!(
-            "{shown}, {shown}-wal or {shown}-shm was removed or replaced while in use by {}: wait until that process \
-             has closed it, after its lease, or end it if it hangs",
+            "{shown}, {shown}-wal or {shown}-shm was removed or replaced while in use by {}; wait until that process has \
+             closed it, which takes a lease, or kill the process if it hangs",
             side::holders(&self.lock)
         )))
     }
 }
 
-/// The files that a connection is on.
+/// The files of an open connection.
 pub(crate) struct Files {
     database: PathBuf,
     path: PathBuf,
-    /// Shared with all other open connections.
+    /// A lock shared with all other open connections.
     lock: File,
     ids: Ids,
-    /// They were in place when the connection was closed.
-    clean: bool,
 }
 
 impl Files {
-    /// The file that is no longer at its path, if there is one.
+    /// Returns the path of a file that is no longer in place, if there is one.
     pub(crate) fn missing(&self) -> Option<PathBuf> {
         let now = Ids::of(&self.database);
         let changed = (0..SUFFIXES.len()).find(|file| now.0[*file] != self.ids.0[*file]);
@@ -171,24 +177,32 @@ impl Files {
         changed.map(|file| with(&self.database, SUFFIXES[file])).or_else(lock)
     }
 
-    /// Looks a last time, before the connection is closed. If that is not in turn, others may open the database
-    /// before SQLite has removed its files, which it then does not do; and what is written about the files is left
-    /// as it is, as another process may be writing it. If a file is missing, others must wait until this connection
-    /// is closed: what it still writes would not be seen by them, nor theirs by it.
-    pub(crate) fn close(&mut self, in_turn: bool) {
+    /// Checks the files a last time, before the connection is closed. `in_turn` says whether this process holds
+    /// `FILE.d/opening`. If it does not, another process may open the database before SQLite has removed its
+    /// files (SQLite then keeps them), and `FILE.d/open` is not changed, because another process may be writing
+    /// it. If a file is missing, other processes must wait until this connection is closed: neither side would
+    /// see the writes of the other.
+    ///
+    /// Returns whether all files are in place and no other connection is open. The lock is exclusive then.
+    pub(crate) fn close(&mut self, in_turn: bool) -> bool {
         let in_place = self.missing().is_none();
-        self.clean = in_turn && in_place;
-        if !in_turn && in_place {
+        if in_place {
             let _ = self.lock.unlock();
         }
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        if self.clean && self.lock.unlock().is_ok() && self.lock.try_lock().is_ok() {
-            let _ = self.lock.set_len(0).and_then(|()| self.lock.write_all(CLOSED.as_bytes()));
+        if !in_turn || !in_place {
+            return false;
         }
+        // No other process can open the database meanwhile, because this process holds `FILE.d/opening`.
+        let is_last = self.lock.try_lock().is_ok();
+        if !is_last {
+            let _ = self.lock.lock_shared();
+        }
+        is_last
+    }
+
+    /// Records that the database was closed in good order: all commits are in the database file.
+    pub(crate) fn mark_closed(&mut self) {
+        let _ = self.lock.set_len(0).and_then(|()| self.lock.write_all(CLOSED.as_bytes()));
     }
 }
 
@@ -198,8 +212,8 @@ fn with(database: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Whether this process has these files open. They are not opened to find out: to close them again would free
-/// the locks that SQLite has on them.
+/// Returns whether this process has these files open. It does not open them to find out, because closing them
+/// again would release SQLite's locks on them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn are_open(ids: &Ids) -> bool {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return ids.0.iter().all(Option::is_some) };

@@ -1,4 +1,4 @@
-//! Notes, as rows that expire on the machine's clock.
+//! Notes, as rows that expire by the machine's clock.
 
 use tenure_core::{Board, Note, NoteState, NoteWrite};
 
@@ -6,12 +6,13 @@ use crate::boot::Boot;
 use crate::notifier::About;
 use crate::worker::Batch;
 
-/// The seat and the kind of a board, as they are in the table. No seat has an empty name.
+/// Returns the seat and the kind of a board as they are in the table. A board without a seat has an empty name,
+/// which no seat has.
 fn columns(board: &Board) -> (&str, &str) {
     (board.seat().map_or("", |seat| seat.as_str()), board.kind())
 }
 
-/// Puts or removes a note.
+/// Writes or removes a note, and returns whether it existed.
 pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result<NoteState> {
     let ((seat, kind), clock) = (columns(&note.board), &Boot::this().clock);
     let was: bool = batch
@@ -28,7 +29,7 @@ pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result
         }
         Some(value) => {
             if !was {
-                clear_away(batch, &note.board)?;
+                remove_expired(batch, &note.board)?;
             }
             let lifetime = i64::try_from(note.lifetime.as_nanos()).unwrap_or(i64::MAX / 2);
             batch
@@ -46,9 +47,9 @@ pub(crate) fn write(batch: &mut Batch<'_>, note: &NoteWrite) -> rusqlite::Result
     Ok(if was { NoteState::Present } else { NoteState::Absent })
 }
 
-/// Removes notes that have expired: those of this seat alone, as looking through all would cost each of thousands of
-/// elections a look at the notes of all the others; and all of them when a process begins.
-fn clear_away(batch: &Batch<'_>, board: &Board) -> rusqlite::Result<()> {
+/// Removes expired notes. Normally only those of this seat, because with thousands of elections a scan of all
+/// notes would be too expensive. When a process first reports itself, all of them.
+fn remove_expired(batch: &Batch<'_>, board: &Board) -> rusqlite::Result<()> {
     let sql = match board {
         Board::Processes => "DELETE FROM notes WHERE seat >= ?1 AND (clock <> ?2 OR put_at + lifetime <= ?3)",
         _ => "DELETE FROM notes WHERE seat = ?1 AND (clock <> ?2 OR put_at + lifetime <= ?3)",
@@ -57,7 +58,7 @@ fn clear_away(batch: &Batch<'_>, board: &Board) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What was put before a restart of the machine has expired.
+/// Lists the notes of a board. Notes from before a restart of the machine count as expired.
 pub(crate) fn list(batch: &mut Batch<'_>, board: &Board) -> rusqlite::Result<Vec<Note>> {
     let (seat, kind) = columns(board);
     batch

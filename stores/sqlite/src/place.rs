@@ -1,56 +1,58 @@
-//! Where the database is, and whether it can be there.
+//! The location of the database, and whether it is usable.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tenure_core::StoreError;
+use tenure_core::{ConfigError, StoreError};
 
 use crate::{errors, side};
 
-/// Where the store keeps its seats.
+/// The options of a [`SqliteStore`](crate::SqliteStore).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SqliteOptions {
-    /// The database file. Its folder must exist and be on a local disk. `None`: [`default_path`],
-    /// whose folder is created if it is missing.
+    /// The database file. Its directory must exist and be on a local disk. `None`: [`default_path`], whose
+    /// directory is created if it is missing.
     pub path: Option<PathBuf>,
 }
 
 impl SqliteOptions {
-    /// From a URL: `sqlite:` for the default file, `sqlite:jobs.db`, `sqlite:/var/lib/jobs.db` or
+    /// Parses a URL: `sqlite:` for the default file, `sqlite:jobs.db`, `sqlite:/var/lib/jobs.db` or
     /// `sqlite:///var/lib/jobs.db`.
     ///
     /// # Errors
-    /// In one line, if the URL is of another form.
-    pub fn from_url(url: &str) -> Result<Self, String> {
-        let rest = url.strip_prefix("sqlite:").ok_or("a URL of this store begins with sqlite:")?;
+    /// If the URL has another scheme, a host or options. The message is one line.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
+        let rest = url.strip_prefix("sqlite:").ok_or("a SQLite URL must start with sqlite:")?;
         let path = match rest.strip_prefix("//") {
             None => rest,
             Some(local) if local.is_empty() || local.starts_with('/') => local,
-            Some(_) => return Err("sqlite: takes no host: write sqlite:/path/to/file.db".to_owned()),
+            Some(_) => return Err("sqlite: URLs have no host; write sqlite:/path/to/file.db".into()),
         };
         if path.contains('?') {
-            return Err("sqlite: takes no options: write sqlite:/path/to/file.db".to_owned());
+            return Err("sqlite: URLs have no options; write sqlite:/path/to/file.db".into());
         }
         Ok(Self { path: (!path.is_empty()).then(|| PathBuf::from(path)) })
     }
 }
 
-/// The default database: `tenure/tenure.db` in the user's state folder (`$XDG_STATE_HOME`, or
-/// `$HOME/.local/state`). `None` if neither variable is an absolute path: any other folder would be one that
-/// the other candidates do not look in.
+/// Returns the default database: `tenure/tenure.db` in the user's state directory (`$XDG_STATE_HOME`, or
+/// `$HOME/.local/state`).
+///
+/// Returns `None` if neither variable is an absolute path: candidates that run elsewhere would not find a file
+/// in any other directory.
 pub fn default_path() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
     Some(state?.join("tenure/tenure.db"))
 }
 
-/// A database file, and the folder for locks and notifications beside it.
+/// A database file, and the directory `FILE.d` for its locks and notifications.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) database: PathBuf,
     pub(crate) side: PathBuf,
-    /// Ours to make, if its folder is missing.
+    /// This is the default database, whose directory may be created.
     is_default: bool,
 }
 
@@ -58,7 +60,7 @@ impl Place {
     pub(crate) fn new(options: SqliteOptions) -> Self {
         let is_default = options.path.is_none();
         let database = options.path.or_else(default_path).unwrap_or_default();
-        // A program that changes its folder later must not find another database there.
+        // A program that changes its working directory later must still find the same database.
         let is_a_file = !database.as_os_str().is_empty() && database.as_os_str() != ":memory:";
         let database = if is_a_file { std::path::absolute(&database).unwrap_or(database) } else { database };
         let mut side = database.clone().into_os_string();
@@ -66,11 +68,11 @@ impl Place {
         Self { database, side: side.into(), is_default }
     }
 
-    /// Makes what may be made, and refuses what cannot work.
+    /// Creates the directories that may be created, and refuses places that cannot work.
     pub(crate) fn prepare(&self) -> Result<(), StoreError> {
         if self.database.as_os_str().is_empty() {
             return Err(StoreError::denied(
-                "no default database: neither HOME nor XDG_STATE_HOME is an absolute path; \
+                "no default database, because neither HOME nor XDG_STATE_HOME is an absolute path; \
                  set HOME, or name a file: sqlite:/path/to/file.db",
             ));
         }
@@ -79,24 +81,26 @@ impl Place {
             _ => Path::new("."),
         };
         if self.database.as_os_str() == ":memory:" {
-            // SQLite would give each process a database of its own, and each would lead.
-            return Err(StoreError::denied("a database in memory is shared with no other process: name a file"));
+            // SQLite would give each process a database of its own, so each of them would lead.
+            return Err(StoreError::denied("an in-memory database cannot be shared with other processes; name a file"));
         }
         if self.is_default {
             std::fs::create_dir_all(folder).map_err(|error| errors::of_file(folder, error))?;
         }
         match std::fs::metadata(folder) {
             Ok(folder) if folder.is_dir() => {}
-            Ok(_) => return Err(StoreError::denied(format!("{} is not a folder", folder.display()))),
+            Ok(_) => {
+                return Err(StoreError::denied(format!("{} is not a directory; name a file in one", folder.display())));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let shown = folder.display();
-                return Err(StoreError::denied(format!("the folder {shown} does not exist: mkdir -p {shown}")));
+                return Err(StoreError::denied(format!("directory {shown} does not exist; run: mkdir -p {shown}")));
             }
             Err(error) => return Err(errors::of_file(folder, error)),
         }
         if self.database.is_dir() {
             return Err(StoreError::denied(format!(
-                "{} is a folder: name a file in it, such as {0}/tenure.db",
+                "{} is a directory; name a file in it, such as {0}/tenure.db",
                 self.database.display()
             )));
         }
@@ -105,16 +109,17 @@ impl Place {
     }
 }
 
-/// Locks must be seen by all who share the file, and freed when a process is gone: the kernel does
-/// that for its own disks alone.
+/// Refuses file systems whose locks do not work for this purpose. All processes that share the file must see
+/// each other's locks, and the kernel must free the locks of a process that is gone. It does both only for
+/// local disks.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_remote(folder: &Path) -> Result<(), StoreError> {
     let kind = rustix::fs::statfs(folder).map_err(|error| errors::of_file(folder, error.into()))?.f_type;
-    // The magic numbers have 32 bits, whatever the type they come in.
+    // Magic numbers have 32 bits, whatever the type of the field.
     match remote(kind as u32) {
         None => Ok(()),
         Some(name) => Err(StoreError::denied(format!(
-            "{} is on {name}, where locks cannot be trusted: name a file on a local disk, or use a store with a server",
+            "{} is on {name}, where file locks are not reliable; use a file on a local disk, or a store with a server",
             folder.display()
         ))),
     }
@@ -130,7 +135,7 @@ fn refuse_remote(_: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Magic numbers of file systems that other machines may write to, or whose locks a program answers.
+/// Magic numbers of file systems that several machines can write to, or whose locks a user program implements.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const REMOTE: &[(u32, &str)] = &[
     (0x6969, "NFS"),
@@ -148,8 +153,8 @@ const REMOTE: &[(u32, &str)] = &[
     (0x0116_1970, "GFS2"),
     (0x0bd0_0bd0, "Lustre"),
     (0x4750_4653, "GPFS"),
-    (0x786f_4256, "a folder shared by VirtualBox"),
-    (0xbacb_acbc, "a folder shared by VMware"),
+    (0x786f_4256, "a VirtualBox shared folder"),
+    (0xbacb_acbc, "a VMware shared folder"),
 ];
 
 #[cfg(test)]
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_path_is_taken_from_the_folder_of_the_start() {
+    fn a_relative_path_is_resolved_when_the_store_is_created() {
         let place = Place::new(SqliteOptions { path: Some("jobs.db".into()) });
         assert_eq!(place.database, std::env::current_dir().unwrap().join("jobs.db"));
         let memory = Place::new(SqliteOptions { path: Some(":memory:".into()) });
@@ -181,7 +186,7 @@ mod tests {
         assert_eq!(path("sqlite:jobs.db"), Ok(Some("jobs.db".into())));
         assert_eq!(path("sqlite:/var/lib/jobs.db"), Ok(Some("/var/lib/jobs.db".into())));
         assert_eq!(path("sqlite:///var/lib/jobs.db"), Ok(Some("/var/lib/jobs.db".into())));
-        assert!(path("sqlite://host/jobs.db").unwrap_err().contains("takes no host"));
-        assert!(path("sqlite:jobs.db?mode=wal").unwrap_err().contains("takes no options"));
+        assert!(path("sqlite://host/jobs.db").unwrap_err().to_string().contains("have no host"));
+        assert!(path("sqlite:jobs.db?mode=wal").unwrap_err().to_string().contains("have no options"));
     }
 }

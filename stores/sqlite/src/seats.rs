@@ -1,27 +1,27 @@
-//! Seats as rows: read, written on condition, kept by a heartbeat.
+//! Seats as rows: reads, conditional writes, and renewals by heartbeat.
 //!
 //! # Correctness argument
 //!
-//! *One write at a time.* Every write is made in a `BEGIN IMMEDIATE` transaction: SQLite lets one
-//! process at a time into such a transaction on a file, so what was read in it is still so when it
-//! commits.
+//! *One write at a time.* Every write is part of a `BEGIN IMMEDIATE` transaction. SQLite lets one process at a
+//! time into such a transaction on a file, so what the transaction has read is still true when it commits.
 //!
-//! *A seat's version* is the nonce of its record, the count of its holder's heartbeats, and the session that holds it.
-//! A write is refused unless all are as expected. So a bidder that has judged the seat lapsed, or its
-//! holder gone, loses if the holder has renewed since; and no two writes have the same version, as
-//! nonces are random and new in each. For a seat that our own session holds, the nonce alone decides:
-//! only we count its heartbeats, and only another write can change its nonce.
+//! *The version of a seat* consists of the nonce of its record, the count of its holder's heartbeats, and the
+//! session that holds it. A write is refused unless all three are as expected. So a bidder that has judged the
+//! seat lapsed, or its holder gone, loses if the holder has renewed since. No two writes have the same version,
+//! because nonces are random and new in each write. For a seat that our own session holds, the nonce alone
+//! decides: only this process counts the heartbeats of its session, and only another write changes the nonce.
 //!
-//! *A renewal* finds the seat held by our own session and with the nonce of the write that won it, so it still names
-//! the same holder and term: both are part of what was written with that nonce.
+//! *A renewal* finds the seat held by our own session, with the nonce of the write that won it. So the seat
+//! still names the same holder and term, because both were written together with that nonce.
 //!
-//! *One heartbeat renews all seats* of a process. It is counted in the row of its session, in the same
-//! transaction in which the seat was seen to be held by that session still, or in an earlier one, but not before the seat
-//! was won, as a bid always makes one. Its time is taken before the commit, and the leader counts its hold from no later
-//! than that.
+//! *One heartbeat renews all seats* of a process. It is counted in the row of its session: either in the
+//! transaction that saw that this session still holds the seat, or in an earlier one. It is never older than
+//! the bid that won the seat, because every bid makes a heartbeat. The time of a heartbeat is taken before the
+//! commit, and the leader counts its hold from no later than that time.
 //!
-//! *Time* is `CLOCK_BOOTTIME` of the machine, the same clock for all of its processes, which does not
-//! step. What was timed by another one, after a restart or in another namespace, is only observed.
+//! *Time* is `CLOCK_BOOTTIME` of the machine. It is the same clock for all of its processes, and it does not
+//! step. A time that was taken on another clock (before a restart, or in another time namespace) is ignored,
+//! and the seat is only observed.
 
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ use crate::boot::{self, Boot};
 use crate::notifier::About;
 use crate::worker::Batch;
 
-/// A seat as it stands in the database.
+/// The row of a seat, joined with the row of its session.
 struct Row {
     record: String,
     nonce: String,
     session: Option<String>,
-    /// Of the session: its heartbeats, when the last was, by which clock, under which kernel.
+    /// Of the session: the number of its heartbeats, the time of the last one, its clock and its kernel.
     beats: Option<i64>,
     beat_at: Option<i64>,
     clock: Option<String>,
@@ -52,17 +52,18 @@ impl Row {
         version(&self.nonce, self.beats, self.local_session())
     }
 
-    /// The session that holds the seat, if its lock is one of this kernel: nothing tells of the end of any other.
+    /// Returns the session that holds the seat, if its lock belongs to this kernel. The end of any other
+    /// session goes unnoticed.
     fn local_session(&self) -> Option<&str> {
         self.session.as_deref().filter(|_| self.kernel.as_ref() == Some(&Boot::this().kernel))
     }
 
-    /// Whether a version of a seat that our own session holds is of the write that still stands: it may
-    /// have been told some heartbeats ago.
+    /// Returns whether `version`, of a seat that our own session holds, belongs to the write that is still in
+    /// place. The version may be some heartbeats old.
     fn is_still(&self, version: &Version) -> bool {
         let mut parts = version.as_str().splitn(3, '.');
-        let (nonce, told, session) = (parts.next(), parts.next().and_then(|beats| beats.parse().ok()), parts.next());
-        nonce == Some(&self.nonce) && told.is_some() && told <= self.beats && session == self.local_session()
+        let (nonce, beats, session) = (parts.next(), parts.next().and_then(|beats| beats.parse().ok()), parts.next());
+        nonce == Some(&self.nonce) && beats.is_some() && beats <= self.beats && session == self.local_session()
     }
 }
 
@@ -74,7 +75,7 @@ fn version(nonce: &str, beats: Option<i64>, session: Option<&str>) -> Version {
     }
 }
 
-/// The session in a version.
+/// Returns the session that is part of a version.
 pub(crate) fn session_of(version: &Version) -> Option<SessionId> {
     version.as_str().split('.').nth(2).map(SessionId::new)
 }
@@ -118,8 +119,8 @@ pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Readi
     Ok(Reading { seat, floor: floor.max(batch.database.floor), identity: Some(batch.database.identity.clone()) })
 }
 
-/// What can be said of the holder. The lock is tried after the row was read: if it is free, the one
-/// who wrote the row is gone, and cannot have written since.
+/// Returns what is known about the holder. The lock is tried after the row was read: if the lock is free, the
+/// process that wrote the row is gone, and cannot have written since.
 fn life(batch: &Batch<'_>, row: &Row) -> Life {
     if row.local_session().is_some_and(|session| batch.context.liveness.is_gone(session)) {
         return Life::Over;
@@ -147,14 +148,14 @@ pub(crate) fn write(batch: &mut Batch<'_>, Write { seat, expect, record }: &Writ
     }
     let (session, is_renewal) = (own.filter(|_| !record.is_vacant()), matches!(expect, Expect::Held(_)));
     if let Some(session) = session {
-        // A renewal makes a new heartbeat only if the last is getting old.
+        // A renewal makes a new heartbeat only if the last one is getting old.
         batch.beat(session, record.lease, if is_renewal { record.lease / 4 } else { Duration::ZERO })?;
     }
     if !is_renewal {
         put(batch, seat, record, session)?;
     }
     let nonce = row.filter(|_| is_renewal).map_or_else(|| nonce_of(record), |row| row.nonce);
-    let (beats, since) = (session.map(|_| batch.heart.beats), session.and(batch.heart.last));
+    let (beats, since) = (session.map(|_| batch.heartbeat.beats), session.and(batch.heartbeat.last));
     Ok(Swap::Done { version: version(&nonce, beats, session), since, granted: None })
 }
 
@@ -181,7 +182,7 @@ fn nonce_of(record: &Record) -> String {
     format!("{:016x}", record.nonce)
 }
 
-/// Removes a seat and its notes. Its floor stays.
+/// Removes a seat and its notes, but keeps its token floor.
 pub(crate) fn forget(batch: &mut Batch<'_>, seat: &SeatName) -> rusqlite::Result<()> {
     batch.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
     batch.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;

@@ -1,4 +1,4 @@
-//! Files in the folder beside the database: who may open them, and which process has locked one.
+//! Files in the directory `FILE.d`: their permissions, and the processes that have locked them.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -10,8 +10,9 @@ use tenure_core::StoreError;
 use crate::errors;
 use crate::place::Place;
 
-/// Takes a turn at opening or closing the database: one process at a time. Waits this long at the most.
-pub(crate) fn turn(place: &Place, patience: Duration) -> Result<File, StoreError> {
+/// Locks `FILE.d/opening`, so that one process at a time opens or closes the database. Waits at most
+/// `max_wait`.
+pub(crate) fn lock_opening(place: &Place, max_wait: Duration) -> Result<File, StoreError> {
     let path = place.side.join("opening");
     let began = Instant::now();
     loop {
@@ -19,12 +20,12 @@ pub(crate) fn turn(place: &Place, patience: Duration) -> Result<File, StoreError
         match file.try_lock() {
             Ok(()) if is_at(&file, &path) => return Ok(file),
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) if began.elapsed() < patience => {
+            Err(TryLockError::WouldBlock) if began.elapsed() < max_wait => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::refused(format!(
-                    "cannot open {}: {} is locked by {}: wait for it, or end it if it hangs",
+                    "cannot open {}: {} is locked by {}; wait for that process, or kill it if it hangs",
                     place.database.display(),
                     path.display(),
                     holders(&file)
@@ -46,7 +47,7 @@ pub(crate) fn open(place: &Place, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Creates a file that must not exist, for the users that can write the database and no others: any user
+/// Creates a file that must not exist, with access for exactly the users that can write the database: any user
 /// that can read a file can lock it.
 pub(crate) fn create(place: &Place, path: &Path) -> io::Result<File> {
     let mut options = File::options();
@@ -56,13 +57,13 @@ pub(crate) fn create(place: &Place, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates the folder, or corrects its rights: a user that cannot enter it can lock nothing in it.
+/// Creates the directory, or corrects its permissions. A user that cannot enter it cannot lock anything in it.
 pub(crate) fn create_folder(place: &Place) -> io::Result<()> {
     match std::fs::create_dir(&place.side) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Never through a link: root would give away whatever it points to.
+    // Never through a symbolic link: root would change the permissions of the link's target.
     #[cfg(unix)]
     {
         use rustix::fs::{Mode, OFlags, open};
@@ -74,19 +75,19 @@ pub(crate) fn create_folder(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this open file is still the one at this path.
+/// Returns whether this open file is still the one at this path.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), std::fs::metadata(path)), (Ok(one), Ok(other)) if id(&one) == id(&other))
 }
 
-/// Tells files apart, as long as they exist.
+/// Returns numbers that tell files apart while they exist.
 #[cfg(unix)]
 pub(crate) fn id(file: &Metadata) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt;
     (file.dev(), file.ino())
 }
 
-/// Elsewhere an open file cannot be replaced.
+/// On other systems, an open file cannot be replaced.
 #[cfg(not(unix))]
 pub(crate) fn id(_: &Metadata) -> (u64, u64) {
     (0, 0)
@@ -102,8 +103,8 @@ pub(crate) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Gives the rights in `all` to the owner of the database, and to its group and to others if they can write
-/// it. Without effect on a file of another user, which has the rights that its owner gave it.
+/// Gives the permissions in `all` to the owner of the database, and to its group and to others if they can
+/// write the database. Has no effect on a file of another user.
 #[cfg(unix)]
 fn share(place: &Place, file: &File, all: u32) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -111,7 +112,7 @@ fn share(place: &Place, file: &File, all: u32) {
     if let Ok(database) = std::fs::metadata(&place.database) {
         let writers = database.mode() & 0o022;
         mode |= all & (writers << 1 | writers | writers >> 1);
-        // As SQLite does for its own files. Only root can give a file to another user.
+        // SQLite does the same for its own files. Only root can change the owner of a file.
         let _ = fchown(file, Some(database.uid()), None);
         let _ = fchown(file, None, Some(database.gid()));
     }
@@ -123,7 +124,7 @@ fn share(place: &Place, file: &File, all: u32) {
 #[cfg(not(unix))]
 fn share(_: &Place, _: &File, _: u32) {}
 
-/// The processes that have locked this file, as far as can be told.
+/// Returns the processes that have locked this file, as far as `/proc` shows them.
 pub(crate) fn holders(file: &File) -> String {
     let pids = file.metadata().map(|file| lock_holders(id(&file).1)).unwrap_or_default();
     let name = |pid: &u32| match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
@@ -136,10 +137,11 @@ pub(crate) fn holders(file: &File) -> String {
     }
 }
 
-/// The other processes that hold a lock of this kind on a file; this one only if there is no other.
+/// Returns the other processes that hold a `flock` lock on this inode, or this process if there is no other.
 fn lock_holders(inode: u64) -> Vec<u32> {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    // As in "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; a line with "->" is of one that waits.
+    // As in "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF". A line with "->" belongs to a process that
+    // waits.
     let holder = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         (words.next() == Some("FLOCK")).then_some(())?;

@@ -1,4 +1,4 @@
-//! The store itself: each call becomes one act of the worker's next transaction.
+//! The store: each call becomes one job in the worker's next transaction.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -14,14 +14,17 @@ use crate::place::{Place, SqliteOptions};
 use crate::worker::{Batch, Context, Need, Worker};
 use crate::{notes, seats};
 
-/// Seats in a SQLite database, shared by the processes of one machine.
+/// A store in a SQLite database, for the processes of one machine.
+///
+/// The database is opened on the first call. One thread of the store runs all transactions.
 pub struct SqliteStore {
     context: Arc<Context>,
     worker: OnceLock<Worker>,
 }
 
 impl SqliteStore {
-    /// A store in this file, or the default one. Nothing is opened before the first call.
+    /// Creates a store for the file in `options`, or for the default file. It opens nothing before the first
+    /// call.
     pub fn new(options: SqliteOptions) -> Self {
         let place = Place::new(options);
         let context = Context {
@@ -34,7 +37,7 @@ impl SqliteStore {
         Self { context: Arc::new(context), worker: OnceLock::new() }
     }
 
-    /// A store in this file.
+    /// Creates a store for this file. Its directory must exist and be on a local disk.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self::new(SqliteOptions { path: Some(path.into()) })
     }
@@ -47,8 +50,8 @@ impl SqliteStore {
         self.worker()?.run(need, act).await
     }
 
-    /// The same on many seats or boards, each of which is answered by itself: if a row of one cannot be read, only that
-    /// one fails.
+    /// Runs `act` on each of many seats or boards, and answers each of them separately: if a row cannot be
+    /// decoded, only its own seat or board fails.
     async fn run_on_each<A: Clone + Send + 'static, T: Send + 'static>(
         &self,
         need: Need,
@@ -66,15 +69,15 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// The thread that talks to the database, started if there is none. After a failure the next call tries again.
+    /// Returns the worker, and starts its thread if it is not running. After a failed start, the next call
+    /// tries again.
     fn worker(&self) -> Result<&Worker, StoreError> {
         if let Some(worker) = self.worker.get() {
             return Ok(worker);
         }
-        let started = Worker::start(self.context.clone()).map_err(|error| {
-            StoreError::refused(format!("cannot start the thread that talks to the database: {error}"))
-        })?;
-        // Of two that are started at once, the second ends before it has opened anything.
+        let started = Worker::start(self.context.clone())
+            .map_err(|error| StoreError::refused(format!("cannot start the database thread: {error}")))?;
+        // If two calls start a worker at once, the second worker ends before it has opened anything.
         Ok(self.worker.get_or_init(|| started))
     }
 }
@@ -96,23 +99,25 @@ impl Store for SqliteStore {
                 true => Push::Proven,
                 false => Push::None,
             },
-            // A call is one transaction: further ones would wait for their turn all the same.
+            // A call is one transaction, and SQLite runs one write transaction at a time.
             reads: BatchLimits { seats: 1000, calls: 1 },
             writes: BatchLimits { seats: 1000, calls: 1 },
             shared_heartbeat: true,
-            durability: "a seat that was won is on disk before it counts",
+            durability: "a seat is on disk before its bid counts as won",
             min_lease: Duration::from_millis(15),
             broken_by: &[
-                "The folder beside the database is removed together with the database, its -wal or its -shm file while \
-                 candidates run. Removing one of these files alone is noticed, and ends their terms in time.",
-                "The database is overwritten in place, as by a restore from a backup, or a seat is deleted or edited by \
-                 hand.",
-                "The -wal file is removed and the leader is killed, or the database is removed while no process has it \
-                 open, and a child of the leader works on: the next process does not know whose lock to wait for.",
-                "The machine's wall clock is set back across a loss: when the database was removed while no process had \
-                 it open, or the -wal file together with a killed leader, tokens go on from the time in milliseconds.",
-                "The disk is written to by more than one machine. Network and FUSE file systems are refused.",
-                "Work goes on in a process that has closed the lock file it was given, or that never had it.",
+                "The directory FILE.d is removed together with the database, its -wal or its -shm file while candidates \
+                 run. Removing one of these files alone is detected, and ends their terms in time.",
+                "The database is overwritten in place, for example by a restore from a backup, or a seat is deleted or \
+                 edited by hand.",
+                "A child of the leader keeps working after the -wal file was removed and the leader was killed, or after \
+                 the database was removed while no process had it open: the next process does not know the lock to \
+                 wait for.",
+                "The machine's wall clock is set back across a loss of files: after the database was removed while no \
+                 process had it open, or the -wal file together with a killed leader, tokens continue from the time in \
+                 milliseconds.",
+                "More than one machine writes to the disk. Network and FUSE file systems are refused.",
+                "Work continues in a process that closed the lock file it inherited, or that never had it.",
             ],
             ..Promises::of("sqlite")
         }
@@ -128,7 +133,8 @@ impl Store for SqliteStore {
     }
 
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        // To win is durable; a release that is lost in a power cut costs a wait, and nothing else.
+        // A won seat must be durable. A release that is lost in a power failure only costs a wait for the
+        // lease.
         let bids = |write: &Write| !write.record.is_vacant() && !matches!(write.expect, Expect::Held(_));
         let need = if writes.iter().any(bids) { Need::Durable } else { Need::Write };
         self.run_on_each(need, writes, to, |write| write.seat.as_str(), seats::write).await
@@ -140,7 +146,7 @@ impl Store for SqliteStore {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     async fn watch(&self, interest: &tenure_core::Interest, news: &News) -> StoreError {
-        // The folder that is listened to is made with the database.
+        // The directory that the watch listens on is created together with the database.
         match self.run(Need::Read, |_| Ok(())).await {
             Ok(()) => crate::watch::watch(&self.context, interest, news).await,
             Err(error) => error,
@@ -171,7 +177,7 @@ impl Notes for SqliteStore {
     }
 }
 
-/// What an error says that a board is about.
+/// Returns the name that an error shows for a board.
 fn name(board: &Board) -> &str {
     board.seat().map_or(board.kind(), |seat| seat.as_str())
 }

@@ -1,4 +1,4 @@
-//! Watches for notifications of other processes, and for the end of processes that lead. On Linux alone.
+//! Receives notifications from other processes, and watches for the end of processes that lead. Only on Linux.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,9 +16,9 @@ use crate::place::Place;
 use crate::seats;
 use crate::worker::Context;
 
-/// Tells what happens to the seats that are wanted, for as long as nothing is missed.
+/// Reports changes of the seats of interest to `news`. Returns when changes may have been missed.
 pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -> StoreError {
-    let failed = |error| StoreError::refused("changes of seats cannot be heard any more").because(error);
+    let failed = |error| StoreError::refused("the watch for changes of seats has failed").because(error);
     let inbox = match Inbox::new(&context.place, context.sender) {
         Ok(inbox) => inbox,
         Err(error) => return cannot_listen(error),
@@ -28,16 +28,16 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
     loop {
         tokio::select! {
             biased;
-            // First: a seat that was wanted before its notification came in is known by then.
+            // Interest comes first, so that a seat is known before its notification is processed.
             deltas = interest.next() => for InterestChange { seat, wanted: now } in deltas {
                 let Some(now) = now else {
                     wanted.remove(&hash(&seat));
                     continue;
                 };
-                // A holder that was seen to be gone is not waited for.
+                // A holder that is already known to be gone needs no wait.
                 let held = now.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
                 if let Some(session) = held.and_then(|seat| seats::session_of(&seat.version)) {
-                    context.liveness.tell_when_over(session, news);
+                    context.liveness.report_when_over(session, news);
                 }
                 wanted.insert(hash(&seat), seat);
             },
@@ -48,42 +48,42 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
                     (None, _) => {}
                 }
             },
-            heard = inbox.hear() => match heard {
-                Ok(heard) => notifications = heard,
+            received = inbox.receive() => match received {
+                Ok(received) => notifications = received,
                 Err(error) => return failed(error),
             },
         }
     }
 }
 
-/// Warns once: it will be so for a while, and is tried again and again.
+/// Logs a warning once per process, because the engine retries the watch repeatedly.
 fn cannot_listen(error: io::Error) -> StoreError {
     static WARNED: Once = Once::new();
-    let said = "changes of seats cannot be heard, so they are looked for every third of a lease: raise \
-                fs.inotify.max_user_instances or fs.inotify.max_user_watches if they are used up";
-    WARNED.call_once(|| tracing::warn!(%error, "{said}"));
-    StoreError::refused(said).because(error)
+    let message = "cannot watch for changes of seats, so candidates look for them every third of a lease; if the limit is \
+                reached, raise fs.inotify.max_user_instances or fs.inotify.max_user_watches";
+    WARNED.call_once(|| tracing::warn!(%error, "{message}"));
+    StoreError::refused(message).because(error)
 }
 
-/// A change that another process has notified us of.
+/// A change that another process has reported.
 #[derive(Debug, PartialEq, Eq)]
 struct Notification {
     seat: u128,
     about: About,
 }
 
-/// Receives the notifications of the other processes, about all seats.
+/// Receives the notifications of other processes about all seats.
 struct Inbox {
     inotify: AsyncFd<OwnedFd>,
     own: u64,
 }
 
 impl Inbox {
-    /// Listens from now on. The folder must be there.
+    /// Starts to listen. The directory must exist.
     fn new(place: &Place, own: u64) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let sent = WatchFlags::CREATE | WatchFlags::MOVED_TO;
-        // In a folder that is no longer at its path, no process notifies us.
+        // No process sends notifications in a directory that is no longer at its path.
         let moved = WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
         inotify::add_watch(&inotify, &place.side, sent | moved)?;
         #[allow(deprecated, reason = "`OwnedFd` keeps it open, and what is to be used instead is unsafe code")]
@@ -91,18 +91,18 @@ impl Inbox {
         Ok(Self { inotify, own })
     }
 
-    /// Waits for notifications, and returns those that have come in.
+    /// Waits for notifications, and returns all that have arrived.
     ///
     /// # Errors
-    /// If some were missed, or will be.
-    async fn hear(&self) -> io::Result<Vec<Notification>> {
+    /// If notifications were lost, or will be.
+    async fn receive(&self) -> io::Result<Vec<Notification>> {
         let mut ready = self.inotify.readable().await?;
         let notifications = self.take()?;
         ready.clear_ready();
         Ok(notifications)
     }
 
-    /// Takes all that is there.
+    /// Reads all notifications that have arrived.
     fn take(&self) -> io::Result<Vec<Notification>> {
         let (mut notifications, mut buffer) = (Vec::new(), [MaybeUninit::uninit(); 4096]);
         let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
@@ -111,8 +111,8 @@ impl Inbox {
                 Ok(event) if event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
                     notifications.extend(event.file_name().and_then(|name| self.parse(name.to_str().ok()?)));
                 }
-                // There were too many notifications at once, or the folder is gone.
-                Ok(event) => return Err(io::Error::other(format!("inotify says {:?}", event.events()))),
+                // The queue overflowed, or the directory is gone.
+                Ok(event) => return Err(io::Error::other(format!("inotify reported {:?}", event.events()))),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(notifications),
                 Err(error) => return Err(error.into()),
@@ -120,7 +120,7 @@ impl Inbox {
         }
     }
 
-    /// Parses the name of a file, if it is a notification of another process.
+    /// Parses the name of a file, if it is a notification from another process.
     fn parse(&self, name: &str) -> Option<Notification> {
         let mut parts = name.strip_suffix(".bell")?.split('.');
         let seat = u128::from_str_radix(parts.next()?, 16).ok()?;
@@ -154,11 +154,11 @@ mod tests {
         one.notify(&jobs, About::Requests);
         other.notify(&jobs, About::Holder);
         other.notify(&jobs, About::Requests);
-        // As a process does that opens the database.
+        // A process that opens the database removes it.
         std::fs::remove_file(&other.file).unwrap();
         other.notify(&mail, About::Holder);
-        let heard: Vec<_> = inbox
-            .hear()
+        let received: Vec<_> = inbox
+            .receive()
             .await
             .unwrap()
             .into_iter()
@@ -166,10 +166,10 @@ mod tests {
             .collect();
         let [jobs, mail] = [hash(&jobs), hash(&mail)];
         let sent = [(jobs, About::Holder), (jobs, About::Holder), (jobs, About::Requests), (mail, About::Holder)];
-        assert_eq!(heard, sent);
-        // One file each, however often they have notified others.
+        assert_eq!(received, sent);
+        // One file per process, however many notifications it has sent.
         assert_eq!(std::fs::read_dir(&place.side).unwrap().count(), 2);
         std::fs::remove_dir_all(&place.side).unwrap();
-        assert!(inbox.hear().await.is_err(), "a folder that is gone is told");
+        assert!(inbox.receive().await.is_err(), "the loss of the directory must be reported");
     }
 }

@@ -1,12 +1,12 @@
-//! The thread that talks to the database, and commits calls that came in together as one.
+//! The thread that runs all transactions, and commits calls that arrive together as one.
 //!
 //! ```text
 //!  calls ──▶ queue ──▶ BEGIN  act, act, act, …  COMMIT ──▶ notifications ──▶ answers
 //! ```
 //!
-//! A call is answered only after the commit that its writes were part of. If that fails, none of them
-//! has happened. Calls are acted on in the order in which they were made, so a read sees what an earlier write has
-//! done, also one that nobody waits for any more.
+//! A call is answered only after the commit that contains its writes. If the commit fails, none of the writes has
+//! taken effect. Calls run in the order in which they were made, so a read sees the effect of every earlier write,
+//! even of a write whose caller no longer waits.
 
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::liveness::Liveness;
 use crate::notifier::{About, Notifier};
 use crate::place::Place;
 
-/// What a call needs of its transaction, the least first.
+/// What a call needs of its transaction. The most demanding call of a transaction decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
-    /// To read.
+    /// Only read.
     Read,
-    /// To write.
+    /// Write, without waiting for the disk.
     Write,
-    /// To write, on a session of ours, and to be on disk before it is answered.
+    /// Write on a session of this process, and be on disk before it is answered.
     Durable,
 }
 
-/// What the threads of a store have in common.
+/// What the threads of a store share.
 pub(crate) struct Context {
     pub(crate) place: Place,
     pub(crate) liveness: Liveness,
-    /// Names us in our notifications.
+    /// Marks the notifications of this process.
     pub(crate) sender: u64,
     pub(crate) clock: OnceLock<Clock>,
     pub(crate) news: OnceLock<News>,
@@ -49,33 +49,34 @@ impl Context {
     }
 }
 
-/// The heartbeat that keeps all seats of this process.
+/// The heartbeat that renews all seats of this process.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Heart {
-    /// The last one, on the engine's clock.
+pub(crate) struct Heartbeat {
+    /// When the last heartbeat was made, on the engine's clock.
     pub(crate) last: Option<Moment>,
-    /// How many there were.
+    /// The number of heartbeats so far.
     pub(crate) beats: i64,
-    /// The longest lease of a seat that we have held.
+    /// The longest lease of a seat that this process has held.
     lease: Duration,
 }
 
-/// A transaction, for calls to act in.
+/// A transaction in which calls act.
 pub(crate) struct Batch<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) database: &'a Database,
     pub(crate) context: &'a Context,
-    /// When it began: on the clock of the machine, and of the engine.
+    /// When the transaction began, on the machine's clock and on the engine's clock.
     pub(crate) now: i64,
     moment: Moment,
-    pub(crate) heart: Heart,
-    /// To be sent after the commit.
+    pub(crate) heartbeat: Heartbeat,
+    /// Notifications to send after the commit.
     notifications: Vec<(SeatName, About)>,
 }
 
 impl Batch<'_> {
-    /// Acts on a seat or a board of this name. If a row of it cannot be read, it alone fails and the others of the
-    /// transaction go on; but all of them fail if something was written for it already, as that can only be undone with the rest.
+    /// Acts on the seat or board of this name. If one of its rows cannot be decoded, only this seat fails and
+    /// the transaction continues. But if something was already written for it, the whole transaction fails,
+    /// because the writes can only be undone together.
     pub(crate) fn about<T>(
         &mut self,
         name: &str,
@@ -90,37 +91,38 @@ impl Batch<'_> {
         }
     }
 
-    /// Notifies this process at once, and the others after the commit, that something about a seat has changed.
+    /// Notifies this process at once, and other processes after the commit, that something about a seat has
+    /// changed.
     ///
-    /// At once, because the seat is then read on this very thread, after the commit; and because no other process can
-    /// commit before, so that the news of this change never come after those of a later one. If the commit fails, the
-    /// seat is looked at for nothing.
-    pub(crate) fn changed(&mut self, seat: &SeatName, about: About, tell: impl FnOnce(&News)) {
-        self.context.news.get().map(tell);
+    /// Notifying this process at once is safe: its elections read the seat on this thread, after the commit.
+    /// And no other process can commit earlier, so the notification of this change never comes after that of a
+    /// later one. If the commit fails, the notification causes one unnecessary look.
+    pub(crate) fn changed(&mut self, seat: &SeatName, about: About, notify: impl FnOnce(&News)) {
+        self.context.news.get().map(notify);
         self.notifications.push((seat.clone(), about));
     }
 
-    /// Gives all seats of our session another lease, once in a transaction, unless the last heartbeat is younger than
-    /// this. Notes that one of them is held for this lease.
+    /// Makes a heartbeat, which extends all seats of this session by a lease: at most one per transaction, and
+    /// none if the last one is younger than `younger`. Remembers the lease of the seat.
     pub(crate) fn beat(&mut self, session: &str, lease: Duration, younger: Duration) -> rusqlite::Result<()> {
-        self.heart.lease = self.heart.lease.max(lease);
-        if self.heart.last.is_some_and(|last| last == self.moment || self.moment.since(last) < younger) {
+        self.heartbeat.lease = self.heartbeat.lease.max(lease);
+        if self.heartbeat.last.is_some_and(|last| last == self.moment || self.moment.since(last) < younger) {
             return Ok(());
         }
         let boot = Boot::this();
-        self.heart.beats = self
+        self.heartbeat.beats = self
             .connection
             .prepare_cached(
                 "INSERT INTO sessions (id, kernel, clock, beats, beat_at) VALUES (?1, ?2, ?3, 1, ?4)
                  ON CONFLICT (id) DO UPDATE SET beats = beats + 1, beat_at = excluded.beat_at RETURNING beats",
             )?
             .query_row((session, &boot.kernel, &boot.clock, self.now), |row| row.get(0))?;
-        self.heart.last = Some(self.moment);
+        self.heartbeat.last = Some(self.moment);
         Ok(())
     }
 }
 
-/// The way to the worker's thread.
+/// A handle to the worker thread.
 pub(crate) struct Worker(mpsc::Sender<Job>);
 
 type Act = dyn FnOnce(&mut Batch<'_>) -> rusqlite::Result<()> + Send;
@@ -128,12 +130,12 @@ type Act = dyn FnOnce(&mut Batch<'_>) -> rusqlite::Result<()> + Send;
 struct Job {
     need: Need,
     act: Box<Act>,
-    /// Closed when nobody waits any more.
+    /// Closed when the caller no longer waits.
     committed: oneshot::Sender<Result<(), StoreError>>,
 }
 
 impl Worker {
-    /// Starts the thread. It ends when this is dropped and what was asked is done.
+    /// Starts the thread. It ends when the handle is dropped and all jobs are done.
     pub(crate) fn start(context: Arc<Context>) -> std::io::Result<Self> {
         let (jobs, inbox) = mpsc::channel();
         std::thread::Builder::new()
@@ -142,8 +144,8 @@ impl Worker {
         Ok(Self(jobs))
     }
 
-    /// Has this done in the next transaction. If the future is dropped before that has begun, it is
-    /// not done.
+    /// Runs `act` in the next transaction, and returns after the commit. If the future is dropped before the
+    /// transaction begins, `act` does not run.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         need: Need,
@@ -152,33 +154,34 @@ impl Worker {
         let (result, acted) = oneshot::channel();
         let (committed, commit) = oneshot::channel();
         let act = Box::new(move |batch: &mut Batch<'_>| act(batch).map(|acted| drop(result.send(acted))));
-        let gone = || StoreError::unknown("the thread of the store is gone");
+        let gone = || StoreError::unknown("the database thread has ended unexpectedly");
         self.0.send(Job { need, act, committed }).map_err(|_| gone())?;
         commit.await.map_err(|_| gone())??;
         acted.await.map_err(|_| gone())
     }
 }
 
-/// The worker's side.
+/// The state of the worker thread.
 struct WorkerThread {
     context: Arc<Context>,
     notifier: Notifier,
     database: Option<Database>,
-    /// How long to wait for others that open the database: not again after that was in vain.
-    patience: Duration,
-    heart: Heart,
+    /// How long to wait for other processes that open the database. Zero after a wait that timed out, until the
+    /// database was opened.
+    max_wait: Duration,
+    heartbeat: Heartbeat,
 }
 
 impl WorkerThread {
     fn new(context: Arc<Context>) -> Self {
         let notifier = Notifier::new(context.place.clone(), context.sender);
-        Self { context, notifier, database: None, patience: BUSY, heart: Heart::default() }
+        Self { context, notifier, database: None, max_wait: BUSY, heartbeat: Heartbeat::default() }
     }
 
     fn run(&mut self, inbox: &mpsc::Receiver<Job>) {
         while let Ok(first) = inbox.recv() {
             let mut jobs = vec![first];
-            // As many as the engine lets leave at once.
+            // The engine limits how many calls are in flight.
             jobs.extend(inbox.try_iter());
             jobs.retain(|job| !job.committed.is_closed());
             let Some(need) = jobs.iter().map(|job| job.need).max() else { continue };
@@ -195,7 +198,7 @@ impl WorkerThread {
         need: Need,
         act: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
-        let (context, heart) = (self.context.clone(), self.heart);
+        let (context, heartbeat) = (self.context.clone(), self.heartbeat);
         let database = self.database()?;
         if need > Need::Read {
             database.set_durable(need == Need::Durable)?;
@@ -205,62 +208,63 @@ impl WorkerThread {
         }
         let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         database.run(|connection| connection.execute_batch(begin))?;
-        // First what the leader counts from, then what its followers do: were it the other way round, a
-        // pause in between would let it count on more than it has.
+        // The leader's time is read before the followers' time. In the other order, a pause in between would
+        // let the leader rely on more time than it has.
         let moment = context.now();
         let now = boot::now();
         let (connection, notifications) = (&database.connection, Vec::new());
-        let mut batch = Batch { connection, database, context: &context, now, moment, heart, notifications };
+        let mut batch = Batch { connection, database, context: &context, now, moment, heartbeat, notifications };
         let acted = act(&mut batch);
-        let Batch { heart, notifications, .. } = batch;
+        let Batch { heartbeat, notifications, .. } = batch;
         if let Err(error) = acted.and_then(|()| connection.execute_batch("COMMIT")) {
             let error = errors::of_sqlite(database.path(), error);
             if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
-                // It is opened again by the next call.
+                // The next call opens the database again.
                 self.database = None;
             }
             return Err(error);
         }
-        self.heart = heart;
+        self.heartbeat = heartbeat;
         for (seat, about) in notifications {
             self.notifier.notify(&seat, about);
         }
         Ok(())
     }
 
-    /// The database at its path, opened if need be.
+    /// Returns the database at its path, and opens it if necessary.
     fn database(&mut self) -> Result<&mut Database, StoreError> {
         if let Some(missing) = self.database.as_ref().and_then(Database::missing) {
             let (file, database) = (missing.display().to_string(), self.context.place.database.display().to_string());
-            // Others can open the database once this connection is closed, and may find nothing in it.
-            if self.heart.last.is_some_and(|last| self.context.now().since(last) < self.heart.lease) {
+            // Once this connection is closed, other processes can open the database, and may find nothing in
+            // it.
+            if self.heartbeat.last.is_some_and(|last| self.context.now().since(last) < self.heartbeat.lease) {
                 return Err(StoreError::refused(format!(
-                    "{file} was removed or replaced while this process has {database} open: terms end with their \
-                     lease, then the database is opened again"
+                    "{file} was removed or replaced while this process has {database} open; its terms end with their \
+                     lease, and then the database is opened again"
                 )));
             }
-            // Calls wait for this thread, so it does not wait for the subscriber.
+            // Calls wait for this thread, so it does not wait for the `tracing` subscriber.
             tenure_core::log::emit(tracing::Level::WARN, move || {
-                tracing::warn!(%file, %database, "a file was removed or replaced: opening the database again");
+                tracing::warn!(%file, %database, "a file was removed or replaced; opening the database again");
             });
             self.database = None;
-            self.heart.last = None;
+            self.heartbeat.last = None;
         }
         match &mut self.database {
             Some(database) => Ok(database),
             empty => {
-                let database = Database::open(&self.context.place, std::mem::take(&mut self.patience))?;
-                clear_away(&database, &self.context)?;
-                self.patience = BUSY;
+                let database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
+                remove_leftovers(&database, &self.context)?;
+                self.max_wait = BUSY;
                 Ok(empty.insert(database))
             }
         }
     }
 }
 
-/// Removes what processes have left behind that are gone, and that no seat names. A notification file is made again by its process
-/// when it notifies others.
-fn clear_away(database: &Database, context: &Context) -> Result<(), StoreError> {
+/// Removes the locks of processes that are gone and that no seat names, and the notification files. A live
+/// process creates its notification file again with its next notification.
+fn remove_leftovers(database: &Database, context: &Context) -> Result<(), StoreError> {
     let named: Vec<String> = database.run(|connection| {
         connection
             .prepare("SELECT DISTINCT session FROM seats WHERE session IS NOT NULL")?
@@ -276,7 +280,7 @@ fn clear_away(database: &Database, context: &Context) -> Result<(), StoreError> 
             _ => {}
         }
     }
-    // Sessions without a seat renew nothing. A process that lives makes its own again when it bids.
+    // Sessions without a seat renew nothing. A live process creates its row again with its next bid.
     database.run(|connection| {
         connection
             .execute("DELETE FROM sessions WHERE id NOT IN (SELECT session FROM seats WHERE session IS NOT NULL)", [])

@@ -1,4 +1,4 @@
-//! Every law, on a database in a temporary folder.
+//! Every law, on a database in a temporary directory.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use tenure_testkit::Subject;
 
 fn main() {
     let folder = std::env::temp_dir().join(format!("tenure-laws-{}-{:08x}", std::process::id(), rand::random::<u32>()));
-    std::fs::create_dir(&folder).expect("a temporary folder");
+    std::fs::create_dir(&folder).expect("cannot create a temporary directory");
     tenure_testkit::conformance(File(folder.join("tenure.db")));
 }
 
@@ -27,9 +27,9 @@ impl Subject for File {
 
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         Some(Box::pin(async move {
-            let database = rusqlite::Connection::open(&self.0).expect("the database");
-            database.busy_timeout(std::time::Duration::from_secs(10)).expect("a time-out");
-            database.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()]).expect("a row less");
+            let database = rusqlite::Connection::open(&self.0).expect("cannot open the database");
+            database.busy_timeout(std::time::Duration::from_secs(10)).expect("cannot set the busy time-out");
+            database.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()]).expect("cannot delete the row");
         }))
     }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a file, a folder or a disk: each is one clear error, and nothing is harmed.
+//! What can be wrong with a file, a directory or a disk. Each case is one clear error, and damages nothing.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -10,44 +10,44 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{
-    Answers, Call, Candidate, Elections, EndReason, Event, Expect, Fault, Incarnation, Record, SeatName, SeatStore,
+    Answers, Call, Candidate, Elections, EndReason, EventKind, Expect, Fault, Incarnation, Record, SeatName, SeatStore,
     SingleSeat, StoreError, Swap, Token, Write, record,
 };
 use tenure_sqlite::SqliteStore;
 
 #[test]
-fn a_missing_parent_folder_is_named_with_the_command_that_makes_it() {
+fn a_missing_parent_directory_is_named_with_the_command_that_creates_it() {
     let folder = Folder::new("missing");
     let error = fails(&folder.path().join("no/such/t.db"), Fault::Denied);
     let missing = folder.path().join("no/such");
-    assert_eq!(error, format!("the folder {0} does not exist: mkdir -p {0}", missing.display()));
+    assert_eq!(error, format!("directory {0} does not exist; run: mkdir -p {0}", missing.display()));
     assert!(!missing.exists());
 }
 
 #[test]
-fn a_folder_in_place_of_the_file_is_told() {
+fn a_directory_in_place_of_the_file_is_refused() {
     let folder = Folder::new("folder");
-    assert!(fails(folder.path(), Fault::Denied).contains("is a folder: name a file in it"));
+    assert!(fails(folder.path(), Fault::Denied).contains("is a directory; name a file in it"));
 }
 
 #[test]
-fn a_database_in_memory_is_refused_as_each_process_would_have_its_own() {
+fn an_in_memory_database_is_refused_because_each_process_would_have_its_own() {
     assert!(fails(Path::new(":memory:"), Fault::Denied).contains("name a file"));
     assert!(!Path::new(":memory:").exists());
 }
 
 #[test]
-fn a_file_that_is_no_database_is_left_as_it_is() {
+fn a_file_that_is_not_a_database_is_refused_and_not_changed() {
     let folder = Folder::new("foreign");
     let path = folder.path().join("t.db");
     let poem = "there once was a file that was not a database, and it was longer than its header\n".repeat(20);
     std::fs::write(&path, &poem).unwrap();
-    assert!(fails(&path, Fault::Denied).contains("is not a database of Tenure: name another file"));
+    assert!(fails(&path, Fault::Denied).contains("is not a database of Tenure; use another file"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), poem);
 }
 
 #[test]
-fn a_database_of_somebody_else_is_left_as_it_is() {
+fn a_database_of_another_program_is_refused_and_not_changed() {
     let folder = Folder::new("else");
     let path = folder.path().join("t.db");
     Connection::open(&path)
@@ -60,23 +60,23 @@ fn a_database_of_somebody_else_is_left_as_it_is() {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_left_as_it_is() {
+fn a_database_of_a_newer_version_is_refused_and_not_changed() {
     let folder = Folder::new("newer");
     let path = folder.path().join("t.db");
     works(&path);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = fails(&path, Fault::Denied);
-    assert!(error.contains("newer version of Tenure (schema 99, known up to 1): upgrade this program"), "{error}");
+    assert!(error.contains("newer version of Tenure (schema 99, known up to 1); upgrade this program"), "{error}");
 }
 
 #[test]
-fn a_damaged_database_is_told() {
+fn a_damaged_database_is_reported() {
     let folder = Folder::new("damaged");
     let path = folder.path().join("t.db");
     works(&path);
     Connection::open(&path).unwrap().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    assert!(bytes.len() > 8192, "there is more than the header");
+    assert!(bytes.len() > 8192, "the file has more than a header");
     bytes[100..].fill(0xa5);
     std::fs::write(&path, bytes).unwrap();
     let error = fails(&path, Fault::Denied);
@@ -84,21 +84,21 @@ fn a_damaged_database_is_told() {
 }
 
 #[test]
-fn a_record_that_is_not_ours_is_told_and_left_alone() {
+fn a_record_that_tenure_did_not_write_is_reported_and_not_changed() {
     let folder = Folder::new("record");
     let path = folder.path().join("t.db");
     works(&path);
     let database = Connection::open(&path).unwrap();
     database.execute("UPDATE seats SET record = '\"mine\"'", []).unwrap();
     let error = fails(&path, Fault::Denied);
-    assert!(error.contains("something that Tenure did not write"), "{error}");
+    assert!(error.contains("content that Tenure did not write"), "{error}");
     let kept: String = database.query_row("SELECT record FROM seats", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, "\"mine\"");
 }
 
-/// Calls of many elections share a transaction: one seat that cannot be read must not fail the others.
+/// Calls of many elections share a transaction: one seat that cannot be decoded must not fail the others.
 #[test]
-fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
+fn a_seat_that_cannot_be_decoded_fails_only_its_own_calls_and_is_named() {
     let folder = Folder::new("blob");
     let path = folder.path().join("t.db");
     let database = || Connection::open(&path).unwrap();
@@ -110,7 +110,7 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
         for broken in ["record = x'ff00'", "record = CAST(x'ff00' AS TEXT)", "nonce = x'ff00'", "record = '\"mine\"'"] {
             database().execute(&format!("UPDATE seats SET {broken} WHERE name = 'bad'"), []).unwrap();
             for _ in 0..20 {
-                // Nothing can be written meanwhile, so what is asked now shares a transaction.
+                // The lock keeps the worker from writing, so these calls share a transaction.
                 let writer = database();
                 writer.execute_batch("BEGIN IMMEDIATE").unwrap();
                 let calls = async {
@@ -127,8 +127,8 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
                 assert!(matches!((first, last), (Ok(Swap::Done { .. }), Ok(Swap::Done { .. }))), "{broken}");
                 assert!(other.unwrap().seat.is_some(), "{broken}");
                 let error = read.unwrap_err();
-                let told = format!("seat \"bad\" in {} holds something that Tenure did not write", path.display());
-                assert!(error.fault() == Fault::Denied && error.to_string().starts_with(&told), "{broken}: {error}");
+                let message = format!("seat \"bad\" in {} has content that Tenure did not write", path.display());
+                assert!(error.fault() == Fault::Denied && error.to_string().starts_with(&message), "{broken}: {error}");
                 assert!(error.to_string().contains("tenure forget"), "{broken}: {error}");
             }
         }
@@ -138,7 +138,7 @@ fn a_seat_that_cannot_be_read_fails_its_own_calls_alone_and_is_named() {
 }
 
 #[test]
-fn a_seat_that_cannot_be_read_does_not_fail_the_others_of_a_call() {
+fn a_seat_that_cannot_be_decoded_does_not_fail_the_other_seats_of_a_call() {
     let folder = Folder::new("call");
     let path = folder.path().join("t.db");
     let (store, names) = (SqliteStore::at(&path), ["a", "bad", "c"].map(|name| SeatName::new(name).unwrap()));
@@ -166,7 +166,7 @@ fn a_seat_that_cannot_be_read_does_not_fail_the_others_of_a_call() {
 }
 
 #[test]
-fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
+fn a_seat_whose_row_was_deleted_is_reported_as_vanished() {
     let folder = Folder::new("deleted");
     let path = folder.path().join("t.db");
     let elections = Elections::new(SqliteStore::at(&path));
@@ -178,7 +178,7 @@ fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
         database.busy_timeout(Duration::from_secs(10)).unwrap();
         database.execute("DELETE FROM seats", []).unwrap();
         let why = loop {
-            if let Event::LostLeadership { why, .. } = events.next().await.expect("it goes on") {
+            if let EventKind::LostLeadership { why, .. } = events.next().await.expect("the election continues").kind {
                 break why;
             }
         };
@@ -188,7 +188,7 @@ fn a_seat_whose_row_was_deleted_is_told_as_vanished() {
 
 /// Any user that can read a file can lock it, and keep candidates out.
 #[test]
-fn files_are_for_the_users_that_can_write_the_database_and_no_others() {
+fn files_are_accessible_to_exactly_the_users_that_can_write_the_database() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for (database, folder_mode) in [(None, 0o700), (Some(0o660), 0o770), (Some(0o666), 0o777), (Some(0o644), 0o700)] {
         let folder = Folder::new("modes");
@@ -207,7 +207,7 @@ fn files_are_for_the_users_that_can_write_the_database_and_no_others() {
             files += 1;
         }
         assert!(files >= 4, "two locks of the database, one of the process, and a notification");
-        // As older versions have made it.
+        // The mode that older versions gave it.
         std::fs::set_permissions(&side, Permissions::from_mode(0o755)).unwrap();
         works(&path);
         assert_eq!(mode(&side), folder_mode, "{database:?}");
@@ -225,17 +225,17 @@ fn a_process_that_keeps_others_from_opening_is_named() {
     let store = open(&path);
     let begin = Instant::now();
     let error = runtime().block_on(store.read(&seat())).unwrap_err();
-    let told = format!("{} is locked by process {}", gate.display(), std::process::id());
-    assert!(error.fault() == Fault::Refused && error.to_string().contains(&told), "{error}");
-    // Not waited for again, so that every call is told in time.
+    let message = format!("{} is locked by process {}", gate.display(), std::process::id());
+    assert!(error.fault() == Fault::Refused && error.to_string().contains(&message), "{error}");
+    // The second call does not wait again, so it fails in time.
     let (first, begin) = (begin.elapsed(), Instant::now());
-    assert!(runtime().block_on(store.read(&seat())).unwrap_err().to_string().contains(&told));
+    assert!(runtime().block_on(store.read(&seat())).unwrap_err().to_string().contains(&message));
     assert!(begin.elapsed() < first / 2);
     drop(locked);
     runtime().block_on(store.read(&seat())).unwrap();
 }
 
-/// Both versions may be at work beside each other: what this one does not know, it keeps.
+/// Processes of two versions can run at the same time: unknown fields are kept.
 #[test]
 fn fields_of_a_newer_version_are_kept() {
     let folder = Folder::new("fields");
@@ -250,7 +250,7 @@ fn fields_of_a_newer_version_are_kept() {
 }
 
 #[test]
-fn a_folder_that_may_not_be_written_is_told() {
+fn a_directory_without_write_permission_is_reported() {
     let folder = Folder::new("rights");
     std::fs::create_dir(folder.path().join("locked")).unwrap();
     let path = folder.path().join("locked/t.db");
@@ -261,11 +261,11 @@ fn a_folder_that_may_not_be_written_is_told() {
         std::fs::set_permissions(folder.path().join("locked"), Permissions::from_mode(0o555)).unwrap();
     }
     let error = in_child(unprivileged, &path);
-    assert!(error.contains("cannot be opened") || error.contains("may not be written"), "{error}");
+    assert!(error.contains("cannot open") || error.contains("permission denied"), "{error}");
 }
 
 #[test]
-fn a_full_disk_is_told_and_a_term_goes_on_once_there_is_space() {
+fn a_full_disk_is_reported_and_the_term_continues_once_there_is_space() {
     let folder = Folder::new("full");
     let mut unshared = Command::new("unshare");
     let script = r#"mount -t tmpfs -o size=512k tmpfs "$1" && shift && exec "$@""#;
@@ -275,7 +275,7 @@ fn a_full_disk_is_told_and_a_term_goes_on_once_there_is_space() {
     assert!(error.contains("then works"), "{error}");
 }
 
-/// Many find no file at the same moment: one makes it, and all use it.
+/// Many processes find no file at the same moment: one creates it, and all use it.
 #[test]
 fn a_new_database_can_be_opened_by_many_at_once() {
     for round in 0..20 {
@@ -295,7 +295,7 @@ fn a_new_database_can_be_opened_by_many_at_once() {
 }
 
 #[test]
-fn a_database_that_was_removed_is_opened_anew_and_its_tokens_stay_above_all_that_were_given_out() {
+fn a_database_that_was_removed_is_created_again_and_its_tokens_stay_above_all_earlier_ones() {
     let folder = Folder::new("replaced");
     let path = folder.path().join("t.db");
     let runtime = runtime();
@@ -306,12 +306,12 @@ fn a_database_that_was_removed_is_opened_anew_and_its_tokens_stay_above_all_that
         let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
     }
     let second = runtime.block_on(store.read(&seat())).unwrap();
-    assert_ne!(first.identity, second.identity, "candidates must be able to tell");
+    assert_ne!(first.identity, second.identity, "candidates must notice the loss");
     assert!(second.floor.get() > 1_700_000_000_000, "tokens may have been lost: {:?}", second.floor);
 }
 
 #[test]
-fn a_file_that_was_removed_is_told_and_opened_again_once_no_term_can_be_left() {
+fn a_removed_file_is_reported_and_opened_again_once_no_term_can_be_left() {
     for suffix in ["-shm", "-wal"] {
         let folder = Folder::new("beside");
         let path = folder.path().join("t.db");
@@ -324,19 +324,19 @@ fn a_file_that_was_removed_is_told_and_opened_again_once_no_term_can_be_left() {
             let error = store.renew(&seat(), &version, &next).await.unwrap_err();
             assert_eq!(error.fault(), Fault::Refused);
             assert!(error.to_string().starts_with(&format!("{removed} was removed or replaced")), "{error}");
-            // It may still lead: nobody else gets in.
+            // The first process may still lead, so no other process gets in.
             let error = other.read(&seat()).await.unwrap_err();
             let process = format!("in use by process {}", std::process::id());
             assert!(error.fault() == Fault::Refused && error.to_string().contains(&process), "{error}");
             tokio::time::sleep(next.lease).await;
             let seat_now = store.read(&seat()).await.unwrap().seat.unwrap();
-            assert_eq!(seat_now.record.token, next.token, "the last commits were in the -wal");
+            assert_eq!(seat_now.record.token, next.token, "the latest commits were in the -wal file");
             assert_eq!(other.read(&seat()).await.unwrap().seat.unwrap().version, seat_now.version);
         });
     }
 }
 
-/// The next process cannot know what it had given out.
+/// The next process cannot know which tokens were used.
 #[test]
 fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
     let folder = Folder::new("killed");
@@ -369,23 +369,23 @@ fn tokens_rise_above_those_of_a_database_that_was_removed_while_no_process_ran()
 }
 
 #[test]
-fn a_thread_that_could_not_be_started_is_started_by_the_next_call() {
+fn if_the_thread_cannot_be_started_the_next_call_tries_again() {
     let folder = Folder::new("thread");
-    let told = in_child(Command::new("env"), &folder.path().join("thread.db"));
-    assert!(told.contains("cannot start the thread that talks to the database"), "{told}");
-    assert!(told.contains("then works"), "{told}");
+    let printed = in_child(Command::new("env"), &folder.path().join("thread.db"));
+    assert!(printed.contains("cannot start the database thread"), "{printed}");
+    assert!(printed.contains("then works"), "{printed}");
 }
 
 #[test]
 fn a_lifeline_that_cannot_be_duplicated_is_an_error() {
     let folder = Folder::new("lifeline");
-    let told = in_child(Command::new("env"), &folder.path().join("lifeline.db"));
-    assert!(told.contains("open files"), "{told}");
+    let printed = in_child(Command::new("env"), &folder.path().join("lifeline.db"));
+    assert!(printed.contains("open files"), "{printed}");
 }
 
 // -------------------------------------------------------------------------------------------------
 
-/// What a child does that was started by a test: prints what goes wrong.
+/// What a child process of a test does: it prints the error that it gets.
 fn main_of_child(path: &Path) {
     let runtime = runtime();
     if path.ends_with("locked/t.db") {
@@ -406,7 +406,7 @@ fn main_of_child(path: &Path) {
     if path.ends_with("lifeline.db") {
         return has_no_descriptor(path);
     }
-    // The disk is filled to the brim, then there is space again.
+    // The disk is filled completely, and then freed again.
     let elections = Elections::new(SqliteStore::at(path));
     let election = elections.election("jobs").lease(Duration::from_secs(6)).start().unwrap();
     runtime.block_on(async {
@@ -423,20 +423,23 @@ fn main_of_child(path: &Path) {
             }
         }
         let error = loop {
-            match events.next().await.expect("it goes on") {
-                Event::Error { error } => break error,
-                Event::LostLeadership { .. } => panic!("a full disk cost the term at once"),
+            match events.next().await.expect("the election continues").kind {
+                EventKind::Error { error } => break error,
+                EventKind::LostLeadership { .. } => panic!("a full disk ended the term at once"),
                 _ => {}
             }
         };
         print!("{error} ");
         std::fs::remove_file(&filler).unwrap();
-        while !matches!(events.next().await.expect("it goes on"), Event::Recovered | Event::BecameLeader { .. }) {}
+        while !matches!(
+            events.next().await.expect("the election continues").kind,
+            EventKind::Recovered | EventKind::BecameLeader { .. }
+        ) {}
         println!("then works");
     });
 }
 
-/// Makes a call while there is no room for the stack of another thread, and one when there is again.
+/// Makes a call while no memory is left for the stack of another thread, and another call once there is.
 fn has_no_thread(path: &Path) {
     let (runtime, store) = (runtime(), open(path));
     let before = getrlimit(Resource::As);
@@ -451,7 +454,7 @@ fn has_no_thread(path: &Path) {
     println!("then works");
 }
 
-/// Holds a seat, and asks for its lifeline while no further file can be opened.
+/// Holds a seat, and requests its lifeline while no further file can be opened.
 fn has_no_descriptor(path: &Path) {
     let store = open(path);
     runtime().block_on(store.swap(&seat(), None, &blank())).unwrap();
@@ -470,14 +473,14 @@ fn child() {
     }
 }
 
-/// Runs this very test program under a wrapper, and returns what it printed.
+/// Runs this test program under a wrapper, and returns what it printed.
 fn in_child(mut wrapper: Command, path: &Path) -> String {
     let output = wrapper
         .arg(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture"])
         .env("TENURE_TEST_CHILD", path)
         .output()
-        .unwrap_or_else(|error| panic!("{wrapper:?}: {error}: apt-get install util-linux"));
+        .unwrap_or_else(|error| panic!("cannot run {wrapper:?}: {error}; run: apt-get install util-linux"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     text
@@ -487,15 +490,15 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-type Told<T> = mpsc::Receiver<(usize, Result<T, StoreError>)>;
+type Answered<T> = mpsc::Receiver<(usize, Result<T, StoreError>)>;
 
-/// Where a store puts its answers, and where they come out.
-fn answers<T: Send + 'static>() -> (Answers<T>, Told<T>) {
-    let (put, told) = mpsc::channel();
-    (Answers::new(move |place, answer| drop(put.send((place, answer)))), told)
+/// Returns a sink for the answers of a store, and the channel that receives them.
+fn answers<T: Send + 'static>() -> (Answers<T>, Answered<T>) {
+    let (put, answered) = mpsc::channel();
+    (Answers::new(move |place, answer| drop(put.send((place, answer)))), answered)
 }
 
-/// A store, to be asked about one seat at a time.
+/// Opens a store that is called for one seat at a time.
 fn open(path: &Path) -> SingleSeat {
     SingleSeat::new(SqliteStore::at(path))
 }
@@ -504,7 +507,7 @@ fn seat() -> SeatName {
     SeatName::new("jobs").unwrap()
 }
 
-/// Reads and bids, and returns what both say is wrong.
+/// Reads a seat, and returns the message of the error.
 fn fails(path: &Path, fault: Fault) -> String {
     runtime().block_on(async {
         let store = open(path);
@@ -515,7 +518,7 @@ fn fails(path: &Path, fault: Fault) -> String {
     })
 }
 
-/// Takes the seat, whoever had it.
+/// Takes the seat, whichever candidate held it.
 fn works(path: &Path) {
     runtime().block_on(async {
         let store = open(path);
@@ -532,13 +535,13 @@ fn works(path: &Path) {
     });
 }
 
-/// Waits until a database is closed that nobody uses any more: its store does that on a thread of its own.
+/// Waits until an unused database is closed, which its store does on its own thread.
 fn is_closed(path: &Path) {
     let wal = format!("{}-wal", path.display());
     while Path::new(&wal).exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Held from before that file is removed until all is done.
+    // This lock is held from before that file is removed until the database is closed.
     std::fs::File::open(format!("{}.d/opening", path.display())).unwrap().lock().unwrap();
 }
 
@@ -550,7 +553,7 @@ fn blank() -> Record {
     )
 }
 
-/// A folder for one test, removed with it.
+/// A directory for one test, removed with it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -561,7 +564,7 @@ impl Folder {
             rand::random::<u32>()
         ));
         std::fs::create_dir(&path).unwrap();
-        // Others may look in, so that a child without rights gets as far as the folder in question.
+        // Other users may enter, so that a child without permissions gets as far as the directory in question.
         std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         Self(path)
     }

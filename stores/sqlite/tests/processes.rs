@@ -1,4 +1,4 @@
-//! Candidates in processes of their own, killed, stopped and asked to go, in turns.
+//! Candidates in separate processes, which are killed, stopped and asked to leave in turn.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn whatever_happens_to_the_leader_another_takes_over_and_terms_never_overlap() {
     fleet::churn(&folder.path().join("tenure.db").display().to_string(), 12);
 }
 
-/// A candidate, if this process was started as one.
+/// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
     fleet::child(Duration::from_millis(900), |path| SqliteStore::at(path));

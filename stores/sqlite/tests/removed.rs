@@ -1,4 +1,4 @@
-//! Files of the database are removed, or renamed away and back, under running candidates.
+//! Files of the database are removed, or renamed and renamed back, while candidates run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,12 +20,12 @@ fn one_leads_at_a_time_without_the_wal_file() {
 }
 
 #[test]
-fn one_leads_at_a_time_without_both() {
+fn one_leads_at_a_time_without_the_wal_and_shm_files() {
     disturbed(2, |files, _, _| files.remove(&["-wal", "-shm"]));
 }
 
 #[test]
-fn one_leads_at_a_time_without_the_database_and_both() {
+fn one_leads_at_a_time_without_the_database_and_its_files() {
     disturbed(2, |files, _, _| files.remove(&["", "-wal", "-shm"]));
 }
 
@@ -37,13 +37,13 @@ fn one_leads_at_a_time_when_files_are_renamed_away_and_back() {
         std::thread::sleep(LEASE / 2);
         files.rename("-away", "");
         std::thread::sleep(LEASE / 2);
-        // It may not have noticed, and lead on.
+        // The leader may not have noticed it, and may still lead.
         fleet.kill(leader);
     });
 }
 
-/// Lets candidates run, does this to their files, starts another candidate and kills one, in turns: each
-/// time a candidate leads with a higher token, and never two at once.
+/// Lets candidates run, disturbs their files, starts another candidate and kills one, in each round. Each time
+/// a candidate must lead with a higher token, and never two at once.
 fn disturbed(rounds: usize, mut disturb: impl FnMut(&Files, &mut Fleet, u32)) {
     let folder = Folder::new("removed");
     let files = Files(folder.path().join("tenure.db").display().to_string());
@@ -58,13 +58,13 @@ fn disturbed(rounds: usize, mut disturb: impl FnMut(&Files, &mut Fleet, u32)) {
     fleet.end();
 }
 
-/// A candidate, if this process was started as one.
+/// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
     fleet::child(LEASE, |path| SqliteStore::at(path));
 }
 
-/// The database file and the two that SQLite keeps beside it.
+/// The database file, and the two files that SQLite keeps next to it.
 struct Files(String);
 
 impl Files {
@@ -78,7 +78,7 @@ impl Files {
         for suffix in ["-wal", "-shm"] {
             let path = |end: &str| format!("{}{suffix}{end}", self.0);
             if Path::new(&path(from)).exists() {
-                std::fs::rename(path(from), path(to)).expect("it is there");
+                std::fs::rename(path(from), path(to)).expect("cannot rename the file");
             }
         }
     }

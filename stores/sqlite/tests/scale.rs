@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use tenure_sqlite::{SqliteOptions, SqliteStore};
 use tenure_testkit::figures::{BenchTarget, FileTarget, ManyElections, Open, crowd_child, scale};
 
-const OPEN: Open = |url| Box::new(SqliteStore::new(SqliteOptions::from_url(url).expect("a URL that can be read")));
+const OPEN: Open = |url| Box::new(SqliteStore::new(SqliteOptions::from_url(url).expect("the URL is invalid")));
 
-/// Long: SQLite is not optimized in a debug build, and the machine may be busy.
+/// A long lease, because SQLite is not optimized in a debug build and the machine may be busy.
 const LEASE: Duration = Duration::from_secs(9);
 
 #[test]
-fn five_hundred_elections_share_a_file_and_move_together() {
+fn five_hundred_elections_share_a_file_and_move_to_another_process_together() {
     scale::check_with(&FileTarget::new(), OPEN, 500, LEASE);
 }
 
@@ -30,7 +30,7 @@ fn one_heartbeat_keeps_all_seats_of_a_process() {
     std::thread::sleep(LEASE);
     let (made, held) = (beats() - before, began.elapsed().as_secs_f64());
     assert_eq!(crowd.standing().lost, 0);
-    // A quarter of a lease apart, at the least.
+    // Heartbeats are at least a quarter of a lease apart.
     assert!(
         made > 0 && (made as f64) < 4.0 * held / LEASE.as_secs_f64() + 2.0,
         "{made} heartbeats for 500 elections in {held:.1} s"
@@ -38,7 +38,7 @@ fn one_heartbeat_keeps_all_seats_of_a_process() {
     crowd.stop();
 }
 
-/// Many elections, if this process was started for them.
+/// Runs many elections, if this process was started for that.
 #[test]
 fn crowd() {
     crowd_child(OPEN);

@@ -1,4 +1,4 @@
-//! A seat that an election has left behind does not live on by the heartbeat of others in its process.
+//! The heartbeat of other elections in its process does not keep the seat of an election that has stopped.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure_core::{ElectionOptions, Elections};
 use tenure_sqlite::SqliteStore;
 
 #[test]
-fn a_seat_that_was_left_to_lapse_is_free_though_its_process_leads_another_election() {
+fn a_seat_that_was_left_to_lapse_becomes_free_while_its_process_leads_another_election() {
     let folder = std::env::temp_dir().join(format!("tenure-stopped-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("t.db");
@@ -24,7 +24,7 @@ fn a_seat_that_was_left_to_lapse_is_free_though_its_process_leads_another_electi
         let other = Elections::new(SqliteStore::at(&path));
         let next = other.election("left").lease(lease).start().unwrap();
         let elected = tokio::time::timeout(Duration::from_secs(60), next.elected()).await;
-        assert!(elected.is_ok_and(|term| term.is_ok()), "the seat of an election that has ended is never free");
+        assert!(elected.is_ok_and(|term| term.is_ok()), "the seat of a stopped election never becomes free");
         assert!(led.is_leader());
     });
     let _ = std::fs::remove_dir_all(folder);

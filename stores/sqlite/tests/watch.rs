@@ -1,4 +1,4 @@
-//! What candidates are told of, and what they are not woken by.
+//! What wakes candidates, and what does not.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,11 +10,11 @@ use tenure_sqlite::SqliteStore;
 use tenure_testkit::servers::Folder;
 use tenure_testkit::wrap::Counting;
 
-/// Nothing is looked at for its own sake within a test.
+/// So long that no candidate makes a regular look during a test.
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_bid_does_not_wake_the_leader_that_has_made_it_and_wakes_an_observer_in_its_process() {
+fn a_bid_wakes_an_observer_in_its_process_but_not_the_leader_that_made_it() {
     let folder = Folder::new("own");
     let (store, counter) = Counting::new(SqliteStore::at(database(&folder)));
     let elections = Elections::new(store);
@@ -35,12 +35,12 @@ fn a_bid_does_not_wake_the_leader_that_has_made_it_and_wakes_an_observer_in_its_
         })
         .await;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(counter.counts().reads - before, 2, "one look before the bid, and one of the observer");
+        assert_eq!(counter.counts().reads - before, 2, "one look before the bid, and one by the observer");
     });
 }
 
 #[test]
-fn a_release_and_a_request_are_heard_by_another_process() {
+fn a_release_and_a_request_reach_another_process() {
     let folder = Folder::new("others");
     let [one, other] = [(); 2].map(|()| Elections::new(SqliteStore::at(database(&folder))));
     runtime().block_on(async {
@@ -48,15 +48,15 @@ fn a_release_and_a_request_are_heard_by_another_process() {
         leads.elected().await.unwrap();
         let follows = other.election("jobs").lease(LONG).start().unwrap();
         follows_a_leader(&follows).await;
-        // The leader hears the request, and the follower the release.
+        // The leader receives the request, and the follower the release.
         in_time(async { follows.request_step_down().await.unwrap() }).await;
         in_time(async { follows.elected().await.unwrap() }).await;
     });
 }
 
-/// After a restart of the machine, the lock of the last leader is free, but it was one of another kernel.
+/// After a restart of the machine, the lock of the last leader is free, but it belonged to another kernel.
 #[test]
-fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again() {
+fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_repeatedly() {
     let folder = Folder::new("kernel");
     let (seat, lease) = (SeatName::new("jobs").unwrap(), Duration::from_secs(2));
     let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) };
@@ -71,7 +71,7 @@ fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again
         file.busy_timeout(Duration::from_secs(10)).unwrap();
         file.execute("UPDATE sessions SET kernel = 'another', clock = 'another'", []).unwrap();
         let version = SingleSeat::new(open()).read(&seat).await.unwrap().seat.unwrap().version;
-        assert_eq!(tenure_core::Store::session_of(&open(), &version), None, "nothing tells of its end");
+        assert_eq!(tenure_core::Store::session_of(&open(), &version), None, "its end cannot be noticed");
         let (store, counter) = Counting::new(open());
         let (elections, began) = (Elections::new(store), Instant::now());
         let election = elections.election("jobs").lease(lease).start().unwrap();
@@ -82,8 +82,8 @@ fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_again_and_again
 }
 
 #[test]
-fn without_inotify_changes_are_looked_for_and_heard_once_there_is_some() {
-    let folder = Folder::new("deaf");
+fn without_inotify_candidates_look_for_changes_until_inotify_is_available() {
+    let folder = Folder::new("no-inotify");
     let none = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"";
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "sh", "-c", none, "sh"])
@@ -91,22 +91,22 @@ fn without_inotify_changes_are_looked_for_and_heard_once_there_is_some() {
         .args(["child", "--exact", "--nocapture"])
         .env("TENURE_TEST_CHILD", database(&folder))
         .output()
-        .expect("apt-get install util-linux");
+        .expect("cannot run unshare; run: apt-get install util-linux");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
 }
 
-/// Two candidates that hear nothing, if this process was started for that; then two that can.
+/// Two candidates without a watch, if this process was started for that; later with one.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("TENURE_TEST_CHILD") else { return };
     let both = [(); 2].map(|()| Elections::new(SqliteStore::at(&path)));
     runtime().block_on(async {
-        hands_over(&both, "looked-for", Duration::from_secs(3)).await;
+        hands_over(&both, "without-watch", Duration::from_secs(3)).await;
         std::fs::write("/proc/sys/user/max_inotify_instances", "100").unwrap();
-        // Longer than the engine waits before it has the store watched again.
+        // Longer than the engine waits before it tries the watch again.
         tokio::time::sleep(Duration::from_secs(6)).await;
-        hands_over(&both, "heard", LONG).await;
+        hands_over(&both, "with-watch", LONG).await;
     });
 }
 
@@ -139,7 +139,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Well before anything would be looked at.
+/// Well before any regular look.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG / 6, future).await.expect("it is told")
+    tokio::time::timeout(LONG / 6, future).await.expect("no notification arrived in time")
 }

@@ -1,4 +1,4 @@
-//! Candidates over one store, each a process, whose commands tell when they start.
+//! Candidates over one store, each a process, whose commands report when they start.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, PipeWriter};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use tenure_testkit::figures::number;
 
-/// The command.
+/// The path of the command `tenure`.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
-/// How often something is measured.
+/// Returns the number of rounds of each measurement.
 pub(crate) fn rounds() -> u64 {
     number("TENURE_BENCH_ROUNDS", 40)
 }
 
-/// Three candidates of one kind.
+/// Three candidates of one kind: `tenure` or `flock`.
 pub(crate) struct Scene {
     folder: PathBuf,
     kind: &'static str,
@@ -35,10 +35,10 @@ impl Scene {
         let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (reader, reports) = io::pipe().unwrap();
-        let (tell, starts) = channel();
+        let (sender, starts) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
-                let _ = tell.send((line, Instant::now()));
+                let _ = sender.send((line, Instant::now()));
             }
         });
         let (store, lease) = (store.to_owned(), lease.to_owned());
@@ -53,7 +53,7 @@ impl Scene {
         let name = format!("candidate-{}", self.number);
         let probe = self.folder.join("probe");
         let mut command = if self.kind == "flock" {
-            // It becomes the command, so that killing that frees the lock at once.
+            // With --no-fork, flock executes the command itself, so that killing the command frees the lock at once.
             let mut command = Command::new("flock");
             command.arg("--no-fork").arg(self.folder.join("lock")).env("TENURE_CANDIDATE", &name);
             command.env("TENURE_TERM", self.number.to_string());
@@ -79,12 +79,12 @@ impl Scene {
         self.candidates.push((name, command.spawn().unwrap()));
     }
 
-    pub(crate) fn nobody_overlapped(&self) {
+    pub(crate) fn assert_no_overlap(&self) {
         println!("overlaps: {}", self.overlaps);
         assert_eq!(self.overlaps, 0);
     }
 
-    /// The next start of a command: whose, and when it was heard of.
+    /// Waits for the next start of a command, and returns the candidate's index and the time of its report.
     pub(crate) fn next(&mut self) -> (usize, Instant) {
         let (line, at) = self.starts.recv_timeout(Duration::from_secs(60)).expect("the next leader");
         (self.started(&line), at)
@@ -93,11 +93,11 @@ impl Scene {
     fn started(&mut self, line: &str) -> usize {
         self.overlaps += u32::from(!line.starts_with("alone "));
         let leader = line.rsplit(' ').next().unwrap_or_default();
-        self.candidates.iter().position(|(name, _)| name == leader).expect("one of ours")
+        self.candidates.iter().position(|(name, _)| name == leader).expect("a candidate of this scene")
     }
 
-    /// Puts the leader first. It may have changed: a machine can be too busy to renew in time.
-    #[allow(dead_code, reason = "not every bench ends leaders itself")]
+    /// Moves the leader to the front. The leader can change when the machine is too busy to renew in time.
+    #[allow(dead_code, reason = "not every bench ends leaders")]
     pub(crate) fn find_leader(&mut self) {
         while let Ok((line, _)) = self.starts.try_recv() {
             let leader = self.started(&line);
@@ -112,7 +112,7 @@ impl Drop for Scene {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // The guards see to the rest, and leave.
+        // Gives the guards time to kill the commands and to exit.
         std::thread::sleep(Duration::from_millis(200));
         let _ = fs::remove_dir_all(&self.folder);
     }

@@ -1,13 +1,13 @@
-//! The options of an election as flags, made from the table of options.
+//! The options of an election as flags, generated from the table of options.
 
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use tenure::{ElectionOptions, OptionInfo};
 
-/// The group that only the long help shows.
+/// The group of options that only `--help` shows, and `-h` does not.
 const FINE_TUNING: &str = "Fine tuning";
 
-/// The options that were given as flags.
+/// The options that the command line sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags(pub(crate) ElectionOptions);
 
@@ -45,7 +45,7 @@ impl FromArgMatches for Flags {
     }
 }
 
-/// Returns the value that a flag without one stands for: the opposite of the default. `None` if the flag takes a value.
+/// Returns the value that a flag without a value sets: the opposite of the default. `None` if the flag takes a value.
 fn switch(option: &OptionInfo) -> Option<bool> {
     (option.kind == "BOOL").then_some(option.default != "true")
 }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_is_named_with_its_flag() {
+    fn an_invalid_value_is_reported_with_its_flag() {
         let error = given(&["--lease", "soon"]).unwrap_err();
         assert!(error.contains("invalid value 'soon' for '--lease <TIME>': \"soon\" is not a duration"), "{error}");
         assert_eq!(given(&["--priority", "-7"]).unwrap().priority, Some(-7));

@@ -1,6 +1,6 @@
-//! `tenure candidates`: who stands.
+//! `tenure candidates`: lists the candidates.
 
-use std::time::Duration;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tenure::CandidateStatus;
@@ -8,7 +8,7 @@ use tenure::CandidateStatus;
 use super::{print, printable};
 use crate::args::{Candidates, Global};
 use crate::failure::Failure;
-use crate::screen::{Paint, span, timestamp, wall_ms, width};
+use crate::screen::{self, Paint, span, timestamp, width};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Candidates) -> Result<u8, Failure> {
@@ -18,10 +18,10 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Candidates) -> Re
         print(json!({ "election": args.election, "store": setup.shown(), "candidates": listed }))?;
     } else if !global.quiet && candidates.is_empty() {
         let paint = Paint::for_stream(&std::io::stdout());
-        print(paint.yellow(format!("nobody stands for {}", printable(&args.election))))?;
+        print(paint.yellow(format!("{} has no candidates", printable(&args.election))))?;
     } else if !global.quiet {
         let paint = Paint::for_stream(&std::io::stdout());
-        table(&candidates, wall_ms(), width(&std::io::stdout()), paint).into_iter().try_for_each(print)?;
+        table(&candidates, SystemTime::now(), width(&std::io::stdout()), paint).into_iter().try_for_each(print)?;
     }
     Ok(if candidates.is_empty() { 1 } else { 0 })
 }
@@ -34,19 +34,19 @@ fn as_json(status: &CandidateStatus) -> Value {
         "score": status.score,
         "healthy": status.healthy,
         "priority": status.priority,
-        "since": status.since_ms.map(timestamp),
-        "updated": status.updated_ms.map(timestamp),
+        "since": status.since.map(timestamp),
+        "updated": status.updated.map(timestamp),
         "metadata": status.metadata,
     })
 }
 
-const HEAD: [&str; 8] = ["CANDIDATE", "LEADS", "SCORE", "HEALTHY", "PRIORITY", "STANDS FOR", "LAST TOLD", "METADATA"];
+const HEAD: [&str; 8] = ["CANDIDATE", "LEADS", "SCORE", "HEALTHY", "PRIORITY", "AGE", "UPDATED", "METADATA"];
 
-/// Where the numbers are, which stand one below the other.
-const TO_THE_RIGHT: [bool; 8] = [false, false, true, false, true, false, false, false];
+/// Whether each column is aligned to the right, as numbers are.
+const RIGHT_ALIGNED: [bool; 8] = [false, false, true, false, true, false, false, false];
 
-/// The lines of the table: as wide as they need to be, or cut to fit a terminal of this width.
-fn table(candidates: &[CandidateStatus], now: u64, width: Option<usize>, paint: Paint) -> Vec<String> {
+/// Formats the lines of the table, cut to the width of the terminal, if there is one.
+fn table(candidates: &[CandidateStatus], now: SystemTime, width: Option<usize>, paint: Paint) -> Vec<String> {
     let rows: Vec<[String; 8]> = candidates.iter().map(|status| cells(status, candidates, now)).collect();
     let length = |text: &str| text.chars().count();
     let widths: Vec<usize> = (0..HEAD.len())
@@ -56,7 +56,7 @@ fn table(candidates: &[CandidateStatus], now: u64, width: Option<usize>, paint: 
         let mut line = String::new();
         for (at, cell) in row.iter().enumerate() {
             let room = " ".repeat(widths[at] - length(cell));
-            line += &if TO_THE_RIGHT[at] { format!("{room}{cell}  ") } else { format!("{cell}{room}  ") };
+            line += &if RIGHT_ALIGNED[at] { format!("{room}{cell}  ") } else { format!("{cell}{room}  ") };
         }
         cut(line.trim_end(), width)
     };
@@ -68,9 +68,9 @@ fn table(candidates: &[CandidateStatus], now: u64, width: Option<usize>, paint: 
     std::iter::once(paint.dim(line(&HEAD.map(str::to_owned)))).chain(painted).collect()
 }
 
-fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: u64) -> [String; 8] {
-    let ago = |ms: Option<u64>, word: &str| {
-        ms.map_or("-".to_owned(), |ms| format!("{}{word}", span(Duration::from_millis(now.saturating_sub(ms)))))
+fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: SystemTime) -> [String; 8] {
+    let ago = |time: Option<SystemTime>, word: &str| {
+        time.map_or("-".to_owned(), |time| format!("{}{word}", span(screen::ago(time, now))))
     };
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let id = printable(&status.candidate.id);
@@ -82,13 +82,13 @@ fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: u64) -> [String
         format!("{:.2}", status.score),
         yes(status.healthy),
         status.priority.to_string(),
-        ago(status.since_ms, ""),
-        ago(status.updated_ms, " ago"),
+        ago(status.since, ""),
+        ago(status.updated, " ago"),
         printable(&metadata.join(", ")),
     ]
 }
 
-/// Cuts a line that would not fit.
+/// Cuts a line to the width of the terminal.
 fn cut(line: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if line.chars().count() > width => {
@@ -100,12 +100,14 @@ fn cut(line: &str, width: Option<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tenure::Elections;
-    use tenure::memory::Memory;
+    use tenure::testing::Memory;
 
     use super::*;
 
-    /// Two candidates as they come from a store: `CandidateStatus` is not for others to make.
+    /// Returns two candidates, read from a store: this crate cannot construct a `CandidateStatus`.
     async fn two() -> Vec<CandidateStatus> {
         let memory = Memory::new();
         let (one, other) = (Elections::new(memory.store()), Elections::new(memory.store()));
@@ -123,31 +125,31 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_table_has_its_columns_below_each_other_and_no_control_characters() {
+    async fn the_columns_of_the_table_are_aligned_and_have_no_control_characters() {
         let mut candidates = two().await;
         for status in &mut candidates {
-            (status.since_ms, status.updated_ms) = (Some(1_000), None);
+            (status.since, status.updated) = (Some(SystemTime::UNIX_EPOCH), None);
         }
-        let table = table(&candidates, 62_000, None, Paint::plain());
+        let table = table(&candidates, SystemTime::UNIX_EPOCH + Duration::from_secs(61), None, Paint::plain());
         assert_eq!(
             table,
             [
-                "CANDIDATE  LEADS  SCORE  HEALTHY  PRIORITY  STANDS FOR  LAST TOLD  METADATA",
-                "alice      yes     1.00  yes             0  1 min 1 s   -          zone=a",
-                "bob        no      0.25  no             10  1 min 1 s   -          error=no\u{fffd}disk",
+                "CANDIDATE  LEADS  SCORE  HEALTHY  PRIORITY  AGE        UPDATED  METADATA",
+                "alice      yes     1.00  yes             0  1 min 1 s  -        zone=a",
+                "bob        no      0.25  no             10  1 min 1 s  -        error=no\u{fffd}disk",
             ]
         );
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_table_fits_the_terminal_and_tells_twins_apart() {
+    async fn the_table_fits_the_terminal_and_shows_the_incarnations_of_equal_ids() {
         let mut candidates = two().await;
         candidates[1].candidate.id = "alice".into();
-        let all = table(&candidates, 0, None, Paint::plain());
+        let all = table(&candidates, SystemTime::UNIX_EPOCH, None, Paint::plain());
         for (line, status) in all[1..].iter().zip(&candidates) {
             assert!(line.starts_with(&format!("alice ({})", status.candidate.incarnation)), "{line}");
         }
-        for line in table(&candidates, 0, Some(30), Paint::plain()) {
+        for line in table(&candidates, SystemTime::UNIX_EPOCH, Some(30), Paint::plain()) {
             assert_eq!((line.chars().count(), line.chars().last()), (30, Some('…')), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! `tenure demo`: three candidates, and leaders that come to an end, live.
+//! `tenure demo`: runs three candidates, and ends the leader again and again.
 
 pub(crate) mod probe;
 mod show;
@@ -12,12 +12,12 @@ use tenure::ElectionOptions;
 
 use self::probe::Report;
 use self::show::{Round, Show};
-use self::stage::{Happening, Stage, State};
+use self::stage::{Stage, StageEvent, State};
 use super::run::margin;
 use crate::args::{Demo, Global};
 use crate::failure::Failure;
 
-/// How a leader comes to its end.
+/// The way in which the demo ends a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Killed,
@@ -36,7 +36,7 @@ impl End {
         }
     }
 
-    fn told(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Killed => "killed (-9)",
             Self::Stopped => "stopped",
@@ -46,7 +46,7 @@ impl End {
 
     fn note(self) -> &'static str {
         match self {
-            Self::Stopped => " (who is stopped is not gone: its lease must run out)",
+            Self::Stopped => " (a stopped leader keeps the seat until its lease expires)",
             Self::Killed | Self::Asked => "",
         }
     }
@@ -60,17 +60,17 @@ impl End {
     }
 }
 
-/// Long enough to be seen.
+/// The pause before a leader is ended, long enough for people to see who leads.
 const PAUSE: Duration = Duration::from_millis(1000);
 
 pub(crate) fn run(global: &Global, args: &Demo) -> Result<u8, Failure> {
     if !tenure::schemes().contains(&"sqlite") {
-        return Err(Failure::new("the demo needs the sqlite store: build with --features sqlite"));
+        return Err(Failure::new("the demo needs the sqlite store; build tenure with --features sqlite"));
     }
-    // Each candidate would refuse it by itself, where it is not seen.
+    // Checked here, because the error messages of the candidates are not shown.
     margin(&ElectionOptions { lease: Some(args.lease), ..ElectionOptions::default() })?;
     let (mut stage, interrupted) = Stage::set(&["alice", "bob", "carol"], args.lease)
-        .map_err(|error| Failure::new(format!("the demo could not be set up: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start the demo: {error}")))?;
     let show = Show::new(global, interrupted);
     show.opening(args.lease)?;
     let mut play = Play {
@@ -103,7 +103,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Ends the leader, and waits for the next; `None` if interrupted.
+    /// Ends the leader and waits for the next one; `None` if interrupted.
     fn round(&mut self, end: End) -> Result<Option<Round>, Failure> {
         if self.interrupted_within(PAUSE) {
             return Ok(None);
@@ -112,7 +112,7 @@ impl Play<'_> {
         let candidates = self.stage.candidates.iter().enumerate();
         let leader = candidates.filter_map(|(at, candidate)| Some((at, leads(candidate.state)?))).next();
         let Some((at, token)) = leader else {
-            return Err(Failure::new("nobody leads: the demo lost track").with_code(1));
+            return Err(Failure::new("the demo has lost track of the leader; run it again").with_code(1));
         };
         let began = Instant::now();
         let leader = &mut self.stage.candidates[at];
@@ -120,10 +120,11 @@ impl Play<'_> {
         leader.state = if end == End::Stopped { State::Stopped } else { State::Gone };
         let from = (leader.name, token);
         self.show.now(&self.stage.candidates);
-        let Some((report, at_once)) = self.next_start()? else { return Ok(None) };
-        let took = at_once - began;
+        let Some((report, started)) = self.next_start()? else { return Ok(None) };
+        let took = started - began;
         if report.token <= token {
-            return Err(Failure::new(format!("term {} came after term {token}: a bug", report.token)).with_code(1));
+            return Err(Failure::new(format!("term {} follows term {token}; please report this bug", report.token))
+                .with_code(1));
         }
         if end == End::Stopped {
             self.stage.candidates[at].signal(Signal::CONT);
@@ -138,22 +139,22 @@ impl Play<'_> {
 
     /// Waits for a command to start; `None` if interrupted.
     fn next_start(&mut self) -> Result<Option<(Report, Instant)>, Failure> {
-        match self.stage.happenings.recv_timeout(self.patience) {
-            Ok(Happening::Started(report, at)) => {
+        match self.stage.events.recv_timeout(self.patience) {
+            Ok(StageEvent::Started(report, at)) => {
                 self.note(&report);
                 Ok(Some((report, at)))
             }
-            Ok(Happening::Interrupted) => Ok(None),
-            Err(_) => Err(Failure::new("no hand-over happened in time: is this machine very busy?").with_code(1)),
+            Ok(StageEvent::Interrupted) => Ok(None),
+            Err(_) => Err(Failure::new("no candidate took over in time; this machine may be too busy").with_code(1)),
         }
     }
 
-    /// Shows how things are for a while.
+    /// Shows the state of the candidates during a pause. Returns whether the demo was interrupted.
     fn interrupted_within(&mut self, pause: Duration) -> bool {
         self.show.now(&self.stage.candidates);
-        match self.stage.happenings.recv_timeout(pause) {
-            Ok(Happening::Interrupted) => true,
-            Ok(Happening::Started(report, _)) => {
+        match self.stage.events.recv_timeout(pause) {
+            Ok(StageEvent::Interrupted) => true,
+            Ok(StageEvent::Started(report, _)) => {
                 self.note(&report);
                 false
             }

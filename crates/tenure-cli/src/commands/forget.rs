@@ -1,4 +1,4 @@
-//! `tenure forget`: removes an election, keeps the number that its terms must stay above.
+//! `tenure forget`: removes an election, but keeps the lower bound for its next token.
 
 use serde_json::json;
 use tenure::{Error, Fault};
@@ -15,12 +15,12 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result
         // A record that cannot be read can still be removed.
         Err(Error::Store(error)) if error.fault() == Fault::Denied && args.yes => {
             elections.forget(&args.election).await?;
-            return forgotten(global, args, None);
+            return print_forgotten(global, args, None);
         }
         Err(Error::Store(error)) if error.fault() == Fault::Denied => {
             let election = &args.election;
             return Err(Failure::new(format!(
-                "cannot read the seat of {election}: {error}; --yes removes it as it is"
+                "cannot read the seat of {election}: {error}; pass --yes to remove it anyway"
             )));
         }
         Err(error) => return Err(error.into()),
@@ -30,24 +30,24 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result
     {
         let who = leader_words(leader);
         return Err(Failure::new(format!(
-            "{who} leads {}: stop it first, or take its seat away with --yes",
+            "{who} leads {}; stop it first, or pass --yes to remove the election while it leads",
             args.election
         )));
     }
     elections.forget(&args.election).await?;
-    forgotten(global, args, Some(look.token.get()))
+    print_forgotten(global, args, Some(look.token.get()))
 }
 
-/// Tells that a seat was removed, and its last token, if that could be read.
-fn forgotten(global: &Global, args: &Forget, token: Option<u64>) -> Result<u8, Failure> {
+/// Prints that a seat was removed, with its last token, if that could be read.
+fn print_forgotten(global: &Global, args: &Forget, token: Option<u64>) -> Result<u8, Failure> {
     let election = &args.election;
     if global.json {
         print(json!({ "election": election, "forgotten": true, "token": token }))?;
     } else if !global.quiet {
         print(match token {
-            None => format!("{election} is forgotten"),
-            Some(0) => format!("nobody ever led {election}: there was nothing to forget"),
-            Some(token) => format!("{election} is forgotten; should it be used again, its terms begin after {token}"),
+            None => format!("removed {election}"),
+            Some(0) => format!("nothing to remove: no candidate has led {election} yet"),
+            Some(token) => format!("removed {election}; if it is used again, its terms start above {token}"),
         })?;
     }
     Ok(0)

@@ -1,4 +1,4 @@
-//! `tenure run`: a command that runs while this candidate leads.
+//! `tenure run`: runs a command while this candidate leads.
 //!
 //! ```text
 //!               elected               ending                    gone
@@ -6,34 +6,33 @@
 //!  guard   waits ──▶ spawns CMD ────────▶ SIGTERM … SIGKILL ──▶ gone
 //! ```
 //!
-//! The command counts as work of the term until the guard has said that nothing is left of it, so the
-//! engine does not give up the seat before that. What the guard is told to enforce is the moment that
-//! the engine counts on, moved with every renewal, less a margin.
+//! The command counts as work of the term until the guard reports that no process of it is left. So the engine does not
+//! release the seat before that. The guard enforces the engine's own deadline, less a margin. Each renewal moves it.
 
+mod exit_reason;
 mod health;
-mod leave;
-mod tell;
+mod messages;
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tenure::{Election, ElectionOptions, Elections, Ended, Event, Events, Fault, Moment, Term, Work};
+use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fault, Moment, Term, Work};
 
+use self::exit_reason::{ExitReason, exec_failure};
 use self::health::{HealthCommand, Verdict};
-use self::leave::{Leave, exec_failure};
-use self::tell::Teller;
+use self::messages::Messages;
 use crate::args::{Global, OnLoss, Run};
-use crate::failure::{Failure, store_error};
-use crate::process::keeper::Keeper;
+use crate::failure::{Failure, error_words};
+use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
 use crate::process::signals::{self, Signals};
 use crate::process::terminal;
-use crate::process::wire::{Exit, News};
+use crate::process::wire::{Exit, GuardEvent};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
-    // First of all, so that no signal is lost.
+    // This comes first, so that no signal is lost.
     let signals = Signals::listen(&signals::LEAVE)?;
     let passed_on = Signals::listen(&signals::PASS_ON)?;
     let elections = setup.elections()?;
@@ -43,11 +42,11 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     let mut runner = Runner {
         events: election.events(),
         verdict,
-        keeper: start_guard(&election, &args)?,
+        guard: start_guard(&election, &args)?,
         margin,
-        teller: Teller::new(global, &args.election),
-        whereabouts: setup.whereabouts(),
-        works: false,
+        messages: Messages::new(global, &args.election),
+        location: setup.location(),
+        store_works: false,
         guards: 1,
         asked: None,
         elections,
@@ -56,46 +55,45 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         passed_on,
         args,
     };
-    let leave = runner.run().await?;
-    // Whatever is left of the candidacy ends in good order.
-    runner.part().await;
-    // So does the guard: whoever waits for this process finds nothing left of it.
-    runner.keeper.part(PARTING).await;
-    // What the store has open is closed a little later. That keeps a server busy for longer than a whole
-    // hand-over takes, and the next leader is just starting, perhaps on the same machine.
-    tokio::time::sleep(COURTESY).await;
-    leave.into_code()
+    let reason = runner.run().await?;
+    runner.leave().await;
+    // The guard exits first, so that no process is left when this one ends.
+    runner.guard.close(GUARD_EXIT_TIMEOUT).await;
+    // Closing the store's connections keeps a server busy for longer than a whole hand-over takes. So this waits
+    // while the next leader starts, perhaps on the same machine.
+    tokio::time::sleep(CLOSE_DELAY).await;
+    reason.into_code()
 }
 
-/// Stands for the election.
+/// Starts the candidate of this process.
 fn stand(elections: &Elections, args: &Run, options: &ElectionOptions) -> Result<(Election, Verdict), Failure> {
     let health = HealthCommand::new(args, options)?;
     let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
     let mut builder = elections.election(&args.election).options(options.clone());
-    let mut tell_candidate = None;
+    let mut candidate = None;
     if let Some(health) = health {
-        tell_candidate = Some(health.candidate());
-        builder = builder.health_timeout(health.latest()).health(async move || health.ask().await);
+        candidate = Some(health.candidate());
+        builder = builder.health_timeout(health.engine_timeout()).health(async move || health.check().await);
     }
     let election = builder.start()?;
-    if let Some(tell) = tell_candidate {
-        let _ = tell.set(election.candidate().id.clone());
+    if let Some(candidate) = candidate {
+        let _ = candidate.set(election.candidate().id.clone());
     }
     Ok((election, verdict))
 }
 
-/// How long before the end of the hold nothing may be left of the command.
+/// Returns how long before the end of the hold the command must be gone.
 ///
 /// # Errors
-/// If the lease is too short for that, or the durations do not fit together.
+/// If the lease is too short for that, or the durations contradict each other.
 pub(crate) fn margin(options: &ElectionOptions) -> Result<Duration, Failure> {
     let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
     let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
     let timing = options.durations()?.check().map_err(tenure::Error::from)?;
     if timing.drain() <= margin {
-        // The command would be killed before it could be asked to end, or before it began.
+        // The command would be killed before it gets SIGTERM, or before it starts.
         return Err(Failure::new(format!(
-            "a lease of {} is too short for a command to wrap up in: ask for 400ms or more, and a drain above {}",
+            "a lease of {} is too short for a command to wrap up; use a lease of at least 400ms and a drain above {}",
             tenure::span::show(lease),
             tenure::span::show(margin)
         )));
@@ -108,74 +106,74 @@ struct Runner {
     elections: Elections,
     election: Election,
     events: Events,
-    keeper: Keeper,
+    guard: GuardHandle,
     /// Signals that ask `tenure` to hand over and leave.
     signals: Signals,
     /// Signals that are passed on to the command.
     passed_on: Signals,
-    teller: Teller,
-    /// Where the seats are, until that is told.
-    whereabouts: Option<String>,
+    messages: Messages,
+    /// The location of the seats, until it is printed.
+    location: Option<String>,
     verdict: Verdict,
-    /// How long before the end of the hold nothing may be left.
+    /// How long before the end of the hold the command must be gone.
     margin: Duration,
-    /// The store has answered.
-    works: bool,
-    /// How many were started.
+    /// Whether the store has answered.
+    store_works: bool,
+    /// The number of guards started so far.
     guards: u32,
-    /// The signal that asked to leave.
+    /// The signal that asked this process to leave.
     asked: Option<i32>,
 }
 
-/// What has become of a command.
+/// The result of running the command in one term.
 enum Outcome {
-    /// It has ended by itself.
+    /// It ended without being asked to.
     Exited(Exit),
     /// It could not be executed.
     Failed { errno: i32 },
-    /// It had to end with its term. How it did, if that is known.
+    /// It had to end with its term. Contains its exit status, if known.
     Stopped(Option<Exit>),
 }
 
 impl Runner {
-    /// From term to term, until there is a reason to leave.
-    async fn run(&mut self) -> Result<Leave, Failure> {
+    /// Runs the command in each term of this candidate, until there is a reason to exit.
+    async fn run(&mut self) -> Result<ExitReason, Failure> {
         loop {
             let term = match self.wait().await? {
                 Ok(term) => term,
-                Err(ended) => return Ok(self.left(ended)),
+                Err(ended) => return Ok(self.exit_reason(ended)),
             };
-            // Asked to leave in between, or the term is ending: nothing is started any more.
+            // If a signal asked to leave meanwhile, or the term is ending, the command is not started.
             let Some(work) = self.asked.is_none().then(|| term.begin_work()).flatten() else {
                 self.await_end(&term).await?;
                 continue;
             };
             match self.lead(&term, work).await? {
                 Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.args.command[0])),
-                Outcome::Exited(exit) => return Ok(Leave::Exited(exit)),
-                Outcome::Stopped(exit) if self.asked.is_some() => return Ok(Leave::Asked(self.asked, exit)),
-                Outcome::Stopped(_) if self.args.on_loss == OnLoss::Exit => return Ok(Leave::Lost),
+                Outcome::Exited(exit) => return Ok(ExitReason::Exited(exit)),
+                Outcome::Stopped(exit) if self.asked.is_some() => return Ok(ExitReason::Asked(self.asked, exit)),
+                Outcome::Stopped(_) if self.args.on_loss == OnLoss::Exit => return Ok(ExitReason::Lost),
                 Outcome::Stopped(_) => self.await_end(&term).await?,
             }
         }
     }
 
-    /// Waits for a term.
+    /// Waits for the next term.
     async fn wait(&mut self) -> Result<Result<Term, Ended>, Failure> {
         if self.asked.is_none() {
-            self.keeper.prepare();
+            self.guard.prepare();
         }
         loop {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                // No command runs that it could be for.
+                // Ignored, because no command runs.
                 _ = self.passed_on.next() => {}
                 event = next(&mut self.events) => self.on_event(&event)?,
-                news = self.keeper.news() => {
-                    if news.is_none() {
+                event = self.guard.event() => {
+                    if event.is_none() {
                         self.replace_guard().await?;
-                        self.keeper.prepare();
+                        self.guard.prepare();
                     }
                 }
                 term = self.election.elected() => return Ok(term),
@@ -183,11 +181,11 @@ impl Runner {
         }
     }
 
-    /// Has the command run, and returns when nothing is left of it.
+    /// Runs the command for this term, and returns when no process of it is left.
     async fn lead(&mut self, term: &Term, work: Work) -> Result<Outcome, Failure> {
         let mut deadline = term.deadline();
         let mut moved_at = now();
-        let mut course = Course::default();
+        let mut progress = Progress::default();
         let started = self.start(term.token().get(), deadline)?;
         let reliable = started
             && loop {
@@ -197,30 +195,30 @@ impl Runner {
                     signal = self.signals.next() => {
                         let again = self.asked.is_some();
                         self.on_signal(signal);
-                        if again && !self.keeper.kill_at(0) {
+                        if again && !self.guard.kill_at(0) {
                             break false;
                         }
                     }
-                    signal = self.passed_on.next() => self.keeper.pass_on(signal),
+                    signal = self.passed_on.next() => self.guard.pass_on(signal),
                     moved = term.deadline_moved(deadline) => {
                         (deadline, moved_at) = (moved, now());
-                        if !self.keeper.kill_at(self.kill_at(deadline)) {
+                        if !self.guard.kill_at(self.kill_at(deadline)) {
                             break false;
                         }
                     }
-                    () = term.ending(), if !course.stopping => {
-                        course.stopping = true;
-                        self.keeper.stop();
+                    () = term.ending(), if !progress.stopping => {
+                        progress.stopping = true;
+                        self.guard.stop();
                     }
-                    news = self.keeper.news() => match news {
+                    event = self.guard.event() => match event {
                         None => break false,
-                        Some(News::Gone) => break true,
-                        Some(news) => if course.ends_by_itself(news) {
-                            // What it has left behind ends with the term.
+                        Some(GuardEvent::Gone) => break true,
+                        Some(event) => if progress.update(event) {
+                            // Processes that it has left behind end with the term.
                             self.election.stop();
                         }
                     },
-                    // The guard should have done it by then.
+                    // The guard should have killed everything by then, so it has failed.
                     () = tokio::time::sleep(overdue) => break false,
                     event = next(&mut self.events) => self.on_event(&event)?,
                 }
@@ -228,31 +226,31 @@ impl Runner {
         if !reliable {
             self.replace_guard().await?;
         }
-        // The command is gone, but the engine would go on leading. Stepping down would leave the seat to others for two
-        // leases, and there may be none.
-        if !course.stopping && !course.by_itself && course.failed.is_none() && term.is_current() {
+        // The command is gone, but the engine would continue to lead. Releasing the seat lets this candidate bid again
+        // at once. After stepping down it would leave the seat to others for two leases, and there may be none.
+        if !progress.stopping && !progress.ended_unasked && progress.failed.is_none() && term.is_current() {
             self.election.release();
         }
-        // Only now may the seat be released.
+        // The engine can release the seat only now.
         drop(work);
-        Ok(course.outcome())
+        Ok(progress.outcome())
     }
 
-    /// Has the command run, with the streams of this process. Returns whether the guard can be counted on.
+    /// Starts the command with the standard streams of this process. Returns whether the guard still works.
     ///
     /// # Errors
-    /// If the guard cannot be given the lifeline: the seat could be free before the command has ended.
+    /// If the guard cannot be given the lifeline: without it, the seat could be free before the command has ended.
     fn start(&mut self, token: u64, deadline: Moment) -> Result<bool, Failure> {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        let nothing = terminal::is_in_background().then(|| File::open("/dev/null").ok()).flatten();
-        let stdin = nothing.as_ref().map_or(stdin.as_fd(), AsFd::as_fd);
+        let dev_null = terminal::is_in_background().then(|| File::open("/dev/null").ok()).flatten();
+        let stdin = dev_null.as_ref().map_or(stdin.as_fd(), AsFd::as_fd);
         let streams = [stdin, stdout.as_fd(), stderr.as_fd()];
-        // Read while the term has work, so it belongs to this term.
+        // Read while the term has work, so the lifeline belongs to this term.
         let lifeline = self.election.lifeline().map_err(|error| {
-            let why = "the command was not started, as its guard cannot hold the seat";
-            Failure::new(format!("{why}: {error}: raise the limit of open files (ulimit -n)"))
+            let what = "command not started: cannot duplicate the descriptor that holds the seat";
+            Failure::new(format!("{what}: {error}; raise the limit of open files (ulimit -n)"))
         })?;
-        Ok(self.keeper.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd)))
+        Ok(self.guard.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd)))
     }
 
     async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {
@@ -266,8 +264,8 @@ impl Runner {
         }
     }
 
-    /// Leaves the election. A signal cuts it short.
-    async fn part(&mut self) {
+    /// Leaves the election and waits until the seat is released. A signal cuts the wait short.
+    async fn leave(&mut self) {
         self.election.stop();
         loop {
             tokio::select! {
@@ -284,36 +282,42 @@ impl Runner {
 
     fn on_signal(&mut self, signal: i32) {
         if self.asked.replace(signal).is_none() {
-            self.teller.asked(signal);
+            self.messages.asked(signal);
             self.election.stop();
         }
     }
 
-    fn on_event(&mut self, event: &Event) -> Result<(), Failure> {
+    fn on_event(&mut self, event: &EventKind) -> Result<(), Failure> {
         match event {
-            // What will never work is told at once; what once has worked may work again.
-            Event::Error { error } if error.fault() == Fault::Denied && !self.works => {
-                return Err(Failure::new(store_error(error)));
+            // A store that denies the first call will not recover. A store that has worked may recover.
+            EventKind::Error { error }
+                if !self.store_works && error.store_error().is_some_and(|error| error.fault() == Fault::Denied) =>
+            {
+                return Err(Failure::new(error_words(error)));
             }
-            Event::LeaderChanged { .. } | Event::BecameLeader { .. } | Event::Recovered => self.works = true,
+            EventKind::LeaderChanged { .. } | EventKind::BecameLeader { .. } | EventKind::Recovered => {
+                self.store_works = true;
+            }
             _ => {}
         }
-        if let Some(store) = self.whereabouts.take() {
-            self.teller.whereabouts(&store);
+        if let Some(store) = self.location.take() {
+            self.messages.location(&store);
         }
-        self.teller.event(event, self.election.candidate(), &self.verdict);
+        self.messages.event(event, self.election.candidate(), &self.verdict);
         Ok(())
     }
 
-    /// Makes sure that nothing is left of a guard and what it guarded, and starts another.
+    /// Kills the guard and all processes that it guarded, and starts another guard.
     async fn replace_guard(&mut self) -> Result<(), Failure> {
-        self.teller.guard_failed(self.keeper.is_gone());
-        self.keeper.destroy().await;
+        self.messages.guard_failed(self.guard.is_gone());
+        self.guard.destroy().await;
         self.guards += 1;
-        if self.guards > MOST_GUARDS {
-            return Err(Failure::new("the guard was killed again and again: find out by whom, and start again"));
+        if self.guards > MAX_GUARDS {
+            return Err(Failure::new(
+                "the guard was killed too often; find the process that kills it, then start tenure again",
+            ));
         }
-        self.keeper = start_guard(&self.election, &self.args)?;
+        self.guard = start_guard(&self.election, &self.args)?;
         Ok(())
     }
 
@@ -321,66 +325,67 @@ impl Runner {
         (deadline - self.margin).as_nanos()
     }
 
-    /// How long to wait for a guard that should have killed everything by now.
+    /// Returns how long to wait until a guard that has not killed everything counts as failed.
     fn overdue(&self, deadline: Moment, moved_at: u64) -> Duration {
         let due = (deadline - self.margin / 2).max(Moment::from_nanos(moved_at) + self.margin);
         due.since(Moment::from_nanos(now()))
     }
 
-    fn left(&self, ended: Ended) -> Leave {
+    fn exit_reason(&self, ended: Ended) -> ExitReason {
         match ended {
-            Ended::GaveUp { after } => Leave::GaveUp { after },
-            Ended::EngineGone => Leave::EngineGone,
-            _ => Leave::Asked(self.asked, None),
+            Ended::GaveUp { after } => ExitReason::GaveUp { after },
+            Ended::EngineGone => ExitReason::EngineGone,
+            _ => ExitReason::Asked(self.asked, None),
         }
     }
 }
 
-/// The next event; never, after the last.
-async fn next(events: &mut Events) -> Event {
+/// Returns the next event. After the last event it never resolves.
+async fn next(events: &mut Events) -> EventKind {
     match events.next().await {
-        Some(event) => event,
+        Some(event) => event.kind,
         None => std::future::pending().await,
     }
 }
 
-/// How long a guard may take to leave. It ends with this process in any case.
-const PARTING: Duration = Duration::from_millis(200);
+/// How long to wait for the guard to exit. It exits with this process in any case.
+const GUARD_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long the next leader is left alone with the store.
-const COURTESY: Duration = Duration::from_millis(10);
+/// How long to wait before the connections to the store are closed.
+const CLOSE_DELAY: Duration = Duration::from_millis(10);
 
-/// So many guards are started in the life of one `tenure run`: killing them is not for every day.
-const MOST_GUARDS: u32 = 100;
+/// The number of guards that one `tenure run` starts at most. A healthy system never kills a guard.
+const MAX_GUARDS: u32 = 100;
 
-fn start_guard(election: &Election, args: &Run) -> Result<Keeper, Failure> {
+fn start_guard(election: &Election, args: &Run) -> Result<GuardHandle, Failure> {
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
-    Keeper::start_guard(&args.command, &variables)
-        .map_err(|error| Failure::new(format!("the guard could not be started: {error}")))
+    GuardHandle::start_guard(&args.command, &variables)
+        .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))
 }
 
-/// What has become of a command so far.
+/// The state of a command so far.
 #[derive(Default)]
-struct Course {
+struct Progress {
     /// It was asked to end.
     stopping: bool,
-    /// The guard has killed it.
-    cut: bool,
-    by_itself: bool,
+    /// The guard has killed it at its deadline.
+    killed: bool,
+    /// It ended before it was asked to.
+    ended_unasked: bool,
     exit: Option<Exit>,
     failed: Option<i32>,
 }
 
-impl Course {
-    /// Takes in what the guard tells. Returns whether the command has ended by itself.
-    fn ends_by_itself(&mut self, news: News) -> bool {
-        match news {
-            News::Cut => self.cut = true,
-            News::Failed { errno } => self.failed = Some(errno),
-            News::Exited(exit) => {
+impl Progress {
+    /// Processes an event of the guard. Returns whether the command has just ended without being asked to.
+    fn update(&mut self, event: GuardEvent) -> bool {
+        match event {
+            GuardEvent::TimeUp => self.killed = true,
+            GuardEvent::Failed { errno } => self.failed = Some(errno),
+            GuardEvent::Exited(exit) => {
                 self.exit = Some(exit);
-                self.by_itself = !self.stopping && !self.cut;
-                return self.by_itself;
+                self.ended_unasked = !self.stopping && !self.killed;
+                return self.ended_unasked;
             }
             _ => {}
         }
@@ -390,7 +395,7 @@ impl Course {
     fn outcome(&self) -> Outcome {
         match (self.failed, self.exit) {
             (Some(errno), _) => Outcome::Failed { errno },
-            (None, Some(exit)) if self.by_itself => Outcome::Exited(exit),
+            (None, Some(exit)) if self.ended_unasked => Outcome::Exited(exit),
             (None, exit) => Outcome::Stopped(exit),
         }
     }

@@ -1,4 +1,4 @@
-//! `tenure schema`: the SQL that makes a store's tables, for who may not make them at the first call.
+//! `tenure schema`: prints the SQL that creates a store's tables, for roles that cannot create them.
 
 use std::ffi::OsStr;
 
@@ -19,20 +19,20 @@ pub(crate) fn run(global: &Global, args: &Schema) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The name of the store, as its URLs have it, and the SQL.
+/// Returns the scheme of the store's URLs, and the SQL.
 fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
     match args.of.as_str() {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(("postgres", postgres(args)?)),
-        "sqlite" => Err(Failure::new("sqlite makes its file by itself: there is nothing to run")),
+        "sqlite" => Err(Failure::new("sqlite creates its tables itself, so there is no SQL to run")),
         store if tenure::schemes().contains(&store) => {
-            Err(Failure::new(format!("{store} has no tables: there is nothing to run")))
+            Err(Failure::new(format!("{store} has no tables, so there is no SQL to run")))
         }
-        // There may be a password in it.
+        // Not repeated in the message: a URL can contain a password.
         store if store.contains(':') => {
-            Err(Failure::new(format!("give the store by its name, not by its URL: {}", known())))
+            Err(Failure::new(format!("pass the name of the store, not its URL; {}", known())))
         }
-        store => Err(Failure::new(format!("unknown store {store:?}: {}", known()))),
+        store => Err(Failure::new(format!("unknown store {store:?}; {}", known()))),
     }
 }
 
@@ -42,33 +42,34 @@ fn known() -> String {
         "postgres",
     ];
     match stores {
-        [] => "this program was built without a store that has tables".to_owned(),
-        stores => format!("stores with tables here: {}", stores.join(", ")),
+        [] => "no store in this program has tables".to_owned(),
+        stores => format!("stores with tables: {}", stores.join(", ")),
     }
 }
 
 #[cfg(feature = "postgres")]
 fn postgres(args: &Schema) -> Result<String, Failure> {
     use tenure::postgres::{DEFAULT_SCHEMA, PostgresOptions, PostgresStore, grants_sql, schema_sql};
-    // Asks the store itself whether a schema can be called that.
+    // The store checks the name of the schema.
     let options = PostgresOptions {
         url: "postgres://localhost".to_owned(),
         schema: args.schema.clone(),
         ..PostgresOptions::default()
     };
-    PostgresStore::new(options).map_err(Failure::new)?;
+    PostgresStore::new(options)?;
     let schema = args.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
     let mut sql = schema_sql(schema);
     if let Some(role) = &args.role {
         if role.is_empty() || role.contains('\0') {
-            return Err(Failure::new(format!("{role:?} cannot be the name of a role")));
+            return Err(Failure::new(format!("{role:?} is not a valid name for a role; pass --role NAME")));
         }
         sql += &grants_sql(schema, role);
     }
     Ok(sql)
 }
 
-/// Any text, as there may be a password in what is not a name; completed to the stores that there are.
+/// Parses the name of a store. Accepts any text, so that the parser never prints a URL with a password; shells complete
+/// the names of the stores.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreName;
 

@@ -1,12 +1,12 @@
-//! `tenure status`: who leads.
+//! `tenure status`: prints the leader.
 
 use serde_json::json;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use super::{leader_json, leader_words, print};
 use crate::args::{Global, Status};
 use crate::failure::Failure;
-use crate::screen::{Paint, span, wall_ms};
+use crate::screen::{Paint, ago, span};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result<u8, Failure> {
@@ -29,20 +29,19 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Status) -> Result
         match &look.leader {
             None if look.token.get() == 0 => {
                 let missing = setup.missing().map(|database| format!(" ({} does not exist)", database.display()));
-                print(paint.yellow(format!("vacant: nobody has led yet{}", missing.unwrap_or_default())))?;
+                print(paint.yellow(format!("vacant: no candidate has led yet{}", missing.unwrap_or_default())))?;
             }
-            None => print(paint.yellow(format!("vacant: nobody leads (the last term was {})", look.token)))?,
+            None => print(paint.yellow(format!("vacant: no leader (last term: {})", look.token)))?,
             Some(leader) => {
-                let so_far = leader.since_ms.map(|since| {
-                    let ago = Duration::from_millis(wall_ms().saturating_sub(since));
-                    format!(", for {} so far", span(ago))
-                });
-                let expires = look.expires_in.map(|left| format!(", its lease is good for another {}", span(left)));
-                let unsure = (!look.vouched).then_some(", as last written: this store cannot tell if it still lives");
+                let elected =
+                    leader.since.map(|since| format!(", elected {} ago", span(ago(since, SystemTime::now()))));
+                let expires = look.expires_in.map(|left| format!(", its lease expires in {}", span(left)));
+                let unsure =
+                    (!look.vouched).then_some(" (as last recorded: the store does not know whether it is alive)");
                 print(format!(
                     "{} leads{}{}{}",
                     paint.green(leader_words(leader)),
-                    so_far.unwrap_or_default(),
+                    elected.unwrap_or_default(),
                     paint.dim(expires.unwrap_or_default()),
                     paint.dim(unsure.unwrap_or_default()),
                 ))?;

@@ -1,7 +1,8 @@
-//! `tenure stores`: what is compiled in, what it promises, and what breaks that.
+//! `tenure stores`: lists the stores in this program, their promises, and what breaks them.
 
 use serde_json::json;
-use tenure::{LifeKind, Promises, Push, Takeover};
+use tenure::store::{LifeKind, Push};
+use tenure::{Promises, Takeover};
 
 use super::print;
 use crate::args::Global;
@@ -10,7 +11,7 @@ use crate::screen::Paint;
 
 pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
     let mut all = Vec::new();
-    // A memory is of no use to a command: see `Setup`.
+    // The command does not accept the memory store: see `Setup`.
     for url in tenure::examples().iter().filter(|url| **url != "memory:") {
         all.push((*url, tenure::connect(url)?.promises()));
     }
@@ -32,28 +33,28 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
     let paint = Paint::for_stream(&std::io::stdout());
     print(paint.bold(url))?;
     let takeover = match (promises.life, promises.takeover) {
-        (LifeKind::Lock, _) => "at once when its process is gone, else when its lease is over",
-        (LifeKind::Session, Takeover::Instant) => "at once when its session is over",
-        (LifeKind::Session, Takeover::Safe) => "a lease after its session is over",
-        (LifeKind::Observe | LifeKind::Clock, _) => "when its lease is over",
+        (LifeKind::Lock, _) => "at once when its process is gone, otherwise when its lease expires",
+        (LifeKind::Session, Takeover::Instant) => "at once when its session ends",
+        (LifeKind::Session, Takeover::Safe) => "a lease after its session ends",
+        (LifeKind::Observe | LifeKind::Clock, _) => "when its lease expires",
     };
     let push = match promises.push {
-        Push::None => "none: candidates look every so often",
-        Push::Hint => "yes; a lost one costs no more than a look",
-        Push::Proven => "yes, and proves itself alive",
+        Push::None => "no: candidates poll",
+        Push::Hint => "yes; candidates also poll, in case a notification is lost",
+        Push::Proven => "yes; the store detects lost notifications",
     };
     let rows = [
-        ("a leader's end is told by", promises.life.to_string()),
-        ("a dead leader is followed", takeover.to_owned()),
-        ("push", push.to_owned()),
-        ("kept", promises.durability.to_owned()),
+        ("liveness", promises.life.to_string()),
+        ("dead leader is replaced", takeover.to_owned()),
+        ("notifies candidates", push.to_owned()),
+        ("durability", promises.durability.to_owned()),
         ("shortest lease", tenure::span::show(promises.min_lease)),
     ];
-    for (what, said) in rows {
-        print(format!("  {} {said}", paint.dim(format!("{what:<26}"))))?;
+    for (what, text) in rows {
+        print(format!("  {} {text}", paint.dim(format!("{what:<26}"))))?;
     }
     for (at, breach) in promises.broken_by.iter().enumerate() {
-        let what = if at == 0 { "what breaks this" } else { "" };
+        let what = if at == 0 { "broken by" } else { "" };
         print(format!("  {} {}", paint.dim(format!("{what:<26}")), paint.yellow(breach)))?;
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! A control group of its own for the command, where this process may make one: killing it kills
-//! everybody in it at once, however fast they fork.
+//! A control group for the command, where this process can create one. Killing the group kills all of its processes at
+//! once, however fast they fork.
 //!
-//! Only with cgroup v2, in a group that is ours to divide (as root in a container, or a service with
-//! `Delegate=yes`). Where it cannot be had, `family.rs` does without.
+//! This needs cgroup v2 and the permission to create groups: as root in a container, or in a service with
+//! `Delegate=yes`. Elsewhere `family.rs` finds and kills the processes without a group.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,12 +10,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A control group, removed when this is dropped, which works once it is empty.
+/// A control group. Dropping it removes the group, if the group is empty.
 #[derive(Debug)]
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates a control group for this guard, below its own; `None` if the system does not allow that.
+    /// Creates a control group for the command, below the guard's own group; `None` if the system does not allow that.
     pub(crate) fn make(stamp: &OsStr) -> Option<Self> {
         if std::env::var_os("TENURE_TEST_NO_CGROUP").is_some() {
             return None;
@@ -25,25 +25,25 @@ impl Cgroup {
         let group = Self(own.join(name(std::process::id(), stamp)));
         match fs::create_dir(&group.0) {
             Ok(()) => {}
-            // Left by a process of this guard that was killed, and is just dying.
+            // Left by a shim of this guard that was killed and is still dying.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(_) => return None,
         }
-        // Before Linux 5.14 it has no such file, and then it is of no use.
+        // Before Linux 5.14 this file does not exist, and the group cannot be killed.
         group.0.join("cgroup.kill").exists().then_some(group)
     }
 
-    /// The one that a guard below this process has made, if it has.
+    /// Returns the control group that a guard of this process has created, if it exists.
     pub(crate) fn of_guard(guard: u32, stamp: &OsStr) -> Option<Self> {
         Some(own_group()?.join(name(guard, stamp))).filter(|path| path.exists()).map(Self)
     }
 
-    /// The file that a process writes `0` to in order to join.
-    pub(crate) fn door(&self) -> PathBuf {
+    /// Returns the path of the file to which a process writes `0` in order to join the group.
+    pub(crate) fn procs_file(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
 
-    /// Kills everybody in it.
+    /// Kills all processes in the group.
     pub(crate) fn kill(&self) {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
     }
@@ -55,20 +55,21 @@ impl Drop for Cgroup {
     }
 }
 
-/// The name of a guard's group. The stamp tells apart guards that had the same process id.
+/// Returns the name of a guard's group. The stamp distinguishes guards that had the same process id.
 fn name(guard: u32, stamp: &OsStr) -> String {
     format!("{}{guard}-{}", prefix(), stamp.display())
 }
 
-/// How the names of all groups begin whose guards are in this process's PID namespace. Containers may share a
-/// control group, and the process id of a guard says nothing in the namespace of another.
+/// Returns the prefix of the names of all groups whose guards are in this PID namespace. Containers can share a control
+/// group, and the process id of a guard has no meaning in another namespace.
 fn prefix() -> String {
     format!("tenure-{}-", fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()))
 }
 
-/// Removes the empty groups that dead guards of this PID namespace have left behind. A group with a living process
-/// cannot be removed. A living guard's group is empty until its first process has joined, so it is not touched. Groups
-/// of a PID namespace that is gone stay.
+/// Removes the empty groups that dead guards of this PID namespace have left behind.
+///
+/// The kernel does not remove a group with a living process. The group of a living guard is kept, because it is empty
+/// until its first process has joined. Groups of a PID namespace that no longer exists are kept, too.
 fn remove_orphans(own: &Path) {
     let prefix = prefix();
     for group in fs::read_dir(own).into_iter().flatten().flatten() {
@@ -82,12 +83,12 @@ fn remove_orphans(own: &Path) {
     }
 }
 
-/// The folder of this process's own group.
+/// Returns the folder of the group that this process is in.
 fn own_group() -> Option<PathBuf> {
     find_own(&fs::read_to_string("/proc/self/cgroup").ok()?, &fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
-/// The same, from the process's `cgroup` and `mountinfo`.
+/// Finds the folder of a process's group from the contents of its `cgroup` and `mountinfo` files.
 fn find_own(membership: &str, mounts: &str) -> Option<PathBuf> {
     let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, mount) = mounts.lines().find_map(|line| {
@@ -95,7 +96,7 @@ fn find_own(membership: &str, mounts: &str) -> Option<PathBuf> {
         let mut front = front.split(' ').skip(3);
         (back.split(' ').next()? == "cgroup2").then_some((front.next()?, front.next()?))
     })?;
-    // What lies outside of the part that is mounted here cannot be reached.
+    // A group outside of the mounted part of the hierarchy is not accessible here.
     let below = Path::new(path).strip_prefix(root).ok()?;
     Some(Path::new(mount).join(below))
 }
@@ -108,12 +109,12 @@ mod tests {
         30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     #[test]
-    fn only_what_dead_guards_of_this_pid_namespace_have_left_is_removed() {
+    fn only_groups_of_dead_guards_of_this_pid_namespace_are_removed() {
         let own = std::env::temp_dir().join(format!("tenure-orphans-{}", std::process::id()));
-        // No process has such a number.
-        let (me, nobody) = (std::process::id(), u32::MAX);
+        // No process has this number.
+        let (me, dead) = (std::process::id(), u32::MAX);
         let mut left = ["tenure-1-4294967295-7".to_owned(), name(me, "7".as_ref()), "other".to_owned()];
-        for group in left.iter().chain([&name(nobody, "7".as_ref())]) {
+        for group in left.iter().chain([&name(dead, "7".as_ref())]) {
             fs::create_dir_all(own.join(group)).unwrap();
         }
         remove_orphans(&own);
@@ -126,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn the_own_group_is_found_below_the_mount() {
+    fn the_group_of_this_process_is_found_below_the_mount() {
         let group = find_own("1:cpu:/x\n0::/user.slice/job\n", MOUNTS);
         assert_eq!(group.unwrap(), Path::new("/sys/fs/cgroup/user.slice/job"));
         assert_eq!(find_own("0::/\n", MOUNTS).unwrap(), Path::new("/sys/fs/cgroup"));
     }
 
     #[test]
-    fn without_version_two_there_is_none() {
+    fn without_cgroup_v2_there_is_no_group() {
         assert_eq!(find_own("1:cpu:/x\n", MOUNTS), None);
         assert_eq!(find_own("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n"), None);
     }
 
     #[test]
-    fn a_group_outside_of_what_is_mounted_is_out_of_reach() {
+    fn a_group_outside_of_the_mounted_part_is_not_found() {
         let mounts = "30 22 0:26 /inner /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(find_own("0::/other\n", mounts), None);
         assert_eq!(find_own("0::/inner/a\n", mounts).unwrap(), Path::new("/sys/fs/cgroup/a"));

@@ -1,8 +1,8 @@
-//! Everything that descends from this process: told to end, killed, and reaped until none is left.
+//! The descendants of this process: how to find, kill and reap them until none is left.
 //!
-//! This process is a subreaper, so whoever loses its parent becomes a child of this one: in the end
-//! everybody does, also those that have started a session or a group of their own. A child that was
-//! not reaped keeps its number, so a signal to a child never hits somebody else.
+//! This process is a subreaper: a descendant that loses its parent becomes a child of this process, also if it has
+//! started a session or a process group of its own. So once their ancestors have ended, all descendants are children.
+//! A child keeps its process id until it is reaped, so a signal to a child never reaches another process.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::process::{
     set_child_subreaper, wait, waitid,
 };
 
-/// Makes orphans among the descendants come to this process.
+/// Makes this process the parent of all orphans among its descendants.
 pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
@@ -22,17 +22,17 @@ pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     None,
-    /// The children that are alive. SIGCHLD announces the end of each.
+    /// Only children that are alive. SIGCHLD announces the end of each.
     Alive,
-    /// Perhaps some that have ended, too: call again soon.
+    /// Possibly children that have ended: call `reap` again soon.
     Unreaped,
 }
 
-/// How many children to take at once: processes that fork and exit may come faster than they are reaped, and
-/// the caller has a clock and a line to look at in between.
+/// The number of children to reap in one call. Processes that fork and exit can end faster than they are reaped, and
+/// the caller must check its clock and its connection in between.
 pub(crate) const BATCH: usize = 256;
 
-/// Reaps children that have ended, at most this many, and reports each.
+/// Reaps at most `limit` children that have ended, and calls `ended` for each.
 pub(crate) fn reap(limit: usize, mut ended: impl FnMut(Pid, WaitStatus)) -> Remaining {
     for _ in 0..limit {
         match wait(WaitOptions::NOHANG) {
@@ -46,28 +46,28 @@ pub(crate) fn reap(limit: usize, mut ended: impl FnMut(Pid, WaitStatus)) -> Rema
     Remaining::Unreaped
 }
 
-/// How many to take between two sweeps of a storm: reaping must not keep a sweep waiting.
-pub(crate) const FEW: usize = 64;
+/// The number of children to reap between two kills of a fork storm: reaping must not delay the next kill.
+pub(crate) const SMALL_BATCH: usize = 64;
 
-/// Kills these children and the whole process groups that they are in. Reap and call again until none is left, as
-/// the children of the killed become ours.
+/// Kills these children and the process groups that they are in. The children of a killed process become children of
+/// this process, so reap and call this again until none is left.
 ///
-/// A process that has SIGKILL pending cannot fork, and a group is signalled as a whole, so nothing that is hit
-/// escapes. A process escapes only by forking, its child by leaving the group, and both between the listing and
-/// the signal. So the time between these two must be short: see [`newest`].
+/// A process with a pending SIGKILL cannot fork, and the kernel signals a group as a whole. So a process that is
+/// signalled does not escape. A process escapes only if, between the listing and the signal, it forks and its child
+/// leaves the group. So this time must be short: see [`newest`].
 pub(crate) fn kill(children: impl IntoIterator<Item = Pid>) {
     let mine = LazyCell::new(own_group);
     for child in children {
         let _ = kill_process(child, Signal::KILL);
-        // No other group has the number of a child that is not reaped.
+        // While a child is not reaped, no other group can get its number.
         if kill_process_group(child, Signal::KILL).is_ok() {
             continue;
         }
         let its = match *mine {
-            // The leader of this group is outside of this PID namespace. A child may be in the same group, and
-            // rustix cannot return 0.
+            // The leader of this process's group is outside of this PID namespace. The child can be in the same
+            // group, and rustix cannot return 0.
             Some(0) => group(&name(child)),
-            // The system call is many times as fast.
+            // The system call is many times faster than /proc.
             _ => getpgid(Some(child)).ok().map(|group| group.as_raw_nonzero().get()),
         };
         if its != *mine
@@ -78,28 +78,28 @@ pub(crate) fn kill(children: impl IntoIterator<Item = Pid>) {
     }
 }
 
-/// The living children of this process among the newest processes of the machine, the newest first. None where
-/// `/proc/loadavg` does not tell the number of the newest process.
+/// Returns the living children of this process among the newest processes of the machine, the newest first. Empty if
+/// `/proc/loadavg` does not contain the number of the newest process.
 ///
-/// Processes that fork and exit leave thousands behind to be reaped. A list of all children takes longer than each
-/// of the living needs to fork again, so whatever it names is dead. This one takes as long as [`BATCH`] looks, and
-/// of such processes the living are always the newest. Stopping processes first (SIGSTOP) would gain nothing: whoever
-/// is found can as well be killed, and neither forks any more. A look succeeds for children only, so no other process is
-/// named, and a child keeps its number until it is reaped.
+/// Processes that fork and exit in a storm leave thousands of dead children to reap. Listing all children takes longer
+/// than a living process needs to fork again, so every process on the finished list is dead. This function makes only
+/// [`BATCH`] checks, and in such a storm the living processes are always the newest. Stopping the processes first
+/// (SIGSTOP) has no advantage: a process that can be stopped can be killed, and neither kind forks again. The check
+/// succeeds only for children, and a child keeps its number until it is reaped, so no other process is returned.
 pub(crate) fn newest() -> impl Iterator<Item = Pid> {
-    let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let last = told.split_ascii_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0);
+    let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let last = loadavg.split_ascii_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0);
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let is_alive = move |child: &Pid| matches!(waitid(WaitId::Pid(*child), look), Ok(None));
     (1..=last).rev().take(BATCH).filter_map(Pid::from_raw).filter(is_alive)
 }
 
-/// The children of this process, ended or not.
+/// Returns the children of this process, including those that have ended and are not reaped.
 pub(crate) fn children() -> Vec<Pid> {
     children_by_thread().unwrap_or_else(children_by_parent)
 }
 
-/// As the kernel lists them for each thread, where it was built to.
+/// Reads the kernel's list of children for each thread; `None` if the kernel was built without it.
 fn children_by_thread() -> Option<Vec<Pid>> {
     let mut found = Vec::new();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
@@ -109,7 +109,7 @@ fn children_by_thread() -> Option<Vec<Pid>> {
     Some(found)
 }
 
-/// By asking every process for its parent.
+/// Checks the parent of every process.
 fn children_by_parent() -> Vec<Pid> {
     let me = getpid().as_raw_nonzero().get();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -126,31 +126,31 @@ const PARENT: usize = 1;
 const GROUP: usize = 2;
 const SESSION: usize = 3;
 
-/// Whether this child is in the session that this process is in.
+/// Returns whether this child is in the session of this process.
 pub(crate) fn is_in_my_session(child: Pid) -> bool {
     field(&name(child), SESSION) == field("self", SESSION)
 }
 
-/// Whether this child is in this process group.
+/// Returns whether this child is in the process group of this leader.
 pub(crate) fn is_in_group(child: Pid, leader: Pid) -> bool {
     group(&name(child)) == Some(leader.as_raw_nonzero().get())
 }
 
-/// The process group of this process.
+/// Returns the process group of this process.
 pub(crate) fn own_group() -> Option<i32> {
     group("self")
 }
 
-/// The process group of a process; 0 if its leader is outside of this namespace, as when a container
-/// joins the group of who started it. The system calls answer the same, but rustix cannot say so.
+/// Returns the process group of a process. It is 0 if its leader is outside of this PID namespace, as in a container
+/// that stays in the group of the process that started it. The system calls also return 0, but rustix cannot.
 fn group(process: &str) -> Option<i32> {
     field(process, GROUP)
 }
 
-/// One of the numbers that the kernel tells of a process, after its name and its state.
+/// Returns one of the numbers in `/proc/PROCESS/stat`, counted from the state, which follows the name.
 fn field(process: &str, number: usize) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, can contain any character.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number)?.parse().ok()
 }
 
@@ -169,22 +169,22 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Held by each test that has children, as one may reap those of another.
+    /// Held by each test that has children: a test can reap the children of another.
     pub(crate) static CHILDREN: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn children_that_keep_ending_do_not_hold_up_the_caller() {
+    fn reaping_stops_at_its_limit_while_children_keep_ending() {
         let _alone = CHILDREN.lock().unwrap();
         let another = || {
             let pid = Pid::from_child(&Command::new("true").spawn().unwrap());
-            // Ended, and not reaped.
+            // Waits until it has ended, without reaping it.
             waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
         };
         another();
         let mut reaped = 0;
         let remaining = reap(BATCH, |_, _| {
             reaped += 1;
-            assert!(reaped < 10 * BATCH, "it would go on for ever");
+            assert!(reaped < 10 * BATCH, "reap does not stop at its limit");
             another();
         });
         assert_eq!(remaining, Remaining::Unreaped);
@@ -196,7 +196,7 @@ pub(crate) mod tests {
         let _alone = CHILDREN.lock().unwrap();
         let ended = Pid::from_child(&Command::new("true").spawn().unwrap());
         waitid(WaitId::Pid(ended), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        // Others may start many processes at the same time, but not for ever.
+        // Other programs can start many processes at the same time, but not in every attempt.
         let found = (0..1000).any(|_| {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
             let newest: Vec<Pid> = newest().collect();

@@ -1,15 +1,15 @@
-//! The guard: sees to it that nothing of a command outlives its term.
+//! The guard: kills a command and all its descendants before the end of the term.
 //!
-//! One thread, no timers of its own but the one for the end of the term. It waits for
+//! The guard has one thread, and one timer for the end of the term. It waits for
 //!
-//! - orders from tenure; if tenure is gone, everything is killed, and the guard ends
-//! - the end of the term: everything is killed
-//! - the end of children, by SIGCHLD
+//! - orders from tenure; if tenure is gone, the guard kills everything and exits
+//! - the end of the term; then it kills everything
+//! - the end of children, announced by SIGCHLD
 //!
-//! and tells tenure what has become of the command. Only once *nothing* is left does it say so, or end,
-//! and with that let go of the lifeline: the lock file or the socket of the session that holds the seat.
-//! As long as the guard has it open, tenure's death does not free the seat. Stores that have no lifeline
-//! hold a dead leader's seat until its lease is over, and the guard is done before that.
+//! and reports to tenure what happens to the command. It reports `Gone`, or exits, only when *no* process of the
+//! command is left. Until then it keeps the lifeline open: the lock file, or the socket of the session, that holds the
+//! seat. While the lifeline is open, the death of tenure does not free the seat. A store without a lifeline holds the
+//! seat of a dead leader until its lease expires, and the guard is done before that.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -36,10 +36,10 @@ use signal_hook::consts::{
 use super::cgroup::Cgroup;
 use super::family::Remaining;
 use super::shim::Shim;
-use super::wire::{Heard, News, Order};
+use super::wire::{GuardEvent, Order, Received};
 use super::{GUARD_NAME, family, ignored_signals, now, wire};
 
-/// Guards the command: `PARENT_PID STAMP CMD ARGS…`. Standard input is the line to tenure.
+/// Runs the guard: `PARENT_PID STAMP CMD ARGS…`. Standard input is the connection to tenure.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
     let stamp = args.next().unwrap_or_default();
@@ -49,79 +49,79 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
             0
         }
         Err(error) => {
-            crate::say::line(format!("tenure: the guard could not start: {error}"));
-            crate::say::flush();
+            crate::stderr::line(format!("tenure: cannot start the guard: {error}"));
+            crate::stderr::flush();
             2
         }
     };
     std::process::exit(code)
 }
 
-/// The place of the lifeline among the descriptors that come with a start, after the standard streams.
+/// The index of the lifeline among the descriptors of a start order, after the standard streams.
 const LIFELINE: usize = 3;
 
 struct Guard {
     command: Vec<OsString>,
     line: std::io::Stdin,
-    /// Readable when a child has ended.
+    /// Becomes readable when a child has ended.
     ended: UnixStream,
-    /// Readable when the term is over.
+    /// Becomes readable when the term is over.
     timer: OwnedFd,
-    understudy: Option<Understudy>,
+    prepared: Option<PreparedShim>,
     job: Option<Job>,
     /// More children may have ended than were reaped.
     unreaped: bool,
-    /// Names the control groups of this guard, with its process id.
+    /// Names the control groups of this guard, together with its process id.
     stamp: OsString,
 }
 
-/// A shim that waits for its cue, and the control group it has joined.
-struct Understudy {
+/// A shim that waits for its start message, and the control group that it has joined.
+struct PreparedShim {
     shim: Shim,
     cgroup: Option<Cgroup>,
 }
 
-impl Understudy {
+impl PreparedShim {
     fn start(command: &[OsString], stamp: &OsStr) -> std::io::Result<Self> {
         let cgroup = Cgroup::make(stamp);
-        let door = cgroup.as_ref().map(Cgroup::door).unwrap_or_default();
-        Ok(Self { shim: Shim::start(&door, command, |_| {})?, cgroup })
+        let procs_file = cgroup.as_ref().map(Cgroup::procs_file).unwrap_or_default();
+        Ok(Self { shim: Shim::start(&procs_file, command, |_| {})?, cgroup })
     }
 }
 
-/// A command that runs, or what it has left behind.
+/// A running command, or the processes that it has left behind.
 struct Job {
-    /// Its process; `None` once that has ended.
+    /// The process of the command; `None` once it has ended.
     main: Option<Pid>,
     group: Pid,
     kill_at: u64,
-    /// Closed once the shim has become the command.
+    /// The connection to the shim; `None` once the shim has executed the command or failed.
     shim: Option<OwnedFd>,
     failed: Option<i32>,
-    /// Who was asked to end: the group, and which orphans.
+    /// Whether SIGTERM was requested, and which processes have received it: the group, and these orphans.
     stopping: bool,
-    group_asked: bool,
-    asked: BTreeSet<i32>,
+    group_signalled: bool,
+    signalled: BTreeSet<i32>,
     cgroup: Option<Cgroup>,
-    /// Held until nothing is left.
+    /// Held open until no process is left.
     _lifeline: Option<OwnedFd>,
 }
 
 impl Guard {
     fn new(parent: Option<Pid>, stamp: OsString, command: Vec<OsString>) -> std::io::Result<Self> {
-        // First of all: what asks a whole service or terminal to end is tenure's to hear. Handlers
-        // that do nothing, unlike ignored signals, are not passed on to the command. What was ignored
-        // from the start (`nohup`) stays so, for the command too.
+        // This comes first: signals that end a whole service or terminal are for tenure to handle. The command does
+        // not inherit these empty handlers, as it would inherit ignored signals. Signals that were ignored from the
+        // start (`nohup`) stay ignored, for the command as well.
         let ignored = ignored_signals();
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
             if !ignored.contains(signal) {
                 signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
             }
         }
-        // A guard that somebody has stopped wakes up when tenure is gone, and finds the line closed.
+        // The death of tenure resumes a stopped guard, which then finds its connection closed.
         set_parent_process_death_signal(Some(Signal::CONT))?;
         if getppid() != parent {
-            // It died before it was asked for. Nothing runs yet.
+            // The parent died before the kernel was asked to watch it. No command runs yet.
             std::process::exit(0);
         }
         let (ended, wake) = UnixStream::pair()?;
@@ -131,32 +131,32 @@ impl Guard {
         family::adopt_orphans()?;
         let _ = rustix::thread::set_name(GUARD_NAME);
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let (line, understudy, job) = (std::io::stdin(), None, None);
-        let guard = Self { command, line, ended, timer, understudy, job, unreaped: false, stamp };
-        guard.tell(News::Ready);
+        let (line, prepared, job) = (std::io::stdin(), None, None);
+        let guard = Self { command, line, ended, timer, prepared, job, unreaped: false, stamp };
+        guard.send(GuardEvent::Ready);
         Ok(guard)
     }
 
     fn run(&mut self) {
         loop {
             self.wait();
-            // Time first: nothing that comes in may hold up the end.
-            self.keep_time();
+            // The deadline comes first: incoming orders must not delay it.
+            self.enforce_deadline();
             loop {
                 match wire::next_order(&self.line) {
-                    Heard::Nothing => break,
-                    Heard::PushDetail(order, descriptors) => self.obey(order, descriptors),
-                    Heard::Over => return self.leave(),
+                    Received::Nothing => break,
+                    Received::Message(order, descriptors) => self.handle_order(order, descriptors),
+                    Received::Closed => return self.leave(),
                 }
             }
-            self.look();
+            self.check_children();
         }
     }
 
-    /// Kills everything if time is up.
-    fn keep_time(&mut self) {
+    /// Kills everything if the deadline has passed.
+    fn enforce_deadline(&mut self) {
         if self.job.as_ref().is_some_and(|job| now() >= job.kill_at) {
-            self.tell(News::Cut);
+            self.send(GuardEvent::TimeUp);
             self.kill();
         }
     }
@@ -172,32 +172,32 @@ impl Guard {
             sources.push(PollFd::new(shim, PollFlags::IN));
         }
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Interrupted, it looks around, which does no harm.
+        // If a signal interrupts the poll, the loop checks everything, which does no harm.
         let _ = poll(&mut sources, self.unreaped.then_some(&at_once));
     }
 
-    fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
+    fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
         match order {
             Order::Prepare => {
-                if self.job.is_none() && self.understudy.is_none() {
-                    // Should it fail, then it is tried again when it is needed.
-                    self.understudy = Understudy::start(&self.command, &self.stamp).ok();
+                if self.job.is_none() && self.prepared.is_none() {
+                    // If this fails, the shim is started when it is needed.
+                    self.prepared = PreparedShim::start(&self.command, &self.stamp).ok();
                 }
             }
             Order::Start { token, kill_at } => {
                 if self.job.is_some() || now() >= kill_at {
-                    self.tell(News::Cut);
-                    return self.tell(News::Gone);
+                    self.send(GuardEvent::TimeUp);
+                    return self.send(GuardEvent::Gone);
                 }
                 match self.start(token, kill_at, descriptors) {
                     Ok(job) => {
-                        self.tell(News::Started { pid: job.group.as_raw_nonzero().get() });
+                        self.send(GuardEvent::Started { pid: job.group.as_raw_nonzero().get() });
                         self.job = Some(job);
                         self.set_timer(Some(kill_at));
                     }
                     Err(error) => {
-                        self.tell(News::Failed { errno: error.raw_os_error().unwrap_or(0) });
-                        self.tell(News::Gone);
+                        self.send(GuardEvent::Failed { errno: error.raw_os_error().unwrap_or(0) });
+                        self.send(GuardEvent::Gone);
                     }
                 }
             }
@@ -206,12 +206,12 @@ impl Guard {
                     job.kill_at = moment;
                     self.set_timer(Some(moment));
                 }
-                self.tell(News::Heard);
-                self.keep_time();
+                self.send(GuardEvent::Acknowledged);
+                self.enforce_deadline();
             }
             Order::Stop => {
                 if let Some(job) = &mut self.job {
-                    job.ask();
+                    job.terminate();
                 }
             }
             Order::PassOn(signal) => {
@@ -223,74 +223,75 @@ impl Guard {
     }
 
     fn start(&mut self, token: Option<u64>, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
-        // Too many files are open here to receive them.
+        // This process has too many open files to receive them.
         if descriptors.len() < LIFELINE {
             return Err(Errno::MFILE.into());
         }
         let is_socket = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket());
-        let mut cue: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        // A lock file goes on to everything that the command starts. A socket does not: whatever wrote to it
-        // would speak to the store in the leader's name.
+        let mut attached: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        // The command and its descendants inherit a lock file. They do not inherit a socket: a process that writes to
+        // it would send statements to the store in the leader's name.
         if descriptors.get(LIFELINE).is_some_and(is_socket) {
-            cue.truncate(LIFELINE);
+            attached.truncate(LIFELINE);
         }
-        let new = || Understudy::start(&self.command, &self.stamp);
-        let mut understudy = self.understudy.take().map_or_else(new, Ok)?;
-        if understudy.shim.go(token, &cue).is_err() {
-            // Somebody has killed it while it waited. The next one's control group has the same name.
-            drop(understudy);
-            understudy = Understudy::start(&self.command, &self.stamp)?;
-            understudy.shim.go(token, &cue)?;
+        let new = || PreparedShim::start(&self.command, &self.stamp);
+        let mut prepared = self.prepared.take().map_or_else(new, Ok)?;
+        if prepared.shim.go(token, &attached).is_err() {
+            // The shim was killed while it waited. Its control group is dropped first, because the next group has
+            // the same name.
+            drop(prepared);
+            prepared = PreparedShim::start(&self.command, &self.stamp)?;
+            prepared.shim.go(token, &attached)?;
         }
-        cue.clear();
+        attached.clear();
         Ok(Job {
-            main: Some(understudy.shim.pid),
-            group: understudy.shim.pid,
+            main: Some(prepared.shim.pid),
+            group: prepared.shim.pid,
             kill_at,
-            shim: Some(understudy.shim.line),
+            shim: Some(prepared.shim.line),
             failed: None,
             stopping: false,
-            group_asked: false,
-            asked: BTreeSet::new(),
-            cgroup: understudy.cgroup,
+            group_signalled: false,
+            signalled: BTreeSet::new(),
+            cgroup: prepared.cgroup,
             _lifeline: descriptors.into_iter().nth(LIFELINE),
         })
     }
 
-    /// Finds out what has become of the command and of what it has started.
-    fn look(&mut self) {
+    /// Reaps children that have ended and reports what happened to the command.
+    fn check_children(&mut self) {
         let _ = (&self.ended).read(&mut [0; 64]);
         let Some(job) = &mut self.job else {
-            let understudy = self.understudy.as_ref().map(|understudy| understudy.shim.pid);
+            let prepared = self.prepared.as_ref().map(|prepared| prepared.shim.pid);
             let remaining = family::reap(family::BATCH, |pid, _| {
-                if understudy == Some(pid) {
-                    self.understudy = None;
+                if prepared == Some(pid) {
+                    self.prepared = None;
                 }
             });
             self.unreaped = remaining == Remaining::Unreaped;
             return;
         };
-        // Before the reaping: a shim tells why it failed, and then ends.
-        job.hear_shim();
-        let (news, remaining) = job.reap(family::BATCH);
+        // Before reaping: a shim that fails sends the reason and then exits.
+        job.check_shim();
+        let (event, remaining) = job.reap(family::BATCH);
         self.unreaped = remaining == Remaining::Unreaped;
-        // Not before all that has ended is reaped: what a storm of forks leaves behind makes the list too long.
+        // Only after all ended children are reaped: a fork storm leaves so many that the list would be too long.
         if job.stopping && remaining == Remaining::Alive {
-            job.ask_orphans();
+            job.terminate_orphans();
         }
-        if let Some(news) = news {
-            self.tell(news);
+        if let Some(event) = event {
+            self.send(event);
         }
         if remaining == Remaining::None {
             self.gone();
         }
     }
 
-    /// Kills everything, and returns when nothing is left.
+    /// Kills everything and returns when no process is left.
     fn kill(&mut self) {
         let Some(job) = &mut self.job else { return };
         let mut pause = 1_000_000;
-        // Processes that fork and exit, more than can be reaped at once.
+        // Processes fork and exit faster than one call reaps them.
         let mut storm = false;
         loop {
             if let Some(cgroup) = &job.cgroup {
@@ -302,9 +303,9 @@ impl Guard {
             if storm {
                 family::kill(family::newest());
             }
-            let (news, remaining) = job.reap(family::FEW);
-            if let Some(news) = news {
-                let _ = wire::send(&self.line, &news.to_string(), &[]);
+            let (event, remaining) = job.reap(family::SMALL_BATCH);
+            if let Some(event) = event {
+                let _ = wire::send(&self.line, &event.to_string(), &[]);
             }
             match remaining {
                 Remaining::None => return self.gone(),
@@ -314,7 +315,7 @@ impl Guard {
                     continue;
                 }
             }
-            // The next one to end, or a little later: what is being killed may yet be dying.
+            // Waits for the next child to end, but not long: killed processes may still be dying.
             let timeout = Timespec { tv_sec: 0, tv_nsec: pause };
             let _ = poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&timeout));
             let _ = (&self.ended).read(&mut [0; 64]);
@@ -322,11 +323,11 @@ impl Guard {
         }
     }
 
-    /// Leaves nothing behind.
+    /// Kills everything, including a prepared shim.
     fn leave(&mut self) {
         self.kill();
-        if let Some(understudy) = self.understudy.take() {
-            let _ = kill_process(understudy.shim.pid, Signal::KILL);
+        if let Some(prepared) = self.prepared.take() {
+            let _ = kill_process(prepared.shim.pid, Signal::KILL);
             while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
         }
     }
@@ -334,26 +335,26 @@ impl Guard {
     fn gone(&mut self) {
         self.job = None;
         self.set_timer(None);
-        self.tell(News::Gone);
+        self.send(GuardEvent::Gone);
     }
 
-    /// Wakes at this moment, or never.
+    /// Sets the timer to this moment, or disarms it.
     fn set_timer(&self, moment: Option<u64>) {
-        // Zero would mean never.
+        // Zero disarms the timer.
         let moment = moment.map_or(0, |moment| moment.max(1));
         let at = Timespec { tv_sec: (moment / 1_000_000_000) as i64, tv_nsec: (moment % 1_000_000_000) as i64 };
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
     }
 
-    /// Should tenure be gone, that will be heard on the line.
-    fn tell(&self, news: News) {
-        let _ = wire::send(&self.line, &news.to_string(), &[]);
+    /// Sends an event to tenure. If tenure is gone, the next receive finds the connection closed.
+    fn send(&self, event: GuardEvent) {
+        let _ = wire::send(&self.line, &event.to_string(), &[]);
     }
 }
 
 impl Job {
-    fn hear_shim(&mut self) {
+    fn check_shim(&mut self) {
         let Some(shim) = &self.shim else { return };
         match wire::receive(shim, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => {}
@@ -365,29 +366,29 @@ impl Job {
         }
     }
 
-    /// Reaps children that have ended. Returns what there is to tell of the command, and what remains.
-    fn reap(&mut self, limit: usize) -> (Option<News>, Remaining) {
+    /// Reaps children that have ended. Returns the event of the command, if it has ended, and the remaining children.
+    fn reap(&mut self, limit: usize) -> (Option<GuardEvent>, Remaining) {
         let main = self.main;
         let mut ended = None;
         let remaining = family::reap(limit, |pid, status| {
-            self.asked.remove(&pid.as_raw_nonzero().get());
+            self.signalled.remove(&pid.as_raw_nonzero().get());
             if main == Some(pid) {
                 ended = Some(status);
             }
         });
-        let news = ended.map(|status| {
-            // It may have told why it failed since we last heard of it; by now, that is all.
-            self.hear_shim();
+        let event = ended.map(|status| {
+            // The shim may have sent an error since the last check. It has ended, so it sends no more.
+            self.check_shim();
             self.main = None;
-            self.failed.map_or(News::Exited(status.into()), |errno| News::Failed { errno })
+            self.failed.map_or(GuardEvent::Exited(status.into()), |errno| GuardEvent::Failed { errno })
         });
-        (news, remaining)
+        (event, remaining)
     }
 
     /// Sends a signal to the command's process group.
     fn pass_on(&mut self, signal: i32) {
-        // A shim that has not become the command yet would die of it.
-        self.hear_shim();
+        // The signal would kill a shim that has not executed the command yet.
+        self.check_shim();
         if self.main.is_some()
             && self.shim.is_none()
             && let Some(signal) = Signal::from_named_raw(signal)
@@ -396,24 +397,24 @@ impl Job {
         }
     }
 
-    /// Asks everything to end.
-    fn ask(&mut self) {
+    /// Sends SIGTERM to all processes of the command.
+    fn terminate(&mut self) {
         self.stopping = true;
-        // Only while its first process is not reaped is the number of the group surely its own.
-        if self.main.is_some() && !self.group_asked {
-            self.group_asked = true;
+        // Only while the command's process is not reaped, its group's number cannot belong to another group.
+        if self.main.is_some() && !self.group_signalled {
+            self.group_signalled = true;
             let _ = kill_process_group(self.group, Signal::TERM);
-            // A stopped process would not hear it.
+            // A stopped process does not handle the signal until it is resumed.
             let _ = kill_process_group(self.group, Signal::CONT);
         }
-        self.ask_orphans();
+        self.terminate_orphans();
     }
 
-    /// Asks those to end, once each, that were left behind and have not heard it as part of the group.
-    fn ask_orphans(&mut self) {
+    /// Sends SIGTERM, once each, to orphans that did not get it as part of the group.
+    fn terminate_orphans(&mut self) {
         for child in family::children() {
-            let heard = self.group_asked && family::is_in_group(child, self.group);
-            if !heard && self.asked.insert(child.as_raw_nonzero().get()) {
+            let in_signalled_group = self.group_signalled && family::is_in_group(child, self.group);
+            if !in_signalled_group && self.signalled.insert(child.as_raw_nonzero().get()) {
                 let _ = kill_process(child, Signal::TERM);
                 let _ = kill_process(child, Signal::CONT);
             }
@@ -430,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_was_asked_to_end_may_be_used_again() {
+    fn a_reaped_orphan_is_forgotten_so_its_number_can_be_signalled_again() {
         let _alone = family::tests::CHILDREN.lock().unwrap();
         let child = Pid::from_child(&Command::new("true").spawn().unwrap());
         waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
@@ -441,12 +442,12 @@ mod tests {
             shim: None,
             failed: None,
             stopping: true,
-            group_asked: true,
-            asked: BTreeSet::from([child.as_raw_nonzero().get()]),
+            group_signalled: true,
+            signalled: BTreeSet::from([child.as_raw_nonzero().get()]),
             cgroup: None,
             _lifeline: None,
         };
         assert_eq!(job.reap(family::BATCH), (None, Remaining::None));
-        assert!(job.asked.is_empty());
+        assert!(job.signalled.is_empty());
     }
 }

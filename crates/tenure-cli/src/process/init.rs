@@ -1,8 +1,8 @@
 //! Process 1 of a container: forwards signals and reaps orphans.
 //!
-//! Every orphan of the container becomes a child of process 1, whichever program started it. Process 1 must reap
-//! them all, and must not take them for leftovers of the command. So as process 1 this program starts itself again
-//! as a child, forwards signals to that child, and reaps.
+//! Every orphan of the container becomes a child of process 1, whichever program started it. Process 1 must reap all
+//! of them, and must not kill those that do not belong to the command. So as process 1 this program starts itself
+//! again as a child, forwards signals to that child, and reaps orphans.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::signals::{LEAVE, PASS_ON, Signals};
 use super::wire::Exit;
-use super::{GUARD_NAME, MYSELF, family};
+use super::{GUARD_NAME, THIS_PROGRAM, family};
 
 /// Runs this program as a child and returns its exit code.
 ///
@@ -21,9 +21,9 @@ use super::{GUARD_NAME, MYSELF, family};
 pub(crate) fn run() -> std::io::Result<u8> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut ended = Signals::listen(&[Signal::CHILD])?;
-        let mut signals = Signals::listen(&passed_on())?;
+        let mut signals = Signals::listen(&forwarded())?;
         let mut args = std::env::args_os();
-        let mut program = Command::new(MYSELF);
+        let mut program = Command::new(THIS_PROGRAM);
         let child = program.arg0(args.next().unwrap_or_else(|| "tenure".into())).args(args).spawn()?;
         let child = Pid::from_child(&child);
         let mut exit = None;
@@ -37,7 +37,7 @@ pub(crate) fn run() -> std::io::Result<u8> {
                 }
                 _ = ended.next() => while reap(child, &mut exit) {},
             }
-            // Should it have been killed, then its guard still has work to do, and would not survive us.
+            // If the child was killed, its guard still has to kill the command. The guard would die with process 1.
             if let Some(exit) = exit
                 && !family::children().into_iter().any(is_guard)
             {
@@ -47,14 +47,14 @@ pub(crate) fn run() -> std::io::Result<u8> {
     })
 }
 
-/// A terminal sends what is typed (Ctrl-C) to the child by itself.
-fn passed_on() -> Vec<Signal> {
+/// Returns the signals to forward. A terminal sends Ctrl-C and Ctrl-\ to the child directly, so these are left out.
+fn forwarded() -> Vec<Signal> {
     let has_terminal = fs::File::open("/dev/tty").is_ok();
     let typed = |signal: &Signal| [Signal::INT, Signal::QUIT].contains(signal);
     LEAVE.into_iter().chain(PASS_ON).filter(|signal| !has_terminal || !typed(signal)).collect()
 }
 
-/// Returns whether there may be more to reap.
+/// Reaps a batch of children, and returns whether more may have ended.
 fn reap(child: Pid, exit: &mut Option<Exit>) -> bool {
     let remaining = family::reap(family::BATCH, |pid, status| {
         if pid == child {

@@ -15,11 +15,11 @@ pub(crate) const LEAVE: [Signal; 5] = [Signal::TERM, Signal::INT, Signal::HUP, S
 /// The signals that `tenure run` passes on to its command.
 pub(crate) const PASS_ON: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
-/// Signals to wait for.
+/// A set of signals that can be awaited.
 pub(crate) struct Signals(Vec<(i32, unix::Signal)>);
 
 impl Signals {
-    /// Listens for these signals, except those that this process was started to ignore (`nohup`, or in the
+    /// Listens for these signals, except those that this process ignored from its start (under `nohup`, or in the
     /// background of a script).
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored_signals();
@@ -27,12 +27,12 @@ impl Signals {
         numbers.map(|number| Ok((number, signal(SignalKind::from_raw(number))?))).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Waits for the next of them and returns its number. Nothing is lost if the future is dropped.
+    /// Waits for the next signal and returns its number. Cancel safe: no signal is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| {
-            let heard =
+            let received =
                 self.0.iter_mut().find_map(|(number, signal)| signal.poll_recv(cx).is_ready().then_some(*number));
-            heard.map_or(Poll::Pending, Poll::Ready)
+            received.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

@@ -1,5 +1,5 @@
-//! What tenure and the guard say to each other: one short text a packet, with descriptors beside it
-//! where there are any.
+//! The messages between tenure and the guard: one short text per packet, with file descriptors attached where a
+//! message has any.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -13,15 +13,15 @@ use rustix::net::{
 };
 use rustix::process::WaitStatus;
 
-/// What tenure asks of the guard.
+/// An order from tenure to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Get ready to run the command.
+    /// Prepare to run the command.
     Prepare,
-    /// Run the command, for this term or for none. Standard input, output and error come with it, and the
-    /// lifeline, if there is one.
+    /// Run the command, for the term with this token or outside of a term. The packet carries standard input, output
+    /// and error, and the lifeline, if there is one.
     Start { token: Option<u64>, kill_at: u64 },
-    /// Everything must be gone by this moment.
+    /// Kill everything by this moment.
     KillAt(u64),
     /// Ask the command to end.
     Stop,
@@ -29,26 +29,26 @@ pub(crate) enum Order {
     PassOn(i32),
 }
 
-/// What the guard tells.
+/// An event that the guard reports to tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It is there.
+pub(crate) enum GuardEvent {
+    /// The guard is running.
     Ready,
-    /// The last moment was heard.
-    Heard,
-    /// The command's process is there, and leads the process group of this number.
+    /// The guard has received the last deadline.
+    Acknowledged,
+    /// The command's process exists, and leads the process group with this number.
     Started { pid: i32 },
-    /// There is no command: it could not be executed.
+    /// The command could not be executed.
     Failed { errno: i32 },
     /// The command has ended.
     Exited(Exit),
-    /// Time is up: everything is being killed.
-    Cut,
-    /// Nothing is left of the command, nor of anything that it has started.
+    /// The deadline has passed: the guard kills everything.
+    TimeUp,
+    /// The command and every process that it has started are gone.
     Gone,
 }
 
-/// How a command has ended.
+/// The way a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Code(i32),
@@ -56,7 +56,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The exit code that a shell would tell of it.
+    /// Returns the exit code that a shell reports for it.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code as u8,
@@ -104,44 +104,44 @@ impl Order {
     }
 }
 
-impl fmt::Display for News {
+impl fmt::Display for GuardEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => f.write_str("ready"),
-            Self::Heard => f.write_str("heard"),
+            Self::Acknowledged => f.write_str("acknowledged"),
             Self::Started { pid } => write!(f, "started {pid}"),
             Self::Failed { errno } => write!(f, "failed {errno}"),
             Self::Exited(Exit::Code(code)) => write!(f, "exited {code}"),
             Self::Exited(Exit::Signal(signal)) => write!(f, "killed {signal}"),
-            Self::Cut => f.write_str("cut"),
+            Self::TimeUp => f.write_str("time-up"),
             Self::Gone => f.write_str("gone"),
         }
     }
 }
 
-impl News {
+impl GuardEvent {
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
         Some(match words[..] {
             ["ready"] => Self::Ready,
-            ["heard"] => Self::Heard,
+            ["acknowledged"] => Self::Acknowledged,
             ["started", pid] => Self::Started { pid: pid.parse().ok()? },
             ["failed", errno] => Self::Failed { errno: errno.parse().ok()? },
             ["exited", code] => Self::Exited(Exit::Code(code.parse().ok()?)),
             ["killed", signal] => Self::Exited(Exit::Signal(signal.parse().ok()?)),
-            ["cut"] => Self::Cut,
+            ["time-up"] => Self::TimeUp,
             ["gone"] => Self::Gone,
             _ => return None,
         })
     }
 }
 
-/// Two ends of a line. Neither is inherited by accident.
+/// Creates a connection and returns its two ends. Child processes do not inherit them.
 pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends a packet. Never waits: a full line means that nobody listens at the other end.
+/// Sends a packet without blocking. It fails if the connection is full, which means that the other end does not read.
 pub(crate) fn send(line: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -152,17 +152,17 @@ pub(crate) fn send(line: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]) 
     rustix::io::retry_on_intr(|| sendmsg(&line, &[IoSlice::new(text.as_bytes())], &mut control, flags)).map(drop)
 }
 
-/// A packet as it came in.
+/// A received packet.
 pub(crate) struct Packet {
     pub(crate) text: String,
-    /// All of them or none: none if this process has too many files open for all.
+    /// All descriptors of the packet, or none if this process has too many open files to receive all of them.
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Receives a packet; `None` when the other end is gone.
+/// Receives a packet; `None` if the other end is closed.
 ///
 /// # Errors
-/// `AGAIN` if there is none now and `flags` say not to wait.
+/// `AGAIN` if there is no packet and `flags` contain `DONTWAIT`.
 pub(crate) fn receive(line: impl AsFd, flags: RecvFlags) -> rustix::io::Result<Option<Packet>> {
     let mut bytes = [0; 128];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -186,29 +186,31 @@ pub(crate) fn receive(line: impl AsFd, flags: RecvFlags) -> rustix::io::Result<O
     Ok(Some(Packet { text: String::from_utf8_lossy(&bytes[..message.bytes]).into_owned(), descriptors }))
 }
 
-/// What came in from the other end of a line, without waiting.
-pub(crate) enum Heard<T> {
+/// The result of receiving from a connection without blocking.
+pub(crate) enum Received<T> {
     Nothing,
-    PushDetail(T, Vec<OwnedFd>),
-    /// The other end is gone, or does not speak this language.
-    Over,
+    Message(T, Vec<OwnedFd>),
+    /// The other end is closed, or sent a message that is not understood.
+    Closed,
 }
 
-/// The next order, if there is one.
-pub(crate) fn next_order(line: impl AsFd) -> Heard<Order> {
+/// Receives the next order, without blocking.
+pub(crate) fn next_order(line: impl AsFd) -> Received<Order> {
     next(line, Order::parse)
 }
 
-/// The next news, if there are any.
-pub(crate) fn next_news(line: impl AsFd) -> Heard<News> {
-    next(line, News::parse)
+/// Receives the next event, without blocking.
+pub(crate) fn next_event(line: impl AsFd) -> Received<GuardEvent> {
+    next(line, GuardEvent::parse)
 }
 
-fn next<T>(line: impl AsFd, parse: impl Fn(&str) -> Option<T>) -> Heard<T> {
+fn next<T>(line: impl AsFd, parse: impl Fn(&str) -> Option<T>) -> Received<T> {
     match receive(line, RecvFlags::DONTWAIT) {
-        Ok(Some(packet)) => parse(&packet.text).map_or(Heard::Over, |said| Heard::PushDetail(said, packet.descriptors)),
-        Err(Errno::AGAIN) => Heard::Nothing,
-        Ok(None) | Err(_) => Heard::Over,
+        Ok(Some(packet)) => {
+            parse(&packet.text).map_or(Received::Closed, |said| Received::Message(said, packet.descriptors))
+        }
+        Err(Errno::AGAIN) => Received::Nothing,
+        Ok(None) | Err(_) => Received::Closed,
     }
 }
 
@@ -219,22 +221,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn every_message_is_parsed_as_it_was_written() {
         let starts = [Some(7), None].map(|token| Order::Start { token, kill_at: u64::MAX });
         for order in [Order::Prepare, starts[0], starts[1], Order::KillAt(0), Order::Stop, Order::PassOn(10)] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        for news in [
-            News::Ready,
-            News::Heard,
-            News::Started { pid: 4711 },
-            News::Failed { errno: 2 },
-            News::Exited(Exit::Code(3)),
-            News::Exited(Exit::Signal(9)),
-            News::Cut,
-            News::Gone,
+        for event in [
+            GuardEvent::Ready,
+            GuardEvent::Acknowledged,
+            GuardEvent::Started { pid: 4711 },
+            GuardEvent::Failed { errno: 2 },
+            GuardEvent::Exited(Exit::Code(3)),
+            GuardEvent::Exited(Exit::Signal(9)),
+            GuardEvent::TimeUp,
+            GuardEvent::Gone,
         ] {
-            assert_eq!(News::parse(&news.to_string()), Some(news));
+            assert_eq!(GuardEvent::parse(&event.to_string()), Some(event));
         }
         for text in ["", "start", "start x 1", "stop now", "kill-at"] {
             assert_eq!(Order::parse(text), None);
@@ -242,12 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_travel_along() {
+    fn descriptors_are_sent_with_a_message() {
         let (here, there) = pair().unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
         send(&here, &Order::Stop.to_string(), &[writer.as_fd()]).unwrap();
         drop(writer);
-        let Heard::PushDetail(Order::Stop, mut descriptors) = next_order(&there) else { panic!("not heard") };
+        let Received::Message(Order::Stop, mut descriptors) = next_order(&there) else {
+            panic!("no order was received")
+        };
         std::fs::File::from(descriptors.pop().unwrap()).write_all(b"hello").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
@@ -255,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_other_side_is_heard_after_everything_it_said() {
+    fn the_close_of_the_other_end_is_received_after_all_its_messages() {
         let (here, there) = pair().unwrap();
-        assert!(matches!(next_order(&there), Heard::Nothing));
+        assert!(matches!(next_order(&there), Received::Nothing));
         send(&here, "stop", &[]).unwrap();
         drop(here);
-        assert!(matches!(next_order(&there), Heard::PushDetail(Order::Stop, _)));
-        assert!(matches!(next_order(&there), Heard::Over));
+        assert!(matches!(next_order(&there), Received::Message(Order::Stop, _)));
+        assert!(matches!(next_order(&there), Received::Closed));
     }
 }

@@ -1,11 +1,11 @@
-//! A world for one test: a folder, the processes started in it, and what they have written.
+//! The environment of one test: a folder, the processes started in it, and their output.
 //!
-//! Every process carries the world's mark in its environment, and so does all that descends from it:
-//! that is how the test finds out who is left, and ends them, should it fail.
+//! Every process and all of its descendants carry the world's mark in their environment. By this mark a test finds the
+//! processes that are left, and kills them if it fails.
 
-#![allow(dead_code, reason = "each test file uses its own part of it")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub(crate) mod everything;
+pub(crate) mod all_commands;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,33 +20,33 @@ use serde_json::Value;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Long enough for the slowest machine; nothing waits for it to pass.
+/// The time-out of every wait: long enough for the slowest machine. A test that passes never waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     mark: String,
     folder: PathBuf,
     store: Option<String>,
-    /// How many stores there were so far, if each `tenure` has its own.
+    /// The number of stores so far, if each `tenure` has its own.
     stores: AtomicU32,
     no_cgroup: bool,
-    nobody: bool,
+    unprivileged: bool,
 }
 
 impl World {
-    /// Each `tenure` has a store of its own, so there is one candidate.
+    /// A world in which each `tenure` has a store of its own, so every candidate is the only one.
     pub(crate) fn alone() -> Self {
         Self::new(None)
     }
 
-    /// All share one store, which outlives them.
+    /// A world in which all candidates share one SQLite database.
     pub(crate) fn shared() -> Self {
         let mut world = Self::new(None);
         world.store = Some(format!("sqlite:{}", world.path("seats.db").display()));
         world
     }
 
-    /// All use the store at this URL.
+    /// A world in which all candidates use the store at this URL.
     pub(crate) fn on(url: &str) -> Self {
         Self::new(Some(url.to_owned()))
     }
@@ -56,19 +56,19 @@ impl World {
         let mark = format!("world-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(format!("tenure-{mark}"));
         fs::create_dir_all(&folder).unwrap();
-        Self { mark, folder, store, stores: AtomicU32::new(0), no_cgroup: false, nobody: false }
+        Self { mark, folder, store, stores: AtomicU32::new(0), no_cgroup: false, unprivileged: false }
     }
 
-    /// Has no `tenure` use a control group, as on a machine that has none to give.
+    /// Makes every `tenure` work without a control group, as on a machine where it cannot create one.
     pub(crate) fn without_cgroup(mut self) -> Self {
         self.no_cgroup = true;
         self
     }
 
-    /// Has every `tenure run` run as a user without privileges, if this test has any to drop.
+    /// Runs every `tenure run` as a user without privileges, if this test runs as root.
     pub(crate) fn without_privileges(mut self) -> Self {
         fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o777)).unwrap();
-        self.nobody = rustix::process::geteuid().is_root();
+        self.unprivileged = rustix::process::geteuid().is_root();
         self
     }
 
@@ -83,7 +83,7 @@ impl World {
         })
     }
 
-    /// The command `tenure` with these arguments, not started yet.
+    /// Returns the command `tenure` with these arguments, not started yet.
     pub(crate) fn tenure(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
         for (name, _) in std::env::vars_os() {
@@ -104,16 +104,16 @@ impl World {
         command
     }
 
-    /// Runs `tenure` to its end.
+    /// Runs `tenure` and returns its output.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         self.output_of(self.tenure(args))
     }
 
-    /// Runs a command to its end, which must come.
+    /// Runs a command and returns its output. Panics if it does not end in time.
     pub(crate) fn output_of(&self, mut command: Command) -> Output {
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || tell.send(command.output()));
-        told.recv_timeout(PATIENCE).expect("the command to end in time").unwrap()
+        let (sender, output) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(command.output()));
+        output.recv_timeout(PATIENCE).expect("the command did not end in time").unwrap()
     }
 
     /// Starts `tenure run OPTIONS jobs -- sh -c SCRIPT`.
@@ -122,16 +122,16 @@ impl World {
         self.run_with_stderr(options, script, errors.into())
     }
 
-    /// Does the same, with this for standard error.
+    /// Starts the same command with this standard error.
     pub(crate) fn run_with_stderr(&self, options: &[&str], script: &str, stderr: Stdio) -> Running {
         let mut args = vec!["run"];
         args.extend(options);
         args.extend(["jobs", "--", "sh", "-c", script]);
         let tenure = self.tenure(&args);
-        // Tests that run in the background of a script are started with an interrupt ignored, and what is
-        // ignored from the start stays so.
-        let mut command = Command::new(if self.nobody { "setpriv" } else { "env" });
-        if self.nobody {
+        // Tests in the background of a script are started with SIGINT ignored, and `tenure` keeps ignoring signals
+        // that it ignored from its start.
+        let mut command = Command::new(if self.unprivileged { "setpriv" } else { "env" });
+        if self.unprivileged {
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
         }
         command.arg("--default-signal=INT,QUIT,HUP").arg(tenure.get_program()).args(tenure.get_args());
@@ -145,7 +145,7 @@ impl World {
         Running { child: command.spawn().unwrap() }
     }
 
-    /// Starts a shell in the same surroundings.
+    /// Starts a shell in the folder of this world, with the environment of `tenure`.
     pub(crate) fn run_in_shell(&self, script: &str) -> Running {
         let tenure = self.tenure(&[]);
         let mut shell = Command::new("sh");
@@ -154,7 +154,7 @@ impl World {
         Running { child: shell.spawn().unwrap() }
     }
 
-    /// Writes a script for others to run.
+    /// Writes an executable script.
     pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -162,40 +162,40 @@ impl World {
         path
     }
 
-    /// The lines that commands have written to the file `log`.
+    /// Returns the lines that commands have written to the file `log`.
     pub(crate) fn log(&self) -> Vec<String> {
         self.lines("log")
     }
 
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path(file)).unwrap_or_default();
-        // A line that is being written does not count.
+        // An incomplete last line does not count.
         text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
     }
 
-    /// Waits until commands have written so many lines.
+    /// Waits until the file `log` has at least this many lines, and returns all of them.
     pub(crate) fn log_of(&self, lines: usize) -> Vec<String> {
         self.eventually(&format!("{lines} lines in the log"), || self.log().len() >= lines);
         self.log()
     }
 
-    /// Waits until this is the case.
-    pub(crate) fn eventually(&self, what: &str, mut is: impl FnMut() -> bool) {
+    /// Waits until the condition is true.
+    pub(crate) fn eventually(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let began = Instant::now();
-        while !is() {
+        while !condition() {
             if began.elapsed() > PATIENCE {
-                panic!("waited in vain for {what}\nlog: {:?}\nerrors: {:?}", self.log(), self.lines("errors"));
+                panic!("timed out waiting for {what}\nlog: {:?}\nerrors: {:?}", self.log(), self.lines("errors"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Waits until nothing is left that was started in this world.
+    /// Waits until no process of this world is left.
     pub(crate) fn eventually_empty(&self) {
-        self.eventually("nothing to be left", || self.living().is_empty());
+        self.eventually("all processes to end", || self.living().is_empty());
     }
 
-    /// Everything alive that was started in this world.
+    /// Returns all living processes of this world.
     pub(crate) fn living(&self) -> Vec<Pid> {
         let mark = format!("TENURE_TEST_MARK={}", self.mark);
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -210,13 +210,13 @@ impl World {
     }
 }
 
-/// A command that tells of its start, and takes a lock on one file for as long as it lives, or tells that
-/// another has it.
+/// A command that logs its start and locks a file for as long as it lives. If another command holds the lock, it logs
+/// an overlap.
 pub(crate) const PROBE: &str = "exec 9>> probe; flock -n 9 || echo overlap >> log
     echo start $TENURE_TERM $$ $TENURE_CANDIDATE >> log; exec sleep 1000";
 
 impl World {
-    /// The starts of probes so far. There must be no overlap, and every term must be above the last.
+    /// Returns the starts of probes so far. Panics if there was an overlap, or if a token did not rise.
     pub(crate) fn starts(&self) -> Vec<Start> {
         let log = self.log();
         assert!(!log.iter().any(|line| line == "overlap"), "{log:#?}\n{:#?}", self.lines("errors"));
@@ -225,7 +225,7 @@ impl World {
         starts
     }
 
-    /// Waits for the start of this number, and returns it.
+    /// Waits for the start with this number, and returns it. Panics if there are more.
     pub(crate) fn start_number(&self, number: usize) -> Start {
         self.log_of(number);
         let starts = self.starts();
@@ -234,18 +234,18 @@ impl World {
     }
 }
 
-/// Starts a candidate of this name with a probe for its command.
+/// Starts a candidate with this id, whose command is a probe.
 pub(crate) fn stand(world: &World, id: &str, options: &[&str]) -> Running {
     world.run(&[options, &["--candidate", id]].concat(), PROBE)
 }
 
-/// Who stands, the leader first.
+/// Returns the candidates as `tenure candidates` lists them, the leader first.
 pub(crate) fn candidates(world: &World) -> Vec<Value> {
     let listed = world.output(&["candidates", "--json", "jobs"]);
     json_of(&listed)["candidates"].as_array().cloned().unwrap_or_default()
 }
 
-/// The candidate of this name, if it stands.
+/// Returns the candidate with this id, if it is listed.
 pub(crate) fn candidate(world: &World, id: &str) -> Option<Value> {
     candidates(world).into_iter().find(|status| status["candidate"] == id)
 }
@@ -285,7 +285,7 @@ impl Drop for World {
     }
 }
 
-/// A `tenure run` that was started.
+/// A running `tenure`. Dropping it kills it.
 pub(crate) struct Running {
     pub(crate) child: Child,
 }
@@ -299,7 +299,7 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Its guard.
+    /// Returns the process id of its guard.
     pub(crate) fn guard(&self, world: &World) -> Pid {
         let mut guard = None;
         world.eventually("the guard", || {
@@ -309,7 +309,7 @@ impl Running {
         guard.unwrap()
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub(crate) fn wait(&mut self, world: &World) -> ExitStatus {
         let mut status = None;
         world.eventually("tenure to end", || {
@@ -319,7 +319,7 @@ impl Running {
         status.unwrap()
     }
 
-    /// Waits for its end, and returns its exit code.
+    /// Waits until it has ended, and returns its exit code.
     pub(crate) fn code(&mut self, world: &World) -> i32 {
         let status = self.wait(world);
         status.code().unwrap_or_else(|| panic!("ended by signal {:?}", status.signal()))
@@ -337,12 +337,12 @@ pub(crate) fn send(pid: Pid, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Whether the process is there, and not merely waiting to be reaped.
+/// Returns whether the process exists and is not a zombie.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// Whether the process is stopped.
+/// Returns whether the process is stopped.
 pub(crate) fn is_stopped(pid: Pid) -> bool {
     state(pid) == Some('T')
 }
@@ -362,13 +362,13 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// State, parent, process group, session and so on of a process.
+/// Returns the fields of a process's `stat` file after its name: state, parent, process group, session and so on.
 pub(crate) fn stat(process: &Path) -> Option<Vec<String>> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// The number after a word in a line such as `start 7 4711`.
+/// Returns the number at this position in a line such as `start 7 4711`.
 pub(crate) fn number(line: &str, at: usize) -> i64 {
     let word = line.split(' ').nth(at).and_then(|word| word.parse().ok());
     word.unwrap_or_else(|| panic!("no number at {at} in {line:?}"))

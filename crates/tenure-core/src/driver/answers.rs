@@ -1,4 +1,4 @@
-//! What the store's answers, and their absence, become: inputs of the machine.
+//! The store's answers and time-outs, as inputs of the machine.
 
 use std::sync::Arc;
 
@@ -8,27 +8,29 @@ use tenure_protocol::{Fault, Input, Reading, SessionId, Swap};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
+use super::telemetry::outcome;
 use super::{Driver, ElectionId, Entry};
+use crate::layers::fault_label;
 use crate::{DynStore, StoreError, log};
 
-/// The error of a write that won or kept a seat on a session whose end was heard before the answer.
-const ENDED: &str = "the session that the seat is held on has ended meanwhile";
+/// The error of a write that won or renewed a seat with a session whose end was reported before the answer.
+const ENDED: &str = "the session that holds the seat ended before the answer arrived";
 
 impl Driver {
-    /// Takes in what has been answered already, so much at most.
+    /// Processes at most `most` completed calls.
     pub(super) fn on_answers(&mut self, most: usize) {
         for _ in 0..most {
             let answer = self.pending.next().now_or_never();
-            // A call answers before it ends: its answers are taken in first.
+            // A call answers before it ends, so its answers are processed first.
             self.on_answered();
             let Some(Some(answer)) = answer else { return };
             self.guarded(|driver| driver.on_answer(answer));
         }
     }
 
-    /// Takes in what stores have answered for single seats.
+    /// Processes the store's answers for single seats.
     pub(super) fn on_answered(&mut self) {
-        // Answers that arrive meanwhile wait for the next round: timers go first.
+        // Answers that arrive in the meantime wait for the next round, because timers go first.
         for _ in 0..self.inbox.len() {
             let Ok(answered) = self.inbox.try_recv() else { return };
             self.guarded(|driver| driver.on_answer_for(answered));
@@ -36,21 +38,22 @@ impl Driver {
     }
 
     pub(super) fn on_answer_for(&mut self, Answered { call, place, answer }: Answered) {
-        // News that the store reported before this answer come first, above all the end of a session.
+        // Notifications that the store sent before this answer go first, above all the end of a session.
         self.on_news();
-        match self.who_asked(call, place) {
+        match self.ask_at(call, place) {
             Some((election, _)) => self.on_seat_answered(election, answer),
-            // Too late.
-            None => log::emit(Level::DEBUG, move || debug!(place, "an answer that nobody waits for")),
+            None => {
+                log::emit(Level::DEBUG, move || debug!(place, "the store answered too late; the answer is ignored"))
+            }
         }
     }
 
-    /// Hands the store's answer to the election that asked.
+    /// Steps the election that asked with the store's answer.
     fn on_seat_answered(&mut self, election: ElectionId, answer: OfSeat) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let input = match answer {
             OfSeat::Read(answer) => {
-                let answer = answer.map_err(|error| entry.complain(error));
+                let answer = answer.map_err(|error| entry.record_error(error));
                 entry.unsettled &= answer.is_err();
                 if answer.is_ok() {
                     self.subscriptions.read_answered(election);
@@ -62,7 +65,8 @@ impl Driver {
                     Some(session) if self.subscriptions.is_over(&session) => Err(StoreError::unknown(ENDED)),
                     _ => Ok(swap),
                 });
-                let answer = answer.map_err(|error| entry.complain(error));
+                let answer = answer.map_err(|error| entry.record_error(error));
+                entry.trace_written(outcome(&answer));
                 entry.unsettled = answer == Err(Fault::Unknown);
                 Input::Written(answer)
             }
@@ -71,7 +75,7 @@ impl Driver {
         self.step(election, input);
     }
 
-    /// What a call has left without an answer is told why.
+    /// Answers all seats that a call left without an answer, with the error of the call.
     fn on_call_ended(&mut self, call: u64, ended: Result<(), StoreError>) {
         let (unanswered, error) = self.on_called(call, ended);
         for (election, _) in unanswered {
@@ -111,19 +115,19 @@ impl Driver {
                 Input::Roster(roster)
             }
             Answer::StopAsked => Input::Stop,
-            // Too late: it was answered as unknown, or replaced.
+            // Too late: the ask has timed out, or was replaced.
             _ => return,
         };
         self.step(election, input);
     }
 
-    /// Gives up calls that have taken too long. While this thread did not run, on a busy machine or in a
-    /// paused process, they may have been answered: so what has come in is taken in first.
+    /// Ends asks that have timed out. While this thread did not run, on a busy machine or in a paused process, their
+    /// answers can have arrived; so all answers that have arrived are processed first.
     pub(super) async fn on_late(&mut self) {
         if self.late.is_empty() {
             return;
         }
-        // From the network to the store's own task, and from there to here.
+        // An answer passes from the network to a task of the store, and from there to this one.
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
@@ -133,23 +137,24 @@ impl Driver {
         }
     }
 
-    /// Answers a call that has taken too long.
+    /// Steps the machine with an unknown outcome, for an ask that has timed out.
     pub(super) fn on_time_out(&mut self, election: ElectionId, number: u64) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         if entry.call.as_ref().is_none_or(|asked| asked.number != number) {
             return;
         }
         let attempt = entry.machine.rules().timing.call_timeout();
-        let late = format!("no answer within {attempt:?}: see that it is up, and can be reached");
-        entry.complain(StoreError::unknown(late));
+        let late = format!("no answer within {attempt:?}; check that the store is running and reachable");
+        entry.record_error(StoreError::unknown(late));
         let reads = self.end_ask(election).unwrap_or_default();
         if let Some(entry) = self.entries.get_mut(&election).filter(|_| !reads) {
+            entry.trace_written(fault_label(Fault::Unknown));
             entry.unsettled = true;
         }
         self.step(election, if reads { Input::Read(Err(Fault::Unknown)) } else { Input::Written(Err(Fault::Unknown)) });
     }
 
-    /// The store's identity is the same in every reading, or nearly: it is kept once for all elections.
+    /// Shares one copy of the store's identity among all elections, because it is the same in almost all readings.
     fn sharing_its_identity(&mut self, mut reading: Reading) -> Reading {
         if let Some(identity) = &mut reading.identity {
             match &self.identity {
@@ -161,7 +166,7 @@ impl Driver {
     }
 }
 
-/// The session that a seat was won or kept on.
+/// Returns the session with which a seat was won or renewed.
 fn session_of(store: &dyn DynStore, swap: &Swap) -> Option<SessionId> {
     match swap {
         Swap::Done { version, .. } => store.session_of(version),
@@ -170,9 +175,9 @@ fn session_of(store: &dyn DynStore, swap: &Swap) -> Option<SessionId> {
 }
 
 impl Entry {
-    pub(super) fn complain(&mut self, error: StoreError) -> Fault {
+    pub(super) fn record_error(&mut self, error: StoreError) -> Fault {
         let fault = error.fault();
-        self.complaint = Some(Arc::new(error));
+        self.last_error = Some(Arc::new(error));
         fault
     }
 }

@@ -1,4 +1,4 @@
-//! Calls to the store, on behalf of one election each.
+//! Calls to the store, each for one or more elections.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,27 +20,27 @@ use crate::store::BoxFuture;
 use crate::store::answers::UNANSWERED;
 use crate::{Answers, Call, DynStore, Error, Expect, Note, SeatName, StoreError, Write, log};
 
-/// How long somebody who asks once waits for the store.
+/// How long a caller waits for the store in calls that belong to no election.
 const ONE_OFF: Duration = Duration::from_secs(10);
 
-/// What a pending future comes to.
+/// The result of a pending future.
 pub(super) enum Answer {
-    /// A call to the store has come to its end.
+    /// A call to the store has ended.
     Called(u64, Result<(), StoreError>),
-    /// The store is not watched any more.
+    /// The watch of the store has ended.
     WatchEnded(StoreError),
     Requests(Vec<Note>),
     Roster(Vec<Standing>),
-    /// Whom to hand over to, and the term that is to end.
+    /// The candidate to hand over to, and the term that should end.
     Heir(Result<(Candidate, Token), Error>, oneshot::Sender<Result<(), Error>>),
     StopAsked,
-    /// A call about notes has come to its end.
+    /// A call about notes has ended.
     Noted(Noted),
 }
 
 pub(super) type Pending = Abortable<BoxFuture<'static, (ElectionId, u64, Answer)>>;
 
-/// A future among the pending ones. Dropped with this.
+/// A pending future. Dropping this cancels it.
 pub(super) struct Underway {
     pub(super) number: u64,
     abort: AbortHandle,
@@ -52,7 +52,7 @@ impl Drop for Underway {
     }
 }
 
-/// What an election has asked of the store.
+/// A read or write that an election has asked for.
 pub(super) struct Asked {
     pub(super) number: u64,
     what: What,
@@ -64,7 +64,7 @@ enum What {
     Write(Box<(Expect, Record)>),
 }
 
-/// Where an ask is, once it was sent.
+/// The place of an ask in a call that was sent.
 #[derive(Clone, Copy)]
 struct Sent {
     call: u64,
@@ -73,7 +73,7 @@ struct Sent {
 }
 
 impl What {
-    /// About how long it is.
+    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize {
         match self {
             Self::Read => 0,
@@ -94,19 +94,19 @@ impl Asked {
     }
 }
 
-/// A call to the store that is under way.
+/// A call to the store that is in flight.
 pub(super) struct Calling {
-    /// Who is to be answered, by their places in the call; `None` once they were, or wait no longer.
+    /// The asks by their places in the call; `None` if an ask was answered or its election no longer waits.
     asks: Vec<Option<Ask>>,
-    /// How many are to be answered yet.
+    /// The number of asks without an answer.
     left: usize,
     _future: Underway,
 }
 
-/// An election, and the number that it knows its ask by.
+/// An election, and the number of its ask.
 pub(super) type Ask = (ElectionId, u64);
 
-/// What a store has answered, to the seat at this place in a call.
+/// The store's answer for the seat at this place of a call.
 pub(super) struct Answered {
     pub(super) call: u64,
     pub(super) place: usize,
@@ -137,7 +137,7 @@ impl Driver {
             entry.since_ms = wall_ms();
             record.since_ms = entry.since_ms;
         }
-        // A holder may rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
+        // A holder can rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
         let keeps = record.holder.is_none() || entry.shared.state().term.is_some();
         let absent = || Expect::Absent(entry.machine.identity().cloned());
         let expect = expected.map_or_else(absent, Expect::Version);
@@ -150,6 +150,7 @@ impl Driver {
     }
 
     fn ask_to_write(&mut self, election: ElectionId, lane: Lane, expect: Expect, record: Record) {
+        self.entries.get_mut(&election).expect("it is being stepped").trace_write(&record);
         self.ask_store(election, lane, What::Write(Box::new((expect, record))));
     }
 
@@ -163,7 +164,7 @@ impl Driver {
         self.one_off(reply, async move { store.forget(&seat).await });
     }
 
-    /// A call that belongs to no election, under a time-out for people who wait.
+    /// Makes a call that belongs to no election, with a time-out for people who wait.
     pub(super) fn one_off<T: Send + 'static>(
         &self,
         reply: oneshot::Sender<Result<T, Error>>,
@@ -171,7 +172,7 @@ impl Driver {
     ) {
         let call = self.before(
             self.clock.now() + ONE_OFF,
-            "the store did not answer in time: see that it is up, and can be reached",
+            "the store did not answer in time; check that it is running and reachable",
             call,
         );
         tokio::spawn(async move {
@@ -179,7 +180,7 @@ impl Driver {
         });
     }
 
-    /// Has a future polled until it, or what this returns, is dropped.
+    /// Polls a future on the engine's thread until it completes or the returned guard is dropped.
     pub(super) fn call(
         &mut self,
         election: ElectionId,
@@ -196,7 +197,7 @@ impl Driver {
         abort
     }
 
-    /// Asks something of the store, as soon as it is this election's turn.
+    /// Queues a read or write of an election. `Admission` decides when its call leaves.
     fn ask_store(&mut self, election: ElectionId, lane: Lane, what: What) {
         let number = self.next_number();
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
@@ -208,7 +209,7 @@ impl Driver {
         self.admission.ask(Group { lane, reads, shard, lease, within }, (election, number), bytes);
     }
 
-    /// Makes the calls whose turn it is. Their time runs from now on.
+    /// Makes the calls that `Admission` admits. Their time-outs start now.
     pub(super) fn call_waiting(&mut self) {
         loop {
             let entries = &self.entries;
@@ -225,7 +226,7 @@ impl Driver {
         let (mut seats, mut writes) = (Vec::new(), Vec::new());
         for (place, (election, ask)) in asks.iter().enumerate() {
             let sent = self.entries.get(election).and_then(|entry| entry.call.as_ref()).and_then(|asked| asked.sent);
-            // When a call was taken apart, its pieces have no more time than it had.
+            // The parts of a split call keep the time-out of the whole call.
             let time_out = match sent {
                 Some(sent) => sent.time_out,
                 None => self.at(self.clock.now() + group.within, Due::TimeOut((*election, *ask))),
@@ -248,9 +249,9 @@ impl Driver {
         let (store, call) = (self.store.clone(), Call { lease: group.lease, within: group.within });
         let answered = self.answered.clone();
         let put = move |place, answer| drop(answered.send(Answered { call: number, place, answer }));
-        let (count, odd) = (asks.len(), self.misbehaviours.clone());
-        let panics = odd.clone();
-        let too_much = move || odd.log(Misbehaviour::AnsweredTooMuch);
+        let (count, misbehaviours) = (asks.len(), self.misbehaviours.clone());
+        let panics = misbehaviours.clone();
+        let too_much = move || misbehaviours.log(Misbehaviour::AnsweredTooMuch);
         let future = self.call(NOBODY, async move {
             let ended = match group.reads {
                 true => {
@@ -270,12 +271,12 @@ impl Driver {
         self.calling.insert(number, Calling { asks, left, _future: future });
     }
 
-    /// Who is answered by this: nobody, if it was answered before, or has taken too long.
-    pub(super) fn who_asked(&self, call: u64, place: usize) -> Option<Ask> {
+    /// Returns the ask at this place of a call; `None` if it was answered before, or has timed out.
+    pub(super) fn ask_at(&self, call: u64, place: usize) -> Option<Ask> {
         *self.calling.get(&call)?.asks.get(place)?
     }
 
-    /// A call has come to its end. Returns whom it has not answered, and what to tell them.
+    /// Ends a call. Returns the asks without an answer, and the error for them.
     pub(super) fn on_called(&mut self, call: u64, ended: Result<(), StoreError>) -> (Vec<Ask>, StoreError) {
         let error = ended.err();
         let is_caused_by_one = error.as_ref().is_some_and(StoreError::is_caused_by_one);
@@ -294,15 +295,15 @@ impl Driver {
         }
     }
 
-    /// An election waits no longer for what it has asked. Returns whether that was a read.
+    /// Ends the pending ask of an election. Returns whether it was a read.
     pub(super) fn end_ask(&mut self, election: ElectionId) -> Option<bool> {
         let asked = self.entries.get_mut(&election)?.call.take()?;
-        self.let_go_of(&asked);
+        self.cancel_ask(&asked);
         Some(asked.reads())
     }
 
-    /// Gives up a place in a call; the last one to do so ends it.
-    pub(super) fn let_go_of(&mut self, asked: &Asked) {
+    /// Removes an ask from its call. The removal of the last ask cancels the call.
+    pub(super) fn cancel_ask(&mut self, asked: &Asked) {
         let Some(Sent { call, place, time_out }) = asked.sent else { return };
         self.due.remove(&time_out);
         let Some(calling) = self.calling.get_mut(&call) else { return };
@@ -315,7 +316,7 @@ impl Driver {
         }
     }
 
-    /// A call beside the election's one, under a time-out of its own.
+    /// Adds the election's `call_timeout` to a call beside its pending ask.
     pub(super) fn in_time<T: Send + 'static>(
         &self,
         election: ElectionId,
@@ -331,9 +332,9 @@ impl Driver {
         late: &'static str,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        let (clock, odd) = (self.clock.clone(), self.misbehaviours.clone());
+        let (clock, misbehaviours) = (self.clock.clone(), self.misbehaviours.clone());
         async move {
-            let (call, over) = (std::pin::pin!(caught(&odd, call)), std::pin::pin!(clock.sleep_until(until)));
+            let (call, over) = (std::pin::pin!(caught(&misbehaviours, call)), std::pin::pin!(clock.sleep_until(until)));
             match select(call, over).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(_) => Err(StoreError::unknown(late)),
@@ -351,32 +352,35 @@ impl Driver {
     }
 }
 
-/// A store that panics has failed in an unknown way, and takes nobody with it. To be given a future
-/// that makes the call itself: a store may panic before it has returned one.
-async fn caught<T>(odd: &Misbehaviours, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+/// Turns a panic of a store into an error with an unknown outcome. The future must make the call itself, because a
+/// store can panic before it returns a future.
+async fn caught<T>(
+    misbehaviours: &Misbehaviours,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     match AssertUnwindSafe(call).catch_unwind().await {
         Ok(answer) => answer,
-        Err(panic) => Err(panicked(odd, &*panic)),
+        Err(panic) => Err(panicked(misbehaviours, &*panic)),
     }
 }
 
-pub(super) fn panicked(odd: &Misbehaviours, panic: &(dyn Any + Send)) -> StoreError {
-    odd.log(Misbehaviour::Panicked);
-    StoreError::unknown(format!("the store panicked, which is a bug in it: {}", panic_message(panic)))
+pub(super) fn panicked(misbehaviours: &Misbehaviours, panic: &(dyn Any + Send)) -> StoreError {
+    misbehaviours.log(Misbehaviour::Panicked);
+    StoreError::unknown(format!("the store panicked, which is a bug in the store: {}", panic_message(panic)))
 }
 
-/// Reads one seat, for somebody who asks once.
+/// Reads one seat, for a call that belongs to no election.
 pub(super) async fn read_one(store: &dyn DynStore, seat: SeatName) -> Result<Reading, StoreError> {
     let call = Call { lease: ONE_OFF, within: ONE_OFF };
     Answers::one(async |to| store.read(&call, &[seat], &to).await).await
 }
 
-/// Logs that a call about the notes of a seat has failed.
+/// Logs a failed call about the notes of a seat.
 pub(super) fn log_failed(seat: SeatName, error: StoreError, what: &'static str) {
     log::emit(Level::DEBUG, move || debug!(election = %seat, %error, "{what}"));
 }
 
-/// Resolves when the process is asked to end.
+/// Starts a task that replies when the process receives SIGTERM or SIGINT.
 pub(super) fn spawn_signal_listener(reply: oneshot::Sender<()>) {
     tokio::spawn(async move {
         #[cfg(unix)]
@@ -386,7 +390,9 @@ pub(super) fn spawn_signal_listener(reply: oneshot::Sender<()>) {
                 (Ok(mut terminate), Ok(mut interrupt)) => {
                     select(std::pin::pin!(terminate.recv()), std::pin::pin!(interrupt.recv())).await;
                 }
-                _ => log::emit(Level::ERROR, || error!("signals cannot be listened to: stop the elections by hand")),
+                _ => log::emit(Level::ERROR, || {
+                    error!("cannot listen for signals; stop the elections with `Elections::stop`")
+                }),
             }
         }
         #[cfg(not(unix))]

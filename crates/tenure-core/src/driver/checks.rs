@@ -1,8 +1,7 @@
-//! Health checks: user code that is asked how well a candidate is.
+//! Health checks: user code that returns the health of a candidate.
 //!
-//! Checks run on a thread of their own, one for all elections of an `Elections`, within a tokio runtime
-//! of its own. When they are asked, and how long they may take, is the engine's business: a check that
-//! hangs costs its candidate the seat, and nobody else anything.
+//! All checks of an `Elections` run on one separate thread, within a tokio runtime. The engine decides when a check
+//! runs and how long it can take: a check that hangs costs its candidate the seat, and affects no other election.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -24,7 +23,7 @@ use crate::{Metadata, Report, log, span};
 
 type LocalCheck = Rc<dyn Fn() -> LocalBoxFuture<'static, Report>>;
 
-/// A user's health check, on its way to the thread that it runs on.
+/// A user's health check, which is sent to the thread that runs it.
 pub(crate) struct Check(Box<dyn FnOnce() -> LocalCheck + Send>);
 
 impl Check {
@@ -71,7 +70,7 @@ impl CheckThread {
             });
         });
         if let Err(error) = thread {
-            // To drop it here would panic: this is a thread of another runtime.
+            // Dropping the runtime here would panic, because this thread is within another runtime.
             runtime.shutdown_background();
             return Err(error);
         }
@@ -80,14 +79,14 @@ impl CheckThread {
     }
 }
 
-/// Runs a check as far as it goes at once; the rest of it beside others. A clock moved by hand waits
-/// for the first part alone, as the rest may wait for that very clock.
+/// Polls a check once, and spawns the rest of it. A manual clock waits only for the first poll, because the rest can
+/// wait for that clock.
 async fn run(election: ElectionId, check: LocalCheck, handle: &EngineHandle, busy: Option<Busy>) {
     let mut report = Box::pin(
-        // The call, too: a check may panic before it has returned a future.
+        // Includes the call, because a check can panic before it returns a future.
         AssertUnwindSafe(async move { check().await }).catch_unwind(),
     );
-    let told = |outcome: Result<Report, Box<dyn std::any::Any + Send>>| {
+    let report_of = |outcome: Result<Report, Box<dyn std::any::Any + Send>>| {
         outcome.unwrap_or_else(|panic| {
             let message = panic_message(&*panic).to_owned();
             log::emit(Level::ERROR, move || error!(message, "a health check panicked, which counts as a score of 0"));
@@ -96,31 +95,31 @@ async fn run(election: ElectionId, check: LocalCheck, handle: &EngineHandle, bus
     };
     let handle = handle.clone();
     match futures_util::poll!(&mut report) {
-        std::task::Poll::Ready(outcome) => drop(handle.send(Command::Checked { election, report: told(outcome) })),
+        std::task::Poll::Ready(outcome) => drop(handle.send(Command::Checked { election, report: report_of(outcome) })),
         std::task::Poll::Pending => drop(tokio::task::spawn_local(async move {
-            let report = told(report.await);
+            let report = report_of(report.await);
             handle.send(Command::Checked { election, report });
         })),
     }
     drop(busy);
 }
 
-/// When the check of one election is asked.
+/// The schedule of the health check of one election.
 pub(super) struct Checking {
-    /// The check, until there is a thread for it.
+    /// The check, until it was sent to the thread.
     check: Option<Check>,
     every: Duration,
     timeout: Duration,
-    /// It has been asked, and has not answered; and whether that was too late.
+    /// Whether the check is running, and whether it has timed out.
     asked: bool,
     late: bool,
     timer: Option<Timer>,
-    /// The election waits for the first answer.
+    /// The election waits for the first result before it starts.
     first: bool,
 }
 
 impl Driver {
-    /// Has a candidate checked for the first time; its election begins with the answer.
+    /// Runs the check of a candidate for the first time. Its election starts with the result.
     pub(super) fn start_checks(&mut self, election: ElectionId, check: (Check, Duration, Duration)) {
         let (check, every, timeout) = check;
         let Some(entry) = self.entries.get_mut(&election) else { return };
@@ -130,7 +129,7 @@ impl Driver {
         self.check(election);
     }
 
-    /// Asks the check of an election, unless it has not answered yet.
+    /// Runs the check of an election, unless it is still running.
     pub(super) fn check(&mut self, election: ElectionId) {
         let busy = self.clock.busy();
         let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
@@ -143,7 +142,9 @@ impl Driver {
                     let error = format!("there is no thread for health checks: {error}");
                     if checking.first {
                         let error = error.clone();
-                        log::emit(Level::ERROR, move || error!(error, "a candidate counts as unhealthy"));
+                        log::emit(Level::ERROR, move || {
+                            error!(error, "health checks cannot run; the candidate counts as unhealthy")
+                        });
                     }
                     let report = Report { score: 0.0, metadata: [("error", error)].into() };
                     return self.on_check_settled(election, report);
@@ -173,7 +174,7 @@ impl Driver {
         let Some(checking) = self.entries.get_mut(&election).and_then(|entry| entry.checking.as_mut()) else { return };
         checking.asked = false;
         if std::mem::take(&mut checking.late) {
-            // It was counted as 0 long ago, and is asked again soon.
+            // The time-out has already counted as 0, and the next check is due soon.
             return;
         }
         self.on_check_settled(election, report);
@@ -195,11 +196,12 @@ impl Driver {
         let wrong = |error: String| (Score::ZERO, Metadata::from([("error", error)]));
         let (score, metadata) = match (Score::new(score), Metadata::check(&metadata.0)) {
             (Some(score), Ok(())) => (score, metadata),
-            (None, _) => wrong(format!("the health check has answered {score}, which is not from 0 to 1")),
+            (None, _) => wrong(format!("the health check returned {score}; it must return a number from 0 to 1")),
             (_, Err(error)) => wrong(format!("the health check: {error}")),
         };
         if first {
-            // Not before: who does not stand yet is not to be waited for, nor handed over to.
+            // Announced only now: other candidates must not wait for a candidate that does not stand yet, nor hand
+            // over to it.
             self.announce(election, score, metadata.clone());
         }
         self.on_report(election, score, metadata);
@@ -208,7 +210,7 @@ impl Driver {
         }
     }
 
-    /// A candidate has told how well it is.
+    /// Applies a health report of a candidate.
     pub(super) fn on_report(&mut self, election: ElectionId, score: Score, metadata: Metadata) {
         let Some(entry) = self.entries.get(&election) else { return };
         if entry.announces {

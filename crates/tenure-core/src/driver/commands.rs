@@ -1,11 +1,11 @@
-//! The way to the engine: what can be asked of it, and its thread.
+//! The commands that users send to the engine, and the engine's thread.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Incarnation, Leader, Moment, Reading, Rules, Score, Token};
+use tenure_protocol::{Incarnation, Moment, Reading, Rules, Score, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -14,21 +14,25 @@ use crate::clock::Alarm;
 use crate::election::Shared;
 use crate::handlers::HandlerLine;
 use crate::options::OnOverrun;
-use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Interest, Metadata, Report, SeatName, Term};
+use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Interest, Leader, Metadata, Report, SeatName, Term};
 
-/// What users ask of the engine.
+/// A command of a user to the engine.
 pub(crate) enum Command {
     Start(Box<Start>),
     Bid {
         election: ElectionId,
         reply: oneshot::Sender<Result<Option<Term>, Error>>,
     },
-    /// The last handle of a term that is released with it was dropped.
+    /// The last handle of a term was dropped that releases the seat.
     Dropped {
         election: ElectionId,
         token: Token,
     },
     Release {
+        election: ElectionId,
+    },
+    /// The work of the term is done; other candidates go first.
+    Yield {
         election: ElectionId,
     },
     StepDown {
@@ -78,19 +82,19 @@ pub(crate) enum Command {
     OnSignal {
         reply: oneshot::Sender<()>,
     },
-    /// To be answered once everything is announced that there is to announce.
+    /// Replies when all announcements of this process are written.
     Settle {
         reply: oneshot::Sender<()>,
     },
-    /// To be answered once everything logged so far is emitted, or the subscriber takes too long.
+    /// Replies when all log lines so far are emitted, or the subscriber takes too long.
     Flush {
         reply: oneshot::Sender<()>,
     },
-    /// All handles are gone: stop everything, then end.
+    /// All handles were dropped: stop all elections, then end.
     Shutdown,
 }
 
-/// An election to be run.
+/// An election for the engine to run.
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
@@ -98,13 +102,13 @@ pub(crate) struct Start {
     pub(crate) handlers: Option<HandlerLine>,
     pub(crate) stop_on: Option<CancellationToken>,
     pub(crate) on_overrun: OnOverrun,
-    /// A health check, how often it is asked, and how long it may take.
+    /// A health check, its interval and its time-out.
     pub(crate) check: Option<(Check, Duration, Duration)>,
-    /// Whether it is announced.
+    /// Whether the candidate is announced.
     pub(crate) announces: bool,
 }
 
-/// The way to the engine. Never blocks; what is sent after the engine's end is dropped.
+/// A handle that sends commands to the engine. It never blocks. Commands after the end of the engine are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineHandle {
     commands: mpsc::UnboundedSender<Command>,
@@ -112,14 +116,14 @@ pub(crate) struct EngineHandle {
 }
 
 impl EngineHandle {
-    /// Returns whether the engine is there to hear it.
+    /// Sends a command, and returns whether the engine is running.
     pub(crate) fn send(&self, command: Command) -> bool {
         let sent = self.commands.send(command).is_ok();
         self.clock.nudge();
         sent
     }
 
-    /// Waits until everything logged so far is emitted, or the subscriber takes too long.
+    /// Waits until all log lines so far are emitted, or the subscriber takes too long.
     pub(crate) async fn flush(&self) {
         let (reply, flushed) = oneshot::channel();
         self.send(Command::Flush { reply });
@@ -165,7 +169,7 @@ pub(crate) fn start(store: Arc<dyn DynStore>, clock: Clock, process: Incarnation
                 if let Err(panic) = AssertUnwindSafe(driver.run(&mut inbox, alarm)).catch_unwind().await {
                     log_panic(&*panic);
                 }
-                // Whoever came too late is told so, and whoever comes later is turned away.
+                // Elections that were sent too late end, and later commands are refused.
                 inbox.close();
                 while let Ok(command) = inbox.try_recv() {
                     if let Command::Start(start) = command {

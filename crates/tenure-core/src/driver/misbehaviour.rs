@@ -1,4 +1,4 @@
-//! Misbehaviour of stores. The engine tolerates each kind, and logs it once, with the store's name.
+//! Misbehaviour of stores. The engine tolerates each kind, and logs it once with the store's name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use tracing::{Level, debug, warn};
 
 use crate::log;
 
-/// Something that no store should do.
+/// A mistake of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Misbehaviour {
     /// It answered for a seat twice, or for one that is not in the call.
@@ -16,16 +16,16 @@ pub(crate) enum Misbehaviour {
     LeftUnanswered,
     /// It panicked.
     Panicked,
-    /// It promises to push changes, and does not begin to listen.
+    /// It promises to push changes, and does not start to listen.
     NeverListens,
-    /// It reported changes faster than the engine can take them in.
+    /// It reported changes faster than the engine can process them.
     Floods,
-    /// It reported changes of seats that no election of this process is about. A store that watches all seats of a
-    /// server may do so.
+    /// It reported changes of seats that no election of this process is about. This is allowed for a store that watches
+    /// all seats of a server.
     TellsOfOthers,
 }
 
-/// Logs what a store does wrong, each kind once.
+/// Logs the mistakes of a store, each kind once.
 #[derive(Clone)]
 pub(crate) struct Misbehaviours {
     store: &'static str,
@@ -63,13 +63,13 @@ impl Misbehaviour {
             }
             Self::Panicked => "the store panicked: a bug in the store; the outcome of the call counts as unknown",
             Self::NeverListens => {
-                "the store promises to push changes and does not listen: followers look every third of a lease"
+                "the store promises to push changes and does not listen; followers read the seat every third of a lease"
             }
             Self::Floods => {
-                "the store reports changes faster than they can be taken in: only the last of each seat counts"
+                "the store reports changes faster than the engine can process them; only the last one of each seat counts"
             }
             Self::TellsOfOthers => {
-                "the store reports changes of seats that no election here is about: they are ignored"
+                "the store reports changes of seats that no election in this process is about; they are ignored"
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Calls about notes: as with seats, `Admission` decides which of them share a call. They share no places with calls
-//! about seats, which leave first.
+//! Calls about notes. As with seats, `Admission` decides which of them share a call. Notes have their own limits of
+//! calls in flight, and calls about seats leave first.
 //!
-//! Unlike there, answers count when their call has ended or its time is up: no term depends on a note.
+//! Unlike answers about seats, answers about notes are processed when their call has ended or timed out, because no
+//! term depends on a note.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,21 +19,21 @@ use super::{Driver, ElectionId, NOBODY};
 use crate::store::answers::UNANSWERED;
 use crate::{Answers, Board, DynNotes, DynStore, Note, NoteWrite, SeatName, StoreError};
 
-/// The calls about notes that wait and that are under way.
+/// The calls about notes that wait or are in flight.
 pub(super) struct NoteCalls {
     admission: Admission<NoteAsk>,
     underway: BTreeMap<u64, (Vec<NoteAsk>, Underway)>,
 }
 
-/// Something that is asked of the store about a note or a board.
+/// A request to the store about a note or a board.
 pub(super) enum NoteAsk {
-    /// Put the note that says that this process is there. The number tells it from an earlier one.
+    /// Writes the note that announces this process. The number distinguishes it from earlier ones.
     Present { number: u64, lifetime: Duration },
-    /// Put what the candidate of a seat says, for so long. `None` removes it.
-    Notice { seat: SeatName, says: Option<Box<(Standing, Duration)>> },
-    /// Write a note, also if nobody waits for the answer.
+    /// Writes the announcement of the candidate of a seat, with its lifetime. `None` removes it.
+    Notice { seat: SeatName, notice: Option<Box<(Standing, Duration)>> },
+    /// Writes a note, and sends the answer if there is a sender.
     Write(NoteWrite, Option<oneshot::Sender<Result<NoteState, StoreError>>>),
-    /// List a board.
+    /// Lists the notes of a board.
     List(Board, oneshot::Sender<Result<Vec<Note>, StoreError>>),
 }
 
@@ -41,7 +42,7 @@ pub(super) enum NoteAnswer {
     Listed(Vec<Note>),
 }
 
-/// The answers to a call, by their places in it; `None` where there is none.
+/// The answers to a call by their places in it; `None` where there is no answer.
 type NoteAnswers = Vec<Option<Result<NoteAnswer, StoreError>>>;
 
 /// A call about notes that has ended.
@@ -66,7 +67,7 @@ impl NoteAsk {
         }
     }
 
-    /// About how long it is.
+    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize {
         match self {
             Self::Present { .. } | Self::List(..) => 64,
@@ -75,8 +76,8 @@ impl NoteAsk {
         }
     }
 
-    /// Whether it is still to be made. Of the notes that say that this process is there, only the last one is: no call
-    /// writes a note twice.
+    /// Returns whether the request is still needed. Of the announcements of this process only the last one is, so no
+    /// call writes a note twice.
     fn is_wanted(&self, present: u64) -> bool {
         match self {
             Self::Present { number, .. } => *number == present,
@@ -86,12 +87,12 @@ impl NoteAsk {
         }
     }
 
-    /// The note to be written; `None` for a list.
+    /// Returns the note to write; `None` for a list.
     fn write(&self, process: Incarnation) -> Option<NoteWrite> {
         let (value, lifetime) = match self {
             Self::Present { lifetime, .. } => (Some("{}".to_owned()), *lifetime),
-            Self::Notice { says: Some(says), .. } => (Some(says.0.announcement()), says.1),
-            Self::Notice { says: None, .. } => (None, Duration::ZERO),
+            Self::Notice { notice: Some(notice), .. } => (Some(notice.0.announcement()), notice.1),
+            Self::Notice { notice: None, .. } => (None, Duration::ZERO),
             Self::Write(note, _) => return Some(note.clone()),
             Self::List(..) => return None,
         };
@@ -100,12 +101,12 @@ impl NoteAsk {
 }
 
 impl Driver {
-    /// Asks something about notes. The call has this long to be answered once it was made.
+    /// Queues a request about notes. Its call times out `within` after it is made.
     pub(super) fn ask_about_notes(&mut self, within: Duration, ask: NoteAsk) {
         let (reads, bytes) = (matches!(ask, NoteAsk::List(..)), ask.bytes());
         let shard = ask.board().seat().map_or(0, |seat| self.store.shard(seat));
-        // That this process is there goes first: if it waited behind notices until it expired, all of them would have to
-        // be put again.
+        // The announcement of the process goes first. If it waited behind those of candidates until the last one
+        // expired, all of them would have to be written again.
         let lane = if matches!(ask, NoteAsk::Present { .. }) { Lane::Keep } else { Lane::Background };
         self.notes.admission.ask(Group { lane, reads, shard, lease: within, within }, ask, bytes);
     }
@@ -137,20 +138,20 @@ impl Driver {
         self.ask_about_notes(within, ask);
     }
 
-    /// Makes the calls whose turn it is. Their time runs from now on.
+    /// Makes the calls that `Admission` admits. Their time-outs start now.
     pub(super) fn call_about_notes(&mut self) {
         let (process, present) = (self.roster.process, self.roster.present);
         while let Some(Batch { call, group, asks }) = self.notes.admission.next(|ask| ask.is_wanted(present)) {
             let boards: Vec<_> = asks.iter().map(NoteAsk::board).collect();
             let notes: Vec<_> = asks.iter().filter_map(|ask| ask.write(process)).collect();
             let answers: Arc<Mutex<NoteAnswers>> = Arc::new(Mutex::new(asks.iter().map(|_| None).collect()));
-            let (store, told, until) = (self.store.clone(), answers.clone(), self.clock.now() + group.within);
-            let odd = self.misbehaviours.clone();
+            let (store, collected, until) = (self.store.clone(), answers.clone(), self.clock.now() + group.within);
+            let misbehaviours = self.misbehaviours.clone();
             let ended = self.before(until, "the store did not answer in time", async move {
                 let store = notes_of(&*store)?;
                 match group.reads {
-                    true => store.list(&boards, &collect(told, odd, NoteAnswer::Listed)).await,
-                    false => store.write(&notes, &collect(told, odd, NoteAnswer::Written)).await,
+                    true => store.list(&boards, &collect(collected, misbehaviours, NoteAnswer::Listed)).await,
+                    false => store.write(&notes, &collect(collected, misbehaviours, NoteAnswer::Written)).await,
                 }
             });
             let future = self.call(NOBODY, async move {
@@ -162,7 +163,7 @@ impl Driver {
         }
     }
 
-    /// Hands out the answers of a call that has ended. Those that the store has left out are told why.
+    /// Delivers the answers of a call that has ended. Requests without an answer get the error of the call.
     pub(super) fn on_noted(&mut self, Noted { call, answers, ended }: Noted) {
         let Some((asks, _)) = self.notes.underway.remove(&call) else { return };
         let mut unanswered = Vec::new();
@@ -192,7 +193,7 @@ impl Driver {
             (NoteAsk::Write(_, Some(reply)), answer) => drop(reply.send(answer.map(NoteAnswer::was))),
             (NoteAsk::Write(note, None), Err(error)) => {
                 if let Some(seat) = note.board.seat() {
-                    // It is read again, and does no harm: a request is for one term alone.
+                    // The request will be read again, which does no harm: it applies to one term only.
                     log_failed(seat.clone(), error, "a request to the leader could not be removed");
                 }
             }
@@ -215,11 +216,15 @@ impl NoteAnswer {
     }
 }
 
-/// Where the answers to a call go. Only the first answer to each counts.
-fn collect<T: 'static>(answers: Arc<Mutex<NoteAnswers>>, odd: Misbehaviours, wrap: fn(T) -> NoteAnswer) -> Answers<T> {
-    let (count, too_much) = (lock(&answers).len(), move || odd.log(Misbehaviour::AnsweredTooMuch));
+/// Creates the channel for the answers of a call. Only the first answer for each place counts.
+fn collect<T: 'static>(
+    answers: Arc<Mutex<NoteAnswers>>,
+    misbehaviours: Misbehaviours,
+    wrap: fn(T) -> NoteAnswer,
+) -> Answers<T> {
+    let (count, too_much) = (lock(&answers).len(), move || misbehaviours.log(Misbehaviour::AnsweredTooMuch));
     Answers::each_once(count, too_much, move |place, answer: Result<T, StoreError>| {
-        // Once the call has ended, there is no place for it any more.
+        // After the end of the call the list is empty.
         if let Some(slot) = lock(&answers).get_mut(place) {
             *slot = Some(answer.map(wrap));
         }
@@ -235,5 +240,7 @@ fn cut_off() -> StoreError {
 }
 
 pub(super) fn notes_of(store: &dyn DynStore) -> Result<&dyn DynNotes, StoreError> {
-    store.notes().ok_or_else(|| StoreError::denied("the store has notes only at times, which is a bug in it"))
+    store.notes().ok_or_else(|| {
+        StoreError::denied("the store offered notes before and offers none now, which is a bug in the store")
+    })
 }

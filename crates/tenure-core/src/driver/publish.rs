@@ -1,19 +1,22 @@
-//! What the machine says, told to the users of an election: in its handles, to listeners and
-//! handlers, and one line of log per change of state.
+//! Publishes the machine's actions to the users of an election: in its handles, to listeners and handlers, and as one
+//! log line per change of state.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Action, Bid, Candidate, EndReason, Fault, Input, Leader, Moment, Token};
-use tracing::{Level, error, info, warn};
+use tenure_protocol::{Action, Bid, Candidate, EndReason, Fault, Input, Moment, Token};
+use tracing::{Level, debug, error, info, warn};
 
 use super::{EngineHandle, Entry};
 use crate::events;
+use crate::layers::GIVEN_UP;
+use crate::leader::time;
+use crate::log::spans::emit_in;
 use crate::options::OnOverrun;
 use crate::term::{TermState, WorkGuard};
-use crate::{Ended, Error, Event, SeatName, StoreError, Term, log};
+use crate::{Ended, Error, EventKind, Leader, SeatName, StoreError, Term, telemetry};
 
 impl Entry {
     pub(super) fn publish(&mut self, action: Action, handle: &EngineHandle, inputs: &mut VecDeque<Input>) {
@@ -30,10 +33,11 @@ impl Entry {
             Action::Fit(fit) => self.on_fit(fit),
             Action::Leader(leader) => self.on_leader(leader),
             Action::BidSettled(bid) => self.on_bid_settled(bid),
+            Action::BidLost => self.on_bid_lost(),
             Action::Failing(fault) => self.on_failing(fault),
             Action::Recovered => {
                 self.log(Level::INFO, |election, candidate| info!(%election, %candidate, "the store works again"));
-                self.tell_and(Event::Recovered, |state| state.failing = None);
+                self.notify_and(EventKind::Recovered, |state| state.failing = None);
             }
             Action::Read
             | Action::Swap { .. }
@@ -47,7 +51,8 @@ impl Entry {
         }
     }
 
-    /// Nobody steps this machine any more. Whoever was told that a term began is told that it ended.
+    /// Ends an election whose machine is not stepped any more. A user that was notified of the beginning of a term is
+    /// notified of its end.
     pub(super) fn abandon(mut self) {
         let term = self.shared.state().term.clone();
         if let Some(term) = term {
@@ -57,18 +62,28 @@ impl Entry {
             }
             self.on_ended(token, why);
         }
+        self.trace_written(GIVEN_UP);
         if self.shared.state().ended.is_none() {
             self.publish_stopped(Ended::EngineGone);
         }
     }
 
-    fn on_began(&self, token: Token, until: Moment, handle: &EngineHandle) {
+    fn on_began(&mut self, token: Token, until: Moment, handle: &EngineHandle) {
+        self.trace_term(token, until);
         let shared = &self.shared;
-        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, %token, "leads"));
-        let state = TermState::new(token, until, shared.clock.clone(), handle.clone(), shared.id);
-        let term = Arc::new(state);
-        self.tell_and(Event::BecameLeader { term: Term::new(term.clone()) }, |state| {
+        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, %token, "this candidate leads"));
+        let term = Arc::new(TermState::new(token, until, shared.clone(), handle.clone()));
+        // `on_started_leading` is called a moment later, so the term is held for it from the beginning.
+        let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_started).map(|_| term.hold_open());
+        let leader = Leader {
+            candidate: shared.candidate.clone(),
+            token,
+            since: time(self.since_ms),
+            metadata: self.machine.rules().metadata.clone(),
+        };
+        self.notify_with(EventKind::BecameLeader { term: Term::new(term.clone()) }, handler, |state| {
             state.term = Some(term);
+            state.led_before = state.leader.replace(leader).map(Box::new);
             state.last_renewal = Some(SystemTime::now());
             shared.set_leads_until(Some(until));
         });
@@ -83,25 +98,27 @@ impl Entry {
                 self.shared.set_leads_until(Some(until));
             }
         }
+        drop(state);
+        telemetry::extended(&self.shared, until);
     }
 
-    /// Returns whether there is no work to wait for.
+    /// Returns whether no work is running.
     fn on_ending(&self, token: Token, why: EndReason, by: Moment) -> bool {
         let shared = &self.shared;
         let Some(term) = shared.state().term.clone() else { return true };
-        // Whoever hears of it must not find us leading.
+        // First, so that a listener of the event finds `is_leader()` false.
         shared.set_leads_until(None);
         // The end waits for `on_stopped_leading` as it does for work.
         let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_stopped).map(|_| term.hold_open());
         let drained = term.end(why, by);
         self.log(Level::INFO, move |election, candidate| {
-            info!(%election, %candidate, %token, why = why.as_str(), "stops leading");
+            info!(%election, %candidate, %token, why = why.as_str(), "this candidate stops leading");
         });
-        self.tell_with(Event::Ending { token, why }, handler, |_| {});
+        self.notify_with(EventKind::Ending { token, why }, handler, |_| {});
         drained
     }
 
-    fn on_ended(&self, token: Token, why: EndReason) {
+    fn on_ended(&mut self, token: Token, why: EndReason) {
         let shared = &self.shared;
         shared.set_leads_until(None);
         let term = shared.state().term.clone();
@@ -111,21 +128,25 @@ impl Entry {
         self.log(Level::INFO, move |election, candidate| {
             info!(%election, %candidate, %token, why = why.as_str(), "the term is over");
         });
-        self.tell_and(Event::LostLeadership { token, why }, |state| {
+        self.trace_term_end(why.label());
+        self.notify_and(EventKind::LostLeadership { token, why }, |state| {
             state.term = None;
             state.last_renewal = None;
+            // The handler is called again in the next term.
+            let leads = |error: &Arc<Error>| matches!(&**error, Error::Handler { handler: "on_started_leading", .. });
+            state.failed_handler = state.failed_handler.take().filter(|error| !leads(error));
         });
     }
 
     fn on_overran(&self, token: Token) {
         let shared = &self.shared;
         self.log(Level::ERROR, move |election, candidate| {
-            error!(%election, %candidate, %token, "work is still running though its term is over");
+            error!(%election, %candidate, %token, "work is still running although its term is over");
         });
-        self.tell_and(Event::Overran { token }, |state| state.overran = Some(token));
+        self.notify_and(EventKind::Overran { token }, |state| state.overran = Some(token));
         if self.on_overrun == OnOverrun::Abort {
-            abort_saying(format!(
-                "tenure: work of term {token} of {:?} overran: ending the process, as asked",
+            abort_with_line(format!(
+                "tenure: work of term {token} of {:?} overran; ending the process, because on_overrun is abort",
                 shared.name.as_str()
             ));
         }
@@ -133,26 +154,50 @@ impl Entry {
 
     fn on_fit(&self, healthy: bool) {
         if healthy {
-            self.log(Level::INFO, |election, candidate| info!(%election, %candidate, "is well again"));
+            self.log(
+                Level::INFO,
+                |election, candidate| info!(%election, %candidate, "this candidate is healthy again"),
+            );
         } else {
-            self.log(Level::WARN, |election, candidate| warn!(%election, %candidate, "is not well enough to lead"));
+            self.log(
+                Level::WARN,
+                |election, candidate| warn!(%election, %candidate, "this candidate is not healthy enough to lead"),
+            );
         }
-        self.tell_and(Event::HealthChanged { healthy }, |state| state.unfit = !healthy);
+        self.notify_and(EventKind::HealthChanged { healthy }, |state| state.unfit = !healthy);
     }
 
-    fn on_leader(&self, mut leader: Option<Leader>) {
-        if let Some(leader) = &mut leader
-            && leader.candidate.incarnation == self.shared.candidate.incarnation
-        {
-            leader.since_ms = self.since_ms;
-        }
+    fn on_leader(&mut self, leader: Option<tenure_protocol::Leader>) {
+        let leader = leader.map(|mut leader| {
+            if leader.candidate.incarnation == self.shared.candidate.incarnation {
+                leader.since_ms = self.since_ms;
+            }
+            Leader::from(leader)
+        });
         match leader.as_ref().map(|leader| (leader.candidate.clone(), leader.token)) {
             Some((leader, token)) => {
-                self.log(Level::INFO, move |election, _| info!(%election, %leader, %token, "has a leader"));
+                self.log(
+                    Level::INFO,
+                    move |election, _| info!(%election, %leader, %token, "the election has a new leader"),
+                );
             }
-            None => self.log(Level::INFO, |election, _| info!(%election, "has no leader")),
+            None => self.log(Level::INFO, |election, _| info!(%election, "the election has no leader")),
         }
-        self.tell_and(Event::LeaderChanged { leader: leader.clone() }, |state| state.leader = leader);
+        let is_own = leader.as_ref().is_some_and(|leader| leader.candidate == self.shared.candidate);
+        let mut state = self.shared.state();
+        // The beginning of an own term has replaced the leader already.
+        let previous = if is_own { state.led_before.take().map(|leader| *leader) } else { state.leader.clone() };
+        drop(state);
+        self.measure_leader(leader.as_ref(), previous.as_ref());
+        self.notify_and(EventKind::LeaderChanged { leader: leader.clone(), previous }, |state| state.leader = leader);
+    }
+
+    fn on_bid_lost(&self) {
+        self.log(
+            Level::DEBUG,
+            |election, candidate| debug!(%election, %candidate, "another candidate took the seat first"),
+        );
+        self.notify_and(EventKind::LostBid, |_| {});
     }
 
     fn on_bid_settled(&mut self, bid: Bid) {
@@ -160,32 +205,32 @@ impl Entry {
         match bid {
             Bid::Won(token) => {
                 let term = self.shared.state().term.clone().filter(|term| term.token() == token);
-                // One releasing term, shared by all who asked at the same time.
+                // All callers that asked at the same time share one releasing term.
                 let term =
                     term.map(|term| if self.machine.rules().stands { Term::new(term) } else { Term::releasing(term) });
                 bids.for_each(|reply| drop(reply.send(Ok(term.clone()))));
             }
             Bid::Taken => bids.for_each(|reply| drop(reply.send(Ok(None)))),
             Bid::Failed(fault) => {
-                let error = self.complaint(fault);
+                let error = self.error_of(fault);
                 bids.for_each(|reply| drop(reply.send(Err(Error::Store(error.clone())))));
             }
         }
     }
 
     fn on_failing(&self, fault: Fault) {
-        let error = self.complaint(fault);
+        let error = self.error_of(fault);
         let shared = &self.shared;
-        let (denied, told, store) = (fault == Fault::Denied, error.clone(), shared.store);
+        let (denied, logged, store) = (fault == Fault::Denied, error.clone(), shared.store);
         self.log(if denied { Level::ERROR } else { Level::WARN }, move |election, candidate| {
-            let (error, cause) = (&*told, std::error::Error::source(&*told).map(ToString::to_string));
+            let (error, cause) = (&*logged, std::error::Error::source(&*logged).map(ToString::to_string));
             if denied {
-                error!(%election, %candidate, store, %error, cause, "the store denies us");
+                error!(%election, %candidate, store, %error, cause, "the store denies calls of this candidate");
             } else {
                 warn!(%election, %candidate, store, %error, cause, "the store fails");
             }
         });
-        self.tell_and(Event::Error { error: error.clone() }, |state| {
+        self.notify_and(EventKind::Error { error: Arc::new(Error::Store(error.clone())) }, |state| {
             if state.failing.is_none() {
                 state.failing_since = shared.clock.now();
             }
@@ -194,46 +239,51 @@ impl Entry {
     }
 
     pub(super) fn publish_stopped(&mut self, why: Ended) {
-        let told = why.clone();
-        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, why = %told, "has ended here"));
+        let logged = why.clone();
+        self.log(Level::INFO, move |election, candidate| {
+            info!(%election, %candidate, why = %logged, "the election has ended in this process");
+        });
         for reply in self.bids.drain(..) {
             let _ = reply.send(Err(Error::Ended(why.clone())));
         }
-        self.tell_and(Event::Stopped { why: why.clone() }, |state| {
+        self.notify_and(EventKind::Stopped { why: why.clone() }, |state| {
             state.leader = None;
             state.ended = Some(why);
         });
     }
 
-    fn complaint(&self, fault: Fault) -> Arc<StoreError> {
-        self.complaint.clone().filter(|error| error.fault() == fault).unwrap_or_else(|| {
-            // The machine itself refuses: there is no higher token.
-            Arc::new(StoreError::denied("the seat has the highest token there is: remove it, or use another name"))
+    fn error_of(&self, fault: Fault) -> Arc<StoreError> {
+        self.last_error.clone().filter(|error| error.fault() == fault).unwrap_or_else(|| {
+            // The machine itself refuses to bid, because there is no higher token.
+            Arc::new(StoreError::denied(
+                "the seat has the highest possible token; remove the seat, or use another election name",
+            ))
         })
     }
 
-    /// Logs a line about this election, on the thread that logs.
+    /// Logs a line about this election, on the thread that logs and within the span of the term that runs.
     fn log(&self, level: Level, line: impl FnOnce(&SeatName, &Candidate) + Send + 'static) {
         let shared = self.shared.clone();
-        log::emit(level, move || line(&shared.name, &shared.candidate));
+        emit_in(self.shared.term_span.get(), level, move || line(&shared.name, &shared.candidate));
     }
 
-    fn tell_and(&self, event: Event, change: impl FnOnce(&mut crate::election::State)) {
-        self.tell_with(event, None, change);
+    fn notify_and(&self, kind: EventKind, change: impl FnOnce(&mut crate::election::State)) {
+        self.notify_with(kind, None, change);
     }
 
-    fn tell_with(&self, event: Event, guard: Option<WorkGuard>, change: impl FnOnce(&mut crate::election::State)) {
+    fn notify_with(&self, kind: EventKind, guard: Option<WorkGuard>, change: impl FnOnce(&mut crate::election::State)) {
+        let event = self.shared.event(kind);
+        // Before the event is published, so that a program that receives the event and flushes finds it counted.
+        self.measure_event(&event.kind);
         self.shared.publish(&event, change);
-        #[cfg(feature = "metrics")]
-        crate::layers::metrics::count(&self.shared.name, &event);
         if let Some(handlers) = &self.handlers {
             handlers.push(events::Entry { event, guard });
         }
     }
 }
 
-/// Ends the process, after a line on standard error if that neither blocks nor fails.
-fn abort_saying(line: String) -> ! {
+/// Aborts the process, after a line on standard error if standard error neither blocks nor fails.
+fn abort_with_line(line: String) -> ! {
     let (written, wait) = std::sync::mpsc::channel::<()>();
     let write = move || {
         let _ = writeln!(std::io::stderr(), "{line}");

@@ -1,4 +1,4 @@
-//! Requests to the leader, and who stands, as elections use them.
+//! Requests to the leader and the list of candidates.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{try_join, try_join3};
 use serde::{Deserialize, Serialize};
-use tenure_protocol::{Candidate, Input, Leader, Request, Token};
+use tenure_protocol::{Candidate, Input, Request, Token};
 use tokio::sync::oneshot;
 
 use super::calls::{Answer, log_failed, read_one};
@@ -14,10 +14,10 @@ use super::notes::{NoteAsk, notes_of};
 use super::{Driver, ElectionId};
 use crate::record::HolderForm;
 use crate::roster;
-use crate::{Board, CandidateStatus, DynStore, Error, Note, NoteWrite, SeatName, SeatStatus, StoreError};
+use crate::{Board, CandidateStatus, DynStore, Error, Leader, Note, NoteWrite, SeatName, SeatStatus, StoreError};
 
 impl Driver {
-    /// Reads the requests to the leader and takes them off the board: they were meant for us.
+    /// Reads the requests to the leader, which is this candidate. `take_requests` removes them from the board.
     pub(super) fn read_board(&mut self, election: ElectionId, inputs: &mut VecDeque<Input>) {
         if self.store.notes().is_none() {
             return inputs.push_back(Input::Requests(Vec::new()));
@@ -34,9 +34,8 @@ impl Driver {
         self.entries.get_mut(&election).expect("it is being stepped").board = Some(Box::new(board));
     }
 
-    /// Removes requests that were read, and returns what they ask for. Nobody waits for that: they are obeyed
-    /// also if they cannot be taken off. A request to a later term stays: it was read by a leader that has been replaced
-    /// meanwhile.
+    /// Removes requests that were read, and returns them. The leader obeys them without waiting for the removal, even
+    /// if it fails. A request to a later term is not removed: this leader has been replaced while it read.
     pub(super) fn take_requests(&mut self, election: ElectionId, notes: Vec<Note>) -> Vec<Request> {
         let requests: Vec<_> = notes.iter().map(|note| RequestForm::parse(&note.value)).collect();
         let board = Board::Requests(self.seat(election));
@@ -53,7 +52,7 @@ impl Driver {
         requests.into_iter().flatten().collect()
     }
 
-    /// Reads who stands, to find out whose turn it is.
+    /// Reads the list of candidates, to find out which candidate goes first.
     pub(super) fn read_roster(&mut self, election: ElectionId, inputs: &mut VecDeque<Input>) {
         if self.store.notes().is_none() {
             return inputs.push_back(Input::Roster(Vec::new()));
@@ -65,7 +64,7 @@ impl Driver {
             let roster = match try_join(candidates, processes).await {
                 Ok((candidates, processes)) => roster::present(&candidates, &processes),
                 Err(error) => {
-                    log_failed(name, error, "who stands could not be read");
+                    log_failed(name, error, "the list of candidates could not be read");
                     Vec::new()
                 }
             };
@@ -74,7 +73,7 @@ impl Driver {
         self.entries.get_mut(&election).expect("it is being stepped").roster = Some(Box::new(roster));
     }
 
-    /// Asks something of the leader, through the store. Should it get lost, it is asked again.
+    /// Writes a request to the leader. If it is lost, the machine sends it again.
     pub(super) fn ask(&mut self, election: ElectionId, request: &Request) {
         if self.store.notes().is_none() {
             return;
@@ -83,7 +82,7 @@ impl Driver {
         let put = self.put_request(election, RequestForm::of(request, &self.entries[&election].shared.candidate));
         tokio::spawn(async move {
             if let Err(error) = put.await {
-                log_failed(name, error, "a request to the leader could not be put");
+                log_failed(name, error, "a request to the leader could not be written");
             }
         });
     }
@@ -106,7 +105,7 @@ impl Driver {
         });
     }
 
-    /// Finds out who leads and whom to hand over to; goes on when both are known.
+    /// Reads the leader and the candidates. `on_heir` continues when both are known.
     pub(super) fn transfer(&mut self, election: ElectionId, to: String, reply: oneshot::Sender<Result<(), Error>>) {
         if !self.entries.contains_key(&election) {
             return;
@@ -146,7 +145,7 @@ impl Driver {
             return drop(reply.send(Ok(())));
         }
         if entry.shared.state().term.as_ref().is_some_and(|term| term.token() == token) {
-            let (election, reason) = (entry.shared.name.to_string(), "its term is ending already");
+            let (election, reason) = (entry.shared.name.to_string(), "its term is already ending");
             return drop(reply.send(Err(Error::NoLeader { election, reason })));
         }
         let request = Request::StepDown { token, to: Some(heir) };
@@ -165,7 +164,7 @@ impl Driver {
     }
 
     fn unsupported(&self) -> Option<Error> {
-        let problem = || "keeps no notes: ask the leader in another way".to_owned();
+        let problem = || "keeps no notes, so it has no list of candidates and no requests to the leader".to_owned();
         self.store
             .notes()
             .is_none()
@@ -187,7 +186,7 @@ impl Driver {
     }
 }
 
-/// Who leads, and who stands.
+/// Reads the leader and the list of candidates.
 async fn look(store: &dyn DynStore, seat: &SeatName) -> Result<(Option<Leader>, Vec<CandidateStatus>), StoreError> {
     let notes = notes_of(store)?;
     let (candidates, processes) = (Board::Candidates(seat.clone()), Board::Processes);
@@ -204,7 +203,7 @@ async fn look(store: &dyn DynStore, seat: &SeatName) -> Result<(Option<Leader>, 
     Ok((leader, roster))
 }
 
-/// A request as it is written.
+/// The JSON form of a request.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 enum RequestForm {
@@ -238,7 +237,7 @@ impl RequestForm {
         }
     }
 
-    /// `None` if it is not known to this version.
+    /// Parses a request; `None` if this version does not know its form.
     fn parse(text: &str) -> Option<Request> {
         Some(match serde_json::from_str(text).ok()? {
             Self::StepDown { token, to, .. } => {

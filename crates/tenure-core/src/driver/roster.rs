@@ -1,6 +1,4 @@
-//! Announces this process and its candidates.
-//!
-//! When, is decided by [`Presence`].
+//! Announces this process and its candidates. [`Presence`] decides when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +16,15 @@ use crate::{Metadata, SeatName, StoreError, log};
 /// The announcements of this process.
 pub(super) struct Roster {
     pub(super) process: Incarnation,
-    /// The number of the last time that it said it is there.
+    /// The number of the last announcement of the process.
     pub(super) present: u64,
     presence: Presence<SeatName, Standing>,
     next: Option<Timer>,
-    /// Who waits for it to be settled.
+    /// Callers that wait until all announcements are written.
     pub(super) settling: Vec<oneshot::Sender<()>>,
 }
 
-/// A candidate, as it tells of itself.
+/// The announcement of a candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) candidate: Candidate,
@@ -40,7 +38,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// As it is written.
+    /// Returns the JSON form of the announcement.
     pub(super) fn announcement(&self) -> String {
         let mut metadata = (*self.metadata).clone();
         metadata.extend(self.reported.0.clone());
@@ -62,13 +60,13 @@ impl Roster {
         Self { process, present: 0, presence: Presence::new(), next: None, settling: Vec::new() }
     }
 
-    /// Whether nothing is left to be done at once.
+    /// Returns whether all announcements are written.
     pub(super) fn is_settled(&self) -> bool {
         self.presence.is_settled()
     }
 
-    /// Answers those who wait for that.
-    pub(super) fn tell_if_settled(&mut self) {
+    /// Replies to waiting callers if all announcements are written.
+    pub(super) fn reply_if_settled(&mut self) {
         if !self.settling.is_empty() && self.is_settled() {
             for reply in self.settling.drain(..) {
                 let _ = reply.send(());
@@ -78,7 +76,7 @@ impl Roster {
 }
 
 impl Driver {
-    /// Begins to tell of a candidate, if it is to be told of: as well as it has reported.
+    /// Announces a candidate with its health report, unless it is manual or an observer.
     pub(super) fn announce(&mut self, election: ElectionId, score: Score, reported: Metadata) {
         let has_notes = self.store.notes().is_some();
         let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces && has_notes) else { return };
@@ -97,7 +95,7 @@ impl Driver {
         self.step_presence(PresenceInput::Announce { seat, lease, fit: standing.fit, notice: standing });
     }
 
-    /// Changes what is told of a candidate.
+    /// Changes the announcement of a candidate.
     pub(super) fn change_notice(&mut self, seat: &SeatName, change: impl FnOnce(&mut Standing)) {
         let Some(before) = self.roster.presence.says(seat) else { return };
         let mut standing = before.clone();
@@ -115,8 +113,8 @@ impl Driver {
         }
     }
 
-    /// It is time to say again that this process is there.
-    pub(super) fn say_present(&mut self) {
+    /// Announces this process again.
+    pub(super) fn announce_process(&mut self) {
         self.roster.next = None;
         self.step_presence(PresenceInput::Wake);
     }
@@ -131,14 +129,14 @@ impl Driver {
                     self.ask_about_notes(within, NoteAsk::Present { number: self.roster.present, lifetime });
                 }
                 PresenceAction::Put { seat, notice, lifetime, within } => {
-                    let says = Some(Box::new((notice, lifetime)));
-                    self.ask_about_notes(within, NoteAsk::Notice { seat, says });
+                    let notice = Some(Box::new((notice, lifetime)));
+                    self.ask_about_notes(within, NoteAsk::Notice { seat, notice });
                 }
                 PresenceAction::Remove { seat, within } => {
-                    self.ask_about_notes(within, NoteAsk::Notice { seat, says: None });
+                    self.ask_about_notes(within, NoteAsk::Notice { seat, notice: None });
                 }
                 PresenceAction::WakeAt(moment) => {
-                    let timer = self.at(moment, Due::SayPresent);
+                    let timer = self.at(moment, Due::AnnounceProcess);
                     if let Some(before) = self.roster.next.replace(timer) {
                         self.due.remove(&before);
                     }
@@ -148,12 +146,12 @@ impl Driver {
     }
 
     pub(super) fn on_noticed(&mut self, seat: SeatName, answer: Result<(), StoreError>) {
-        let told = answer.map_err(|error| {
+        let result = answer.map_err(|error| {
             let fault = error.fault();
             log_failed(seat.clone(), error, "a candidate could not be announced");
             fault
         });
-        self.step_presence(PresenceInput::Notification(seat, told));
+        self.step_presence(PresenceInput::Notification(seat, result));
     }
 
     pub(super) fn on_present(&mut self, answer: Result<NoteState, StoreError>) {

@@ -1,6 +1,6 @@
-//! The one watch of the store, and what its news become: inputs of the machines that they concern.
+//! The one watch of the store, and its notifications as inputs of the machines that they concern.
 //!
-//! What is news to whom is decided by [`Subscriptions`](tenure_protocol::Subscriptions).
+//! [`Subscriptions`](tenure_protocol::Subscriptions) decides which elections a notification concerns.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -15,24 +15,24 @@ use super::misbehaviour::Misbehaviour;
 use super::{Driver, Due, ElectionId, NOBODY};
 use crate::{SeatInterest, Seen, StoreError, log};
 
-/// How long the store is not asked again to watch after it has stopped doing so, at first and at most.
+/// The first and the longest pause before an ended watch is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A store that does not listen by then is reported.
+/// A store that has not started to listen after this time is reported.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
-/// So many reports at once are a flood.
+/// The number of notifications at once that counts as a flood.
 const FLOOD: u64 = 10_000;
-/// A watch that has listened for this long works, and the next pause is short again.
+/// After a watch that listened for this long, the next pause is short again.
 const LASTING: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Has an election told of what happens to its seat, from before its first look on.
+    /// Subscribes an election to changes of its seat, before its first read.
     pub(super) fn subscribe(&mut self, election: ElectionId) {
         let shared = self.entries[&election].shared.clone();
         self.interest.want(shared.name.clone(), SeatInterest { lease: shared.lease, seen: None });
-        let mut told = Vec::new();
-        self.subscriptions.begin(election, shared.name.clone(), &mut told);
-        self.on_told(told);
+        let mut notifications = Vec::new();
+        self.subscriptions.begin(election, shared.name.clone(), &mut notifications);
+        self.deliver(notifications);
         if self.watching.is_none() && self.store.promises().push != Push::None {
             self.watch_store();
         }
@@ -44,7 +44,7 @@ impl Driver {
         }
     }
 
-    /// Tells an election of what differs from this from now on.
+    /// Notifies an election of differences from this state from now on.
     pub(super) fn watch(
         &mut self,
         election: ElectionId,
@@ -62,21 +62,21 @@ impl Driver {
             session: seat.as_ref().and_then(|seat| self.store.session_of(&seat.version)),
             own: record.is_some_and(|record| record.is_held_by(me)),
         };
-        let mut told = Vec::new();
-        self.subscriptions.watch(election, watching, &mut told);
+        let mut notifications = Vec::new();
+        self.subscriptions.watch(election, watching, &mut notifications);
         let requests = requests || self.subscriptions.wants_requests(&name);
         self.interest.want(name, SeatInterest { lease, seen: Some(Seen { seat, requests }) });
-        // It is being stepped.
-        inputs.extend(told.into_iter().map(|(_, told)| told.into_input()));
+        // The election is being stepped, so its notifications become inputs of this step.
+        inputs.extend(notifications.into_iter().map(|(_, notification)| notification.into_input()));
     }
 
     fn watch_store(&mut self) {
-        self.interest.tell_all_again();
-        let (store, interest, odd) = (self.store.clone(), self.interest.clone(), self.misbehaviours.clone());
+        self.interest.resend_all();
+        let (store, interest, misbehaviours) = (self.store.clone(), self.interest.clone(), self.misbehaviours.clone());
         let news = interest.news();
         let watch = self.call(NOBODY, async move {
             let watch = AssertUnwindSafe(async { store.watch(&interest, &news).await });
-            Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&odd, &*panic)))
+            Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&misbehaviours, &*panic)))
         });
         self.at(self.clock.now() + LISTENS_WITHIN, Due::ShouldListen(watch.number));
         self.watching = Some(watch);
@@ -91,19 +91,19 @@ impl Driver {
 
     pub(super) fn watch_again(&mut self) {
         if self.entries.is_empty() {
-            // The next election sees to it.
+            // The next election starts the watch.
             self.watching = None;
         } else {
             self.watch_store();
         }
     }
 
-    /// From now on, seats are looked at every so often, until the store listens again.
+    /// Reports a gap to all elections, which read their seats at regular intervals until the store listens again.
     pub(super) fn on_watch_ended(&mut self, error: StoreError) {
         self.on_news();
-        let mut told = Vec::new();
-        self.subscriptions.gap(None, &mut told);
-        self.on_told(told);
+        let mut notifications = Vec::new();
+        self.subscriptions.gap(None, &mut notifications);
+        self.deliver(notifications);
         let now = self.clock.now();
         let lasted = self.listens_since.take().is_some_and(|since| now.since(since) >= LASTING);
         let pause = if lasted { FIRST_PAUSE } else { self.watch_pause.max(FIRST_PAUSE) };
@@ -111,10 +111,13 @@ impl Driver {
         let at = now + pause / 2 + pause.mul_f64(rand::random::<f64>() / 2.0);
         self.at(at, Due::WatchAgain);
         let store = self.store.promises().store;
-        log::emit(Level::DEBUG, move || debug!(store, %error, "the store is not watched for now"));
+        log::emit(
+            Level::DEBUG,
+            move || debug!(store, %error, "the watch of the store has ended; it starts again after a pause"),
+        );
     }
 
-    /// Takes in what the store has told.
+    /// Processes the notifications of the store.
     pub(super) fn on_news(&mut self) {
         let heard = self.interest.take_heard();
         if heard.reports >= FLOOD {
@@ -126,14 +129,14 @@ impl Driver {
         if heard.begins_to_listen() {
             self.listens_since.get_or_insert(self.clock.now());
         }
-        let mut told = Vec::new();
-        heard.tell(&mut self.subscriptions, &mut told);
-        self.on_told(told);
+        let mut notifications = Vec::new();
+        heard.deliver(&mut self.subscriptions, &mut notifications);
+        self.deliver(notifications);
     }
 
-    fn on_told(&mut self, told: Vec<(ElectionId, Notification)>) {
-        for (election, told) in told {
-            self.guarded(|driver| driver.step(election, told.into_input()));
+    fn deliver(&mut self, notifications: Vec<(ElectionId, Notification)>) {
+        for (election, notification) in notifications {
+            self.guarded(|driver| driver.step(election, notification.into_input()));
         }
     }
 }

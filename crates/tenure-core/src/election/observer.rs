@@ -1,15 +1,32 @@
-//! A look at an election without a part in it.
+//! A handle for processes that observe an election and do not stand.
 
 use std::sync::Arc;
 
-use tenure_protocol::Leader;
-
 use super::Election;
-use crate::{CandidateStatus, Error, Events, Health};
+use crate::{CandidateStatus, Error, Events, Health, Leader};
 
-/// A look at an election without a part in it.
+/// A handle that observes an election and does not stand for it.
 ///
-/// Dropping the last clone ends it.
+/// [`Elections::observe`](crate::Elections::observe) returns one. It reads and watches the seat as a follower does. It
+/// is cheap to clone; dropping the last clone ends the observation.
+///
+/// ```
+/// # use tenure_core::{Elections, EventKind, memory::MemoryStore};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let elections = Elections::new(MemoryStore::new());
+/// # let _leader = elections.election("nightly-jobs").start()?;
+/// let observer = elections.observe("nightly-jobs")?;
+/// let mut events = observer.events();
+/// while let Some(event) = events.next().await {
+///     if let EventKind::LeaderChanged { leader: Some(leader), .. } = event.kind {
+///         println!("{} leads", leader.candidate);
+/// #       break;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Observer(Arc<StopOnDrop>);
 
@@ -21,46 +38,46 @@ impl Observer {
         Self(Arc::new(StopOnDrop(election)))
     }
 
-    /// The election's name.
+    /// Returns the election's name, which is also the name of its seat in the store.
     pub fn name(&self) -> &str {
         self.0.0.name()
     }
 
-    /// Who leads, as far as can be seen from here; `None` also before the first look.
+    /// Returns the leader as last seen; `None` if there is none, or before the seat was read for the first time.
     pub fn leader(&self) -> Option<Leader> {
         self.0.0.leader()
     }
 
-    /// What happens, from now on.
+    /// Subscribes to this election's events, starting with its current state. See [`Events`].
     pub fn events(&self) -> Events {
         self.0.0.events()
     }
 
-    /// See [`Election::request_step_down`].
+    /// Asks the leader to step down, through the store. See [`Election::request_step_down`].
     ///
     /// # Errors
-    /// If the store keeps no notes, or fails.
+    /// As [`Election::request_step_down`].
     pub async fn request_step_down(&self) -> Result<Option<Leader>, Error> {
         self.0.0.request_step_down().await
     }
 
-    /// See [`Election::transfer_to`].
+    /// Asks the leader to hand over to the candidate with this id. See [`Election::transfer_to`].
     ///
     /// # Errors
-    /// See there.
+    /// As [`Election::transfer_to`].
     pub async fn transfer_to(&self, candidate: &str) -> Result<(), Error> {
         self.0.0.transfer_to(candidate).await
     }
 
-    /// See [`Election::candidates`].
+    /// Lists the candidates of this election in all processes, the leader first. See [`Election::candidates`].
     ///
     /// # Errors
-    /// If the store keeps no notes, or fails.
+    /// As [`Election::candidates`].
     pub async fn candidates(&self) -> Result<Vec<CandidateStatus>, Error> {
         self.0.0.candidates().await
     }
 
-    /// See [`Election::health`].
+    /// Returns the health of the election as this observer sees it. See [`Election::health`].
     pub fn health(&self) -> Health {
         self.0.0.health()
     }

@@ -1,49 +1,56 @@
-//! What the engine and the handles of an election share.
+//! The state that the engine and the handles of an election share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Candidate, Fault, Leader, Moment, Rules, Token};
+use tenure_protocol::{Candidate, Fault, Moment, Rules, Token};
 use tokio::sync::Notify;
 
 use crate::driver::ElectionId;
 use crate::elections::Engine;
 use crate::events::{Entry, Queue};
+use crate::log::spans::SpanSlot;
 use crate::term::TermState;
-use crate::{Clock, Ended, Event, Events, Health, SeatName, StoreError, Term};
+use crate::{Clock, Ended, Error, Event, EventKind, Events, Health, Leader, SeatName, StoreError, Term};
 
-/// What the engine and the handles of an election share.
+/// The state that the engine and the handles of an election share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: ElectionId,
     pub(crate) name: SeatName,
     pub(crate) candidate: Candidate,
-    /// The name of its store.
+    /// The name of the store, such as `redis`.
     pub(crate) store: &'static str,
     pub(crate) clock: Clock,
     pub(crate) lease: Duration,
-    /// Until when it leads, in nanoseconds of the clock; zero: it does not.
+    /// The moment until which this candidate leads, in nanoseconds of the clock; zero if it does not lead.
     leads_until: AtomicU64,
     state: Mutex<State>,
-    /// Told at every change of what a waiter could wait for.
+    /// Notified at every change that a waiter can wait for.
     pub(crate) changed: Notify,
+    /// The span of the term that runs.
+    pub(crate) term_span: SpanSlot,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) term: Option<Arc<TermState>>,
     pub(crate) leader: Option<Leader>,
+    /// The leader before this candidate, until the change is reported.
+    pub(crate) led_before: Option<Box<Leader>>,
     pub(crate) last_renewal: Option<SystemTime>,
     pub(crate) ended: Option<Ended>,
-    /// What the store complains of, until it works again.
+    /// The store's last error, until the store works again.
     pub(crate) failing: Option<Arc<StoreError>>,
-    /// Since when.
+    /// When the store began to fail.
     pub(crate) failing_since: Moment,
-    /// The term whose work is still running though it is over.
+    /// The handler that panicked or returned an error when it was last called.
+    pub(crate) failed_handler: Option<Arc<Error>>,
+    /// The term whose work is still running although the term is over.
     pub(crate) overran: Option<Token>,
-    /// Whether this candidate is well enough to lead.
+    /// Whether this candidate is too unhealthy to lead.
     pub(crate) unfit: bool,
     listeners: Vec<Weak<Queue>>,
 }
@@ -60,6 +67,7 @@ impl Shared {
             leads_until: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Notify::new(),
+            term_span: SpanSlot::default(),
         }
     }
 
@@ -82,29 +90,32 @@ impl Shared {
         let state = self.state();
         let unhealthy = |reason: String| Health::Unhealthy { reason };
         if let Some(ended) = &state.ended {
-            return unhealthy(format!("the election has ended here: {ended}"));
+            return unhealthy(format!("the election has ended in this process: {ended}"));
         }
         if let Some(token) = state.overran {
-            return unhealthy(format!("work of term {token} is still running though the term is over"));
+            return unhealthy(format!("work of term {token} is still running although the term is over"));
         }
         if let Some(error) = &state.failing {
-            // One call that failed is nothing to worry about.
+            // A single failed call does not make the election unhealthy.
             let long = self.clock.now().since(state.failing_since) >= self.lease / 3;
             match error.fault() {
-                Fault::Denied => return unhealthy(format!("the store denies us: {error}")),
+                Fault::Denied => return unhealthy(format!("the store denies calls of this candidate: {error}")),
                 _ if long => return unhealthy(format!("the store cannot be reached: {error}")),
                 _ => {}
             }
         }
-        let note = if state.unfit { "; not well enough to lead itself" } else { "" };
+        if let Some(error) = &state.failed_handler {
+            return unhealthy(error.to_string());
+        }
+        let note = if state.unfit { "; this candidate is not healthy enough to lead" } else { "" };
         if self.is_leader() {
-            return Health::Healthy { reason: format!("leads{note}") };
+            return Health::Healthy { reason: format!("this candidate leads{note}") };
         }
         match &state.leader {
             Some(leader) if leader.candidate != self.candidate => {
                 Health::Healthy { reason: format!("{} leads{note}", leader.candidate) }
             }
-            _ => Health::Degraded { reason: format!("no leader is seen{note}") },
+            _ => Health::Degraded { reason: format!("this candidate sees no leader{note}") },
         }
     }
 
@@ -118,18 +129,33 @@ impl Shared {
         }
     }
 
-    /// Sets until when this candidate leads; `None`: it does not.
+    /// Sets the moment until which this candidate leads; `None` if it does not lead.
     pub(crate) fn set_leads_until(&self, until: Option<Moment>) {
         self.leads_until.store(until.map_or(0, Moment::as_nanos), Ordering::Release);
     }
 
-    /// The election has ended here before it could begin.
+    /// Ends an election that the engine never started.
     pub(crate) fn end(&self, why: Ended) {
-        self.publish(&Event::Stopped { why: why.clone() }, |state| state.ended = Some(why));
+        self.publish(&self.event(EventKind::Stopped { why: why.clone() }), |state| state.ended = Some(why));
     }
 
-    /// Changes what is known and tells all listeners, in one: a new listener has either seen the
-    /// change already or is told of it.
+    /// Returns an event of this election with the current time.
+    pub(crate) fn event(&self, kind: EventKind) -> Event {
+        Event { election: self.name.clone(), candidate: self.candidate.clone(), at: SystemTime::now(), kind }
+    }
+
+    /// Records that a handler has returned, which clears an earlier failure of the same handler.
+    pub(crate) fn handler_returned(&self, handler: &str) {
+        let mut state = self.state();
+        let failed =
+            |error: &Arc<Error>| matches!(&**error, Error::Handler { handler: failed, .. } if *failed == handler);
+        if state.failed_handler.as_ref().is_some_and(failed) {
+            state.failed_handler = None;
+        }
+    }
+
+    /// Changes the state and notifies all listeners, under one lock: a new listener either starts with the changed
+    /// state or receives the event.
     pub(crate) fn publish(&self, event: &Event, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
@@ -142,7 +168,7 @@ impl Shared {
             }
         });
         drop(state);
-        // Not under the lock: a waker is somebody else's code.
+        // After the lock is released: a waker is user code.
         wakers.into_iter().for_each(Waker::wake);
         self.changed.notify_waiters();
     }
@@ -154,16 +180,36 @@ impl Shared {
             self.is_leader()
                 .then(|| state.term.clone())
                 .flatten()
-                .map(|term| Event::BecameLeader { term: Term::new(term) }),
-            state.leader.clone().map(|leader| Event::LeaderChanged { leader: Some(leader) }),
-            state.failing.clone().map(|error| Event::Error { error }),
-            state.ended.clone().map(|why| Event::Stopped { why }),
+                .map(|term| EventKind::BecameLeader { term: Term::new(term) }),
+            state.leader.clone().map(|leader| EventKind::LeaderChanged { leader: Some(leader), previous: None }),
+            state.failing.clone().map(|error| EventKind::Error { error: Arc::new(Error::Store(error)) }),
+            state.failed_handler.clone().map(|error| EventKind::Error { error }),
+            state.ended.clone().map(|why| EventKind::Stopped { why }),
         ];
-        for event in already.into_iter().flatten() {
-            // Nobody waits for it yet.
-            let _ = queue.push(Entry { event, guard: None });
+        for kind in already.into_iter().flatten() {
+            // The queue is new, so it has no waker.
+            let _ = queue.push(Entry { event: self.event(kind), guard: None });
         }
         state.listeners.push(Arc::downgrade(&queue));
         Events(queue)
+    }
+}
+
+#[cfg(test)]
+impl Shared {
+    pub(crate) fn for_tests() -> Arc<Self> {
+        let candidate = Candidate { id: "me".into(), incarnation: tenure_protocol::Incarnation::from_bits(1) };
+        Arc::new(Self {
+            id: ElectionId(0),
+            name: SeatName::new("jobs").expect("a good name"),
+            candidate,
+            store: "none",
+            clock: Clock::system(),
+            lease: Duration::from_secs(15),
+            leads_until: AtomicU64::new(0),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            term_span: SpanSlot::default(),
+        })
     }
 }

@@ -1,32 +1,32 @@
-//! Tells every call to a store, with `tracing`, at the level of debug.
+//! Logs all calls to a store with `tracing`, at the level DEBUG.
 
 use tracing::{Level, debug};
 
-use super::{Layer, Notification, Tell};
+use super::{CallResult, Layer, ObserveCalls};
 use crate::log;
 
-/// A store that tells every call to it: which seat, how it ended, how long it took. Calls that are
-/// given up before they are answered are told, too.
+/// A store whose calls are logged at the level DEBUG, with the seat, the outcome and the time that they took. Calls
+/// that are cancelled before their answer are logged as well.
 ///
-/// Changes of state are told by the engine itself, at the level of info, with or without this.
+/// The engine logs changes of state at the level INFO, with or without this layer.
 pub type Traced<S> = Layer<S, Tracer>;
 
-/// Logs calls.
+/// The part of [`Traced`] that logs calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracer(());
 
 impl<S> Traced<S> {
-    /// This store, traced.
+    /// Wraps a store, whose calls are then logged at the level DEBUG.
     pub const fn new(store: S) -> Self {
-        Self { store, teller: Tracer(()) }
+        Self { store, observer: Tracer(()) }
     }
 }
 
-impl Tell for Tracer {
-    fn tell(&self, Notification { call, seat, outcome, took, error }: Notification<'_>) {
+impl ObserveCalls for Tracer {
+    fn observe(&self, CallResult { call, seat, outcome, took, error }: CallResult<'_>) {
         let (seat, error) = (seat.clone(), error.cloned());
         log::emit(Level::DEBUG, move || {
-            debug!(call, %seat, outcome, ?took, error = error.as_ref().map(display), "store call");
+            debug!(call, %seat, outcome, ?took, error = error.as_ref().map(display), "the store was called");
         });
     }
 }

@@ -1,19 +1,19 @@
-//! `tracing` events of stores and their drivers, forwarded from the engine's thread to the thread that logs.
+//! Forwards `tracing` events of stores and their drivers from the engine's thread to the thread that logs.
 //!
-//! Stores and the drivers below them (hyper, h2, …) use the `tracing` macros as any program does. On the engine's
-//! thread these reach a subscriber of our own, that thread's default: it copies the fields of an event and hands
-//! them over with the event's own metadata, so level, target, file and field names are as written. Values
-//! arrive as they were recorded, except for what was recorded by its `Debug`: that arrives as its text.
+//! Stores and their drivers (hyper, h2, …) use the `tracing` macros. On the engine's thread these reach the forwarder,
+//! which is the default subscriber of that thread. It copies the fields of an event and queues them with the metadata
+//! of the event, so level, target, file and field names are preserved. Values are preserved as well, except that a
+//! value recorded by its `Debug` arrives as text.
 //!
 //! Limits:
-//! - Spans are switched off on that thread.
-//! - For `tracing`, a default of a thread is a scoped subscriber: all threads of the process look for one of their
-//!   own before they use the global one, which costs them a thread-local read for each event that is enabled.
-//! - `tracing` asks each subscriber once per callsite whether it is interested (`register_callsite`), on the
-//!   thread that reaches the callsite first. A subscriber that blocks in there can still block the engine. The
-//!   engine's own lines avoid that, too, by running their macros on the thread that logs.
-//! - The crate `log` has no default per thread: a logger of `log` is called by drivers that use it (tokio-postgres,
-//!   rustls) on the thread that they run on.
+//! - Spans are disabled on that thread.
+//! - For `tracing`, the default of a thread is a scoped subscriber. As soon as one exists, all threads of the process
+//!   check for their own before they use the global one, which costs a thread-local read for each enabled event.
+//! - `tracing` asks each subscriber once per callsite whether it is interested (`register_callsite`), on the thread
+//!   that reaches the callsite first. A subscriber that blocks there can still block the engine. The engine's own
+//!   lines avoid this, because their macros run on the thread that logs.
+//! - The crate `log` has no default per thread: drivers that use it (tokio-postgres, rustls) call the logger on the
+//!   thread on which they run.
 
 use std::fmt::Debug;
 use std::sync::OnceLock;
@@ -28,17 +28,18 @@ use super::QUEUE;
 
 static FORWARDER: OnceLock<Dispatch> = OnceLock::new();
 
-/// Makes the forwarder, if the process has a subscriber. Not on the engine's thread: this calls the subscriber.
+/// Creates the forwarder if the process has a subscriber. Do not call it on the engine's thread, because it calls the
+/// subscriber.
 ///
-/// Without one there is nothing to forward to, and the forwarder would count as one: `tracing` would stop to log
-/// through the crate `log` in the whole process.
+/// Without a subscriber the forwarder is not created: it would count as a subscriber itself, and `tracing` would stop
+/// logging through the crate `log` in the whole process.
 pub(crate) fn prepare() {
     if has_been_set() {
         FORWARDER.get_or_init(|| Dispatch::new(Forwarder));
     }
 }
 
-/// Forwards the events of this thread for as long as the guard lives, once the forwarder was made.
+/// Forwards the events of this thread while the guard exists, if the forwarder was created.
 pub(crate) fn forward(guard: &mut Option<DefaultGuard>) {
     if guard.is_none() {
         *guard = FORWARDER.get().map(set_default);
@@ -48,13 +49,13 @@ pub(crate) fn forward(guard: &mut Option<DefaultGuard>) {
 struct Forwarder;
 
 impl Subscriber for Forwarder {
-    /// Adds nothing to what the process's subscriber wants: a callsite that it switched off stays off, and on
-    /// all others `enabled` is asked.
+    /// Adds no interest of its own: a callsite that the process's subscriber has disabled stays disabled, and for all
+    /// others `enabled` is called.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::never()
     }
 
-    /// Nor does this raise the level of the process.
+    /// Does not raise the level of the process.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::OFF)
     }
@@ -83,7 +84,7 @@ impl Subscriber for Forwarder {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Hands an event to the process's subscriber, if that wants it.
+/// Emits an event to the process's subscriber, if it is enabled there.
 fn emit(metadata: &'static Metadata<'static>, fields: &[(Field, Box<dyn Value + Send>)]) {
     let Some((first, _)) = fields.first() else { return };
     let mut values: [(&Field, Option<&dyn Value>); MOST_FIELDS] = [(first, None); MOST_FIELDS];
@@ -97,10 +98,10 @@ fn emit(metadata: &'static Metadata<'static>, fields: &[(Field, Box<dyn Value + 
     });
 }
 
-/// As many as `tracing` has long allowed for.
+/// The largest number of fields of an event in `tracing`.
 const MOST_FIELDS: usize = 32;
 
-/// The fields of an event, owned.
+/// The copied fields of an event.
 struct Fields(Vec<(Field, Box<dyn Value + Send>)>);
 
 impl Fields {

@@ -1,4 +1,4 @@
-//! One connection to a memory.
+//! A store that is one connection to a memory.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,16 +12,34 @@ use crate::{
     Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
 };
 
-/// A connection to a [`Memory`].
+/// A store that is one connection to a [`Memory`]. It lives in this process only.
 #[derive(Debug)]
 pub struct MemoryStore {
     world: Arc<World>,
-    /// Our sessions, one for each lease.
+    /// The sessions of this connection, one for each lease.
     sessions: Mutex<Vec<(Duration, SessionId)>>,
 }
 
+/// Opens another connection to the same memory, as if from another process: candidates over a store and candidates over
+/// its clone stand for the same seats.
+impl Clone for MemoryStore {
+    fn clone(&self) -> Self {
+        Self::connect(self.world.clone())
+    }
+}
+
 impl MemoryStore {
-    /// A connection to a memory of its own.
+    /// Creates a memory and a connection to it.
+    ///
+    /// Two calls create two memories with two separate seats, so two candidates can lead. Clone the store for
+    /// candidates that stand for the same seats.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// let store = MemoryStore::new();
+    /// let (one, other) = (Elections::new(store.clone()), Elections::new(store));
+    /// # let _ = (one, other);
+    /// ```
     pub fn new() -> Self {
         Memory::new().store()
     }
@@ -30,7 +48,7 @@ impl MemoryStore {
         Self { world, sessions: Mutex::default() }
     }
 
-    /// Lets a call fail, if it is to.
+    /// Runs a call, or makes it fail if a failure is queued.
     async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let failure = self.world.next_failure();
         match failure {
@@ -42,7 +60,7 @@ impl MemoryStore {
         if failure.is_some() { Err(error(crate::Fault::Unknown)) } else { answer }
     }
 
-    /// The session to hold a seat on, with a heartbeat that is not older than a quarter of the lease.
+    /// Returns a living session for this lease, with a heartbeat that is at most a quarter of the lease old.
     fn session(&self, state: &mut State, lease: Duration) -> SessionId {
         let now = self.world.clock.now();
         let mut sessions = self.sessions();
@@ -72,7 +90,7 @@ impl MemoryStore {
         self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The condition and the write are one, under the world's lock: nothing can come in between.
+    /// Checks the condition and writes, both under the world's lock: no other write can come between them.
     fn write(
         &self,
         state: &mut State,
@@ -119,7 +137,7 @@ impl MemoryStore {
         }
     }
 
-    /// What there is to tell a watcher now, or when to look again at the latest.
+    /// Returns the change that a watcher has not seen yet, or the moment at which to check again.
     fn news(&self, seat: &SeatName, seen: &Seen) -> Result<Change, Option<Moment>> {
         let mut state = self.world.lock();
         let now = self.world.clock.now();
@@ -150,7 +168,7 @@ impl Default for MemoryStore {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        // A session with a time to live is left to lapse, as after a crash; a lock is freed.
+        // A session with a time to live expires later, as after a crash. A lock is freed now.
         if self.world.kind == LifeKind::Lock {
             let mut state = self.world.lock();
             for (_, id) in self.sessions().iter() {
@@ -169,7 +187,7 @@ impl SeatStore for MemoryStore {
         let kind = self.world.kind;
         Promises {
             life: kind,
-            // One clock for all, which cannot step but by a test's own hand.
+            // All connections share one clock, which only a test can step.
             clock_trust: if kind == LifeKind::Lock { ClockTrust::Always } else { ClockTrust::Vouched },
             over_is_proof: kind == LifeKind::Lock,
             takeover: Takeover::Instant,
@@ -194,8 +212,8 @@ impl SeatStore for MemoryStore {
         let answer = self
             .call(|state| {
                 state.calls.swaps += 1;
-                let (swap, told) = self.write(state, seat, expected, next);
-                news = told;
+                let (swap, changed) = self.write(state, seat, expected, next);
+                news = changed;
                 Ok(swap)
             })
             .await;
@@ -219,7 +237,7 @@ impl SeatStore for MemoryStore {
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         let news = self.world.lock().slots.entry(seat.clone()).or_default().news.clone();
         loop {
-            let told = news.notified();
+            let notified = news.notified();
             let again = match self.news(seat, seen) {
                 Ok(change) => return change,
                 Err(again) => again,
@@ -230,7 +248,7 @@ impl SeatStore for MemoryStore {
                     None => std::future::pending().await,
                 }
             };
-            select(std::pin::pin!(told), std::pin::pin!(expiry)).await;
+            select(std::pin::pin!(notified), std::pin::pin!(expiry)).await;
         }
     }
 
@@ -269,8 +287,8 @@ impl Notes for MemoryStore {
 
 fn error(fault: crate::Fault) -> StoreError {
     match fault {
-        crate::Fault::Refused => StoreError::refused("the memory was told to refuse this"),
-        crate::Fault::Unknown => StoreError::unknown("the memory was told to lose this"),
-        crate::Fault::Denied => StoreError::denied("the memory was told to deny this"),
+        crate::Fault::Refused => StoreError::refused("the memory store refuses this call on purpose"),
+        crate::Fault::Unknown => StoreError::unknown("the memory store loses this call on purpose"),
+        crate::Fault::Denied => StoreError::denied("the memory store denies this call on purpose"),
     }
 }

@@ -1,4 +1,4 @@
-//! What the memory holds.
+//! The state of a memory: seats, sessions and notes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use crate::{
     StoreTime, Token, Version, record,
 };
 
-/// All seats, and the connections that hold them.
+/// All seats, and the sessions that hold them.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) kind: LifeKind,
@@ -24,13 +24,13 @@ pub(super) struct World {
 pub(super) struct State {
     pub(super) slots: BTreeMap<SeatName, Slot>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// By board and key: what each says, and until when.
+    /// The text of each note and the moment at which it expires, by board and key.
     notes: BTreeMap<(Board, String), (String, Moment)>,
     failures: VecDeque<Failure>,
     identity: Option<Identity>,
-    /// How far the store's clock is off.
+    /// The difference between the store's clock and the clock of the candidates, in nanoseconds.
     stepped: i128,
-    /// For versions and sessions.
+    /// The last number that was given to a version or a session.
     numbers: u64,
     pub(super) calls: Calls,
 }
@@ -39,7 +39,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) written: Option<Written>,
-    /// The highest token ever written, also if the record was deleted.
+    /// The highest token that was ever written. It stays when the record is deleted.
     floor: Token,
     pub(super) news: Arc<Notify>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Written {
     json: String,
     pub(super) version: Version,
     at: StoreTime,
-    /// The session that it is held on; zero: none.
+    /// The session that holds the seat; zero if there is none.
     pub(super) session: SessionId,
 }
 
@@ -73,7 +73,7 @@ impl Session {
     }
 }
 
-/// How a call is to fail.
+/// A failure that a test has queued for the next call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
     Fault(Fault),
@@ -90,7 +90,7 @@ impl World {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Wakes whoever watches this seat. Not while the state is locked.
+    /// Wakes the watchers of a seat. The caller must not hold the lock of the state.
     pub(super) fn announce(&self, news: &Notify) {
         news.notify_waiters();
         self.clock.nudge();
@@ -138,13 +138,13 @@ impl World {
         version
     }
 
-    /// Changes a record behind everybody's back.
+    /// Changes a record without a condition, for tests.
     pub(super) fn rewrite(&self, seat: &SeatName, change: impl FnOnce(Record) -> Record) -> Token {
         let mut state = self.lock();
         let known = self.reading(&state, seat).ok().and_then(|reading| reading.seat);
         let record = known.map_or_else(blank, |seat| seat.record);
         let next = Record { nonce: rand::random(), ..change(record) };
-        // Whoever takes a seat behind everybody's back has a session like everybody else.
+        // The new holder needs a session, as every holder does.
         let session = if self.kind == LifeKind::Session && !next.is_vacant() {
             let id = state.next_number();
             state.sessions.insert(id, Session { ttl: Some(next.lease), heartbeat: self.clock.now(), ended: false });
@@ -168,7 +168,7 @@ impl World {
         self.announce(&news);
     }
 
-    /// Removes a seat and its notes; the floor stays.
+    /// Removes a seat and its notes. The token floor stays.
     pub(super) fn forget(&self, seat: &SeatName) {
         self.lock().notes.retain(|(board, _), _| board.seat() != Some(seat));
         self.delete(seat);
@@ -221,7 +221,7 @@ impl State {
         self.numbers
     }
 
-    /// Puts or removes a note.
+    /// Writes or removes a note, and returns whether it existed before.
     pub(super) fn write_note(&mut self, note: &NoteWrite, now: Moment) -> NoteState {
         let key = (note.board.clone(), note.key.clone());
         let before = match &note.value {
@@ -231,7 +231,7 @@ impl State {
         if before.is_some_and(|(_, until)| now < until) { NoteState::Present } else { NoteState::Absent }
     }
 
-    /// The notes on a board that have not expired.
+    /// Returns the notes of a board that have not expired.
     pub(super) fn notes_on(&self, board: &Board, now: Moment) -> Vec<Note> {
         let notes = self.notes.range((board.clone(), String::new())..).take_while(|((on, _), _)| on == board);
         let notes = notes.filter(|(_, (_, until))| now < *until);

@@ -1,8 +1,8 @@
-//! The names of options, and what to say to one that is not among them.
+//! The names of options, and suggestions for unknown names.
 
 use super::FIELDS;
 
-/// Variables that begin with `TENURE_` but are no options of an election.
+/// Variables that begin with `TENURE_` and are not options of an election.
 pub(super) const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "log", "log_", "test_", "bench_"];
 
 pub(super) fn unknown(path: &str, name: &str, known: &[&str]) -> String {
@@ -12,17 +12,18 @@ pub(super) fn unknown(path: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The name most like this one, if any is like it at all.
+/// Returns the known name that is most similar, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let (distance, best) = known.iter().map(|known| (edits(&name, known), *known)).min()?;
     (distance <= 2 + name.len() / 4).then_some(best)
 }
 
-/// The option that a variable of this name was probably meant for: one or two letters differ, or the first word
-/// is the same. Other programs set variables with our prefix, too, and those are none of our business. Kubernetes
-/// does so in every pod beside a service named `tenure`, always with the word `PORT` or `SERVICE`, which no option
-/// has: `TENURE_PORT`, `TENURE_SERVICE_HOST`.
+/// Returns the option that a variable probably misspells: one or two letters differ, or the first word is the same.
+///
+/// Other programs set variables with the prefix `TENURE_`, too, and these must not be errors. Kubernetes sets some in
+/// every pod if there is a service named `tenure`, always with the word `PORT` or `SERVICE`, which no option has:
+/// `TENURE_PORT`, `TENURE_SERVICE_HOST`.
 pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     if name.split('_').any(|word| word == "port" || word == "service") {
         return None;
@@ -35,7 +36,7 @@ pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     near.filter(|(edits, known)| *edits <= limit || alike(known)).min().map(|(_, near)| near)
 }
 
-/// How many letters must be added, dropped or exchanged to turn one word into the other.
+/// Returns the number of letters to add, remove or replace to turn one word into the other.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

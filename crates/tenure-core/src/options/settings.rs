@@ -1,4 +1,4 @@
-//! Where options come from: a file, and the variables of the process.
+//! The sources of options: a file, and the environment variables of the process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,9 +8,21 @@ use super::{ElectionOptions, FIELDS};
 use crate::{Error, SeatName};
 
 impl ElectionOptions {
-    /// Options from variables such as `TENURE_LEASE=15s` or `TENURE_METADATA=zone=a,rack=7`.
-    /// Pass `std::env::vars()`. A variable that looks like a misspelt option, such as `TENURE_LEESE`, is an
-    /// error. All other variables are passed over: other programs set some that begin with `TENURE_`, too.
+    /// Reads options from variables such as `TENURE_LEASE=15s` or `TENURE_METADATA=zone=a,rack=7`.
+    ///
+    /// Pass `std::env::vars()`. Variables that are not options are ignored, because other programs set variables that
+    /// begin with `TENURE_`, too. [`Settings::load`] reads the file as well.
+    ///
+    /// ```
+    /// # use tenure_core::ElectionOptions;
+    /// let options = ElectionOptions::from_vars([("TENURE_PRIORITY", "10"), ("PATH", "/bin")])?;
+    /// assert_eq!(options.priority, Some(10));
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Option`] if a value is not valid, or if a variable looks like a misspelt option, such as
+    /// `TENURE_LEESE`.
     pub fn from_vars<K: AsRef<str>, V: AsRef<str>>(vars: impl IntoIterator<Item = (K, V)>) -> Result<Self, Error> {
         let mut all = Self::default();
         for (name, value) in vars {
@@ -30,10 +42,32 @@ impl ElectionOptions {
     }
 }
 
-/// The options of all elections of a program, as `tenure.toml` and the environment have them.
+/// The options of all elections of a program, from `tenure.toml` and environment variables.
+///
+/// `tenure::from_settings` connects to the store that they name and applies them;
+/// [`Elections::with_settings`](crate::Elections::with_settings) only applies them.
+///
+/// ```
+/// # use std::time::Duration;
+/// use tenure_core::Settings;
+///
+/// let settings = Settings::from_toml(
+///     r#"
+///     store = "sqlite:"
+///     lease = "15s"
+///     [elections.nightly-jobs]
+///     lease = "60s"
+///     "#,
+/// )?;
+/// assert_eq!(settings.election("nightly-jobs").lease, Some(Duration::from_secs(60)));
+/// assert_eq!(settings.election("reports").lease, Some(Duration::from_secs(15)));
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+///
+/// A file with all parts:
 ///
 /// ```toml
-/// store = "sqlite"
+/// store = "sqlite:"
 /// lease = "15s"              # for every election
 ///
 /// [elections.nightly-jobs]   # and for this one
@@ -42,18 +76,29 @@ impl ElectionOptions {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// The URL of the store.
+    /// The URL of the store, from the file or `TENURE_STORE`. It can contain a password.
     pub store: Option<String>,
-    /// For every election.
+    /// The options of the file that apply to all elections.
     pub all: ElectionOptions,
-    /// For single elections, by name.
+    /// The options of the file for single elections, by name. They override `all`.
     pub elections: BTreeMap<String, ElectionOptions>,
     vars: ElectionOptions,
 }
 
 impl Settings {
-    /// Reads `tenure.toml` in the current folder, if there is one, or the file named by
-    /// `TENURE_CONFIG`, and the variables of this process.
+    /// Reads `tenure.toml` in the current folder, or the file that `TENURE_CONFIG` names, and the environment
+    /// variables of this process.
+    ///
+    /// Without a file the settings come from the variables alone; only a file that `TENURE_CONFIG` names must exist.
+    ///
+    /// ```
+    /// # use tenure_core::Settings;
+    /// let settings = Settings::load()?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Option`], with the file, the line and the option, if the file cannot be read or an option is not valid.
     pub fn load() -> Result<Self, Error> {
         let named = std::env::var_os("TENURE_CONFIG");
         let path = named.as_ref().map_or(Path::new("tenure.toml"), Path::new);
@@ -63,7 +108,10 @@ impl Settings {
         settings.with_vars(vars)
     }
 
-    /// Reads a file.
+    /// Reads a file of the form of `tenure.toml`, and no environment variables.
+    ///
+    /// # Errors
+    /// [`Error::Option`], with the file, the line and the option, if the file cannot be read or an option is not valid.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
@@ -71,7 +119,10 @@ impl Settings {
         Self::from_toml(&text).map_err(|error| Error::Option(format!("in {}: {error}", path.display())))
     }
 
-    /// Reads the text of a `tenure.toml`.
+    /// Parses the text of a `tenure.toml`. For tests, and for configuration from another source.
+    ///
+    /// # Errors
+    /// [`Error::Option`], with the line and the option, if the text is not TOML or an option is not valid.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let bad = |error: toml::de::Error| {
             let line = error.span().map(|span| format!("line {}: ", 1 + text[..span.start].matches('\n').count()));
@@ -81,7 +132,9 @@ impl Settings {
         let store = match table.remove("store") {
             None => None,
             Some(toml::Value::String(url)) => Some(url),
-            Some(_) => return Err(Error::Option("store: write a URL, such as store = \"sqlite:\"".to_owned())),
+            Some(_) => {
+                return Err(Error::Option("store must be a text with a URL, such as store = \"sqlite:\"".to_owned()));
+            }
         };
         let mut elections = BTreeMap::new();
         match table.remove("elections") {
@@ -92,21 +145,26 @@ impl Settings {
                     let path = format!("elections.{name}.");
                     let toml::Value::Table(options) = options else {
                         return Err(Error::Option(format!(
-                            "elections.{name}: write [elections.{name}], and its options below"
+                            "elections.{name} must be a table: write [elections.{name}], and its options below"
                         )));
                     };
                     elections.insert(name, from_table(options, &path, &[])?);
                 }
             }
             Some(_) => {
-                return Err(Error::Option("elections: write [elections.NAME], and its options below".to_owned()));
+                return Err(Error::Option(
+                    "elections must be a table: write [elections.NAME], and its options below".to_owned(),
+                ));
             }
         }
         let all = from_table(table, "", &["store", "elections"])?;
         Ok(Self { store, all, elections, vars: ElectionOptions::default() })
     }
 
-    /// These settings, with variables such as `TENURE_LEASE` over them.
+    /// Overrides these settings by variables such as `TENURE_LEASE` and `TENURE_STORE`.
+    ///
+    /// # Errors
+    /// As [`ElectionOptions::from_vars`].
     pub fn with_vars<K: AsRef<str>, V: AsRef<str>>(
         mut self,
         vars: impl IntoIterator<Item = (K, V)>,
@@ -122,14 +180,16 @@ impl Settings {
         Ok(self)
     }
 
-    /// The options of one election: its own over everybody's, the variables over both.
+    /// Returns the options of one election: those for all elections, overridden by those for this name, overridden by
+    /// the variables.
     pub fn election(&self, name: &str) -> ElectionOptions {
         let own = self.elections.get(name).cloned().unwrap_or_default();
         self.all.clone().overlaid(own).overlaid(self.vars.clone())
     }
 }
 
-/// Reads options one by one, so that an error can name the one that is wrong. `others` may stand beside them.
+/// Reads options one by one, so that an error names the wrong one. `others` are names that are valid beside the
+/// options.
 fn from_table(table: toml::Table, path: &str, others: &[&str]) -> Result<ElectionOptions, Error> {
     let mut all = ElectionOptions::default();
     for (name, value) in table {

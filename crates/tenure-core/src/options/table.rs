@@ -1,5 +1,5 @@
-//! The machinery behind the table of options in `options.rs`: from one row come the field, the key of a file, the
-//! variable, the flag, the method of the builder and the documentation.
+//! The macro behind the table of options in `options.rs`. Each row becomes a field, a key of the file, a variable, a
+//! flag, a method of the builder and documentation.
 
 use std::time::Duration;
 
@@ -13,32 +13,32 @@ use crate::span;
 pub struct OptionInfo {
     /// The name in files and code, such as `renew_every`. The variable is `TENURE_RENEW_EVERY`.
     pub name: &'static str,
-    /// The heading that it belongs under.
+    /// The heading under which help texts list the option.
     pub group: &'static str,
-    /// The kind of its value, such as `TIME`.
+    /// The type of its value in help texts, such as `TIME`.
     pub kind: &'static str,
-    /// The default, as people read it.
+    /// The default as help texts show it, such as `lease / 3`.
     pub default: &'static str,
-    /// The description, one paragraph.
+    /// The description in one paragraph of Markdown.
     pub doc: &'static str,
 }
 
 /// The type of an option's value.
 pub(super) trait Value: Sized {
-    /// What the value is called in help texts.
+    /// The name of the type in help texts.
     const KIND: &'static str;
 
-    /// Reads the text of a variable or a flag.
+    /// Parses the text of a variable or a flag.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// Reads a value from whatever serde reads.
+    /// Deserializes a value.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error>;
 
-    /// Writes it so that `read` reads it back.
+    /// Serializes a value so that `read` returns the same value.
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
 }
 
-/// A [`Value`], as serde wants to read it.
+/// A [`Value`] that implements `Deserialize`.
 pub(super) struct Read<T>(pub(super) T);
 
 impl<'de, T: Value> Deserialize<'de> for Read<T> {
@@ -47,7 +47,7 @@ impl<'de, T: Value> Deserialize<'de> for Read<T> {
     }
 }
 
-/// A [`Value`], as serde wants to write it.
+/// A [`Value`] that implements `Serialize`.
 pub(super) struct Written<'a, T>(pub(super) &'a T);
 
 impl<T: Value> Serialize for Written<'_, T> {
@@ -60,7 +60,7 @@ impl Value for Duration {
     const KIND: &'static str = "TIME";
 
     fn parse(text: &str) -> Result<Self, String> {
-        span::parse(text)
+        span::parse(text).map_err(|error| error.to_string())
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -158,29 +158,31 @@ impl Value for String {
 }
 
 /// A setting that is one of a few words. Options of stores use it with `#[serde(with = "tenure_core::word")]`.
+///
+/// Implement it for an enum of your store, so that its words and errors are the same in files, URLs and variables.
 pub trait Word: Copy + PartialEq + 'static {
-    /// All words, each with what it stands for.
+    /// All words, each with the value that it stands for.
     const WORDS: &'static [(&'static str, Self)];
 }
 
-/// Reads and writes a [`Word`] with serde: `#[serde(with = "tenure_core::word")]`.
+/// Serializes and deserializes a [`Word`] with serde: `#[serde(with = "tenure_core::word")]`.
 pub mod word {
     use serde::{Deserializer, Serializer};
 
     use super::{Value, Word};
 
-    /// Writes the word.
+    /// Serializes the word that stands for the value.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// The errors of the serializer.
     pub fn serialize<T: Word, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         value.write(to)
     }
 
-    /// Reads one of the words.
+    /// Deserializes a word into the value that it stands for.
     ///
     /// # Errors
-    /// If it is none of them; the error lists them.
+    /// If the text is not one of the words; the error lists them.
     pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         T::read(from)
     }
@@ -205,9 +207,9 @@ impl<T: Word> Value for T {
     }
 }
 
-/// Makes [`ElectionOptions`](crate::ElectionOptions) and everything that lists its options from one table.
+/// Defines [`ElectionOptions`](crate::ElectionOptions) and all code that lists its options from one table.
 ///
-/// `metadata` is not in the table: it is a map, and layers add to it.
+/// `metadata` is not in the table, because it is a map to which every layer adds.
 macro_rules! election_options {
     (
         $(#[$attribute:meta])*
@@ -226,12 +228,13 @@ macro_rules! election_options {
                 #[doc = concat!("\n\nDefault: ", $default, ".")]
                 pub $name: Option<$type>,
             )+)+
-            /// Pairs of text that the leader and the list of candidates show. Layers add to it.
+            /// Pairs of text that others see beside this candidate, and beside the leader if it leads. Each layer adds
+            /// to the pairs of the layer below.
             pub metadata: BTreeMap<String, String>,
         }
 
         impl ElectionOptions {
-            /// Lists all options but `metadata`, group by group.
+            /// All options except `metadata`, group by group, for help texts.
             pub const TABLE: &'static [OptionInfo] = &[$($(OptionInfo {
                 name: stringify!($name),
                 group: $group,
@@ -240,7 +243,17 @@ macro_rules! election_options {
                 doc: concat!($($doc),+),
             }),+),+];
 
-            /// Puts the options of `over` over these: what `over` does not set stays as it is.
+            /// Returns these options, overridden by those that `over` sets.
+            ///
+            /// ```
+            /// # use tenure_core::ElectionOptions;
+            /// let mut file = ElectionOptions::default();
+            /// (file.priority, file.preempt) = (Some(1), Some(true));
+            /// let mut flags = ElectionOptions::default();
+            /// flags.priority = Some(2);
+            /// let both = file.overlaid(flags);
+            /// assert_eq!((both.priority, both.preempt), (Some(2), Some(true)));
+            /// ```
             #[must_use]
             pub fn overlaid(mut self, over: Self) -> Self {
                 $($(self.$name = over.$name.or(self.$name);)+)+
@@ -248,11 +261,18 @@ macro_rules! election_options {
                 self
             }
 
-            /// Sets the option with this name to what a text says, as variables and flags have it. The text of
-            /// `metadata` is of the form `key=value,key=value`, and adds to it.
+            /// Sets the option with this name to the value of a text, as variables and flags do. The text of `metadata`
+            /// has the form `key=value,key=value`, and adds to the pairs.
+            ///
+            /// ```
+            /// # use tenure_core::ElectionOptions;
+            /// let mut options = ElectionOptions::default();
+            /// options.set("lease", "30s")?;
+            /// # Ok::<(), tenure_core::Error>(())
+            /// ```
             ///
             /// # Errors
-            /// In one line, if there is no such option or the text is not a value for it.
+            /// [`Error::Option`], in one line, if there is no such option or the text is not a valid value.
             pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
                 let value = match name {
                     $($(stringify!($name) => Value::parse(text).map(|value| self.$name = Some(value)),)+)+

@@ -1,4 +1,4 @@
-//! Where a store puts its answers.
+//! The channel for the answers of a store.
 
 use std::fmt;
 use std::future::Future;
@@ -9,23 +9,24 @@ use tokio::sync::mpsc;
 
 use crate::StoreError;
 
-/// Takes the answers to a call, one for each seat in it.
+/// Receives the answers to a call, one for each seat of the call.
 ///
-/// An answer counts at once, whatever the rest of the call is waiting for, so a slow seat holds up no other. What
-/// has no answer when the call returns is told the call's own error, or counts as [unknown](crate::Fault::Unknown)
-/// if there was none. A second answer, and one that is too late or to a seat that is not in the call, is ignored.
+/// The engine processes an answer immediately, so a slow seat does not delay the others. A seat without an answer when
+/// the call returns gets the error of the call, or counts as [unknown](crate::Fault::Unknown) if the call returned
+/// none. The engine ignores a second answer for a seat, an answer after the time-out, and an answer for a seat that is
+/// not in the call.
 pub struct Answers<T>(Arc<Put<T>>);
 
 type Put<T> = dyn Fn(usize, Result<T, StoreError>) + Send + Sync;
 
 impl<T> Answers<T> {
-    /// Hands each answer to this, with the place of its seat in the call.
+    /// Creates a channel that calls `put` for each answer, with the place of the seat in the call. For tests of stores.
     pub fn new(put: impl Fn(usize, Result<T, StoreError>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(put))
     }
 
-    /// The same for a call about so many seats: only the first answer for each counts, and `too_much` is called for every
-    /// other.
+    /// Creates a channel for a call about `count` seats: the first answer for each seat counts, and `too_much` is
+    /// called for every other answer.
     pub(crate) fn each_once(
         count: usize,
         too_much: impl Fn() + Send + Sync + 'static,
@@ -38,14 +39,14 @@ impl<T> Answers<T> {
         })
     }
 
-    /// Answers for the seat at this place in the call.
+    /// Answers for the seat at this place in the call. Never blocks.
     pub fn set(&self, place: usize, answer: Result<T, StoreError>) {
         (self.0)(place, answer);
     }
 }
 
 impl<T: Send + 'static> Answers<T> {
-    /// Makes a call about one seat, and waits for its answer.
+    /// Makes a call about one seat, and returns its answer.
     pub(crate) async fn one<F>(call: impl FnOnce(Self) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<(), StoreError>>,
@@ -65,8 +66,8 @@ impl<T: Send + 'static> Answers<T> {
     }
 }
 
-/// What is said of a seat that a store has not answered for.
-pub(crate) const UNANSWERED: &str = "the store has left a seat without an answer, which is a bug in it";
+/// The error of a seat for which the store has not answered.
+pub(crate) const UNANSWERED: &str = "the store left a seat without an answer, which is a bug in the store";
 
 impl<T> Clone for Answers<T> {
     fn clone(&self) -> Self {

@@ -1,4 +1,4 @@
-//! Notes: small records beside the seats.
+//! Notes: small records beside the seats, which expire.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,39 +8,41 @@ use tenure_protocol::NoteState;
 use super::{Answers, BoxFuture};
 use crate::{SeatName, StoreError};
 
-/// Small records beside the seats, and never part of one: requests to a leader, and who stands.
+/// Small records beside the seats, for requests to a leader and for the list of candidates.
 ///
-/// A note lies on a [`Board`], under a key, and expires by itself. Everything else, who puts which note when and what
-/// becomes of it, is the engine's business.
+/// A note is on a [`Board`], under a key, and expires after its lifetime. The engine decides which notes to write and
+/// what they mean. No term depends on a note.
 ///
-/// As with seats, the engine decides which notes and boards go into one call: at most as many as
-/// [`Promises::writes`](crate::Promises::writes) and [`reads`](crate::Promises::reads) say.
+/// The engine also decides which notes and boards share a call, within the limits of
+/// [`Promises::writes`](crate::Promises::writes) and [`reads`](crate::Promises::reads).
 pub trait Notes: Send + Sync {
-    /// Puts and removes notes, of which no two have the same board and key. A note that is put replaces the one that is
-    /// there. Removing a note that is not there is not an error.
+    /// Writes and removes notes. A call never contains two notes with the same board and key.
+    ///
+    /// A new note replaces the note with the same key. Removing a note that does not exist is not an error. The answer
+    /// says whether a note existed before.
     fn write(
         &self,
         notes: &[NoteWrite],
         to: &Answers<NoteState>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lists boards: the notes that were put and have not expired. A board may be asked for twice.
+    /// Lists the notes of boards that have not expired. A call can contain the same board twice.
     fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Where notes lie.
+/// A place for notes: the requests or the candidates of a seat, or the processes of all seats.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Board {
-    /// Requests to the leader of a seat. A request that is put there wakes the leader, if the store pushes.
+    /// Requests to the leader of a seat. If the store pushes, a new request notifies the leader.
     Requests(SeatName),
-    /// Candidates that stand for a seat. Wakes nobody.
+    /// Candidates that stand for a seat. Changes notify no candidate.
     Candidates(SeatName),
-    /// Processes that run. Wakes nobody.
+    /// Processes that run, for all seats of the store. Changes notify no candidate.
     Processes,
 }
 
 impl Board {
-    /// The seat that it belongs to.
+    /// Returns the seat that the board belongs to; `None` for [`Processes`](Self::Processes).
     pub const fn seat(&self) -> Option<&SeatName> {
         match self {
             Self::Requests(seat) | Self::Candidates(seat) => Some(seat),
@@ -48,7 +50,7 @@ impl Board {
         }
     }
 
-    /// One word for what lies there, for use in keys.
+    /// Returns one word for the kind of board, for use in the keys of a store.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Requests(_) => "requests",
@@ -58,34 +60,34 @@ impl Board {
     }
 }
 
-/// A note.
+/// A note as it is listed: its key and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Tells it from others on its board.
+    /// The key, which is unique on the board of the note.
     pub key: String,
-    /// Its text, as JSON.
+    /// The text, which is JSON that only the engine reads.
     pub value: String,
 }
 
-/// A note to be put or removed.
+/// A note that the store writes or removes, as part of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteWrite {
-    /// Where it lies.
+    /// The board on which the note is written or removed.
     pub board: Board,
-    /// Tells it from others on its board.
+    /// The key, which is unique on the board of the note.
     pub key: String,
-    /// Its text, as JSON. `None` removes it.
+    /// The text, which is JSON that only the engine reads. `None` removes the note.
     pub value: Option<String>,
-    /// How long it is to lie there from now on. A store may keep it a little longer.
+    /// How long the note exists from now on. A store can keep it a little longer.
     pub lifetime: Duration,
 }
 
-/// [`Notes`] behind a pointer.
+/// The form of [`Notes`] without generics, for `dyn`. All [`Notes`] implement it.
 pub trait DynNotes: Send + Sync {
-    /// See [`Notes::write`].
+    /// Calls [`Notes::write`] with its future in a box.
     fn write<'a>(&'a self, notes: &'a [NoteWrite], to: &'a Answers<NoteState>)
     -> BoxFuture<'a, Result<(), StoreError>>;
-    /// See [`Notes::list`].
+    /// Calls [`Notes::list`] with its future in a box.
     fn list<'a>(&'a self, boards: &'a [Board], to: &'a Answers<Vec<Note>>) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
@@ -104,7 +106,7 @@ impl<N: Notes> DynNotes for N {
 }
 
 impl dyn DynNotes + '_ {
-    /// Puts one note, and returns whether one was there.
+    /// Writes one note, and returns whether one with its key existed before.
     ///
     /// # Errors
     /// As [`Notes::write`].
@@ -119,7 +121,7 @@ impl dyn DynNotes + '_ {
         self.write_one(NoteWrite { board: board.clone(), key, value, lifetime }).await
     }
 
-    /// Removes one note, and returns whether one was there.
+    /// Removes one note, and returns whether it existed before.
     ///
     /// # Errors
     /// As [`Notes::write`].
@@ -128,7 +130,7 @@ impl dyn DynNotes + '_ {
         self.write_one(NoteWrite { board: board.clone(), key, value: None, lifetime }).await
     }
 
-    /// Lists one board.
+    /// Lists the notes of one board that have not expired.
     ///
     /// # Errors
     /// As [`Notes::list`].

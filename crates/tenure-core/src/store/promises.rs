@@ -1,45 +1,53 @@
-//! What a store promises, as data.
+//! The promises of a store, as data.
 
 use std::fmt;
 use std::time::Duration;
 
 use tenure_protocol::{BatchLimits, ClockTrust, Push, Takeover};
 
-/// What a store promises, as data.
+/// The promises of a store, as data: how it detects that a leader is gone, its limits, and what breaks the promise of
+/// one leader at a time.
 ///
-/// Write it as `Promises { push: Push::Hint, ..Promises::of("redis") }`.
+/// The engine checks it when an election starts, and `tenure stores` prints it. Store authors start from the weakest
+/// promises:
+///
+/// ```
+/// # use tenure_core::{Promises, Push};
+/// let promises = Promises { push: Push::Hint, ..Promises::of("redis") };
+/// # assert_eq!(promises.store, "redis");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// The store's name, as in URLs.
+    /// The name of the store, as in the schemes of its URLs.
     pub store: &'static str,
-    /// How it tells that a holder is gone.
+    /// How the store detects that the holder of a seat is gone.
     pub life: LifeKind,
-    /// How much its clock is believed, unless an election says otherwise.
+    /// When candidates believe the store's clock, unless the option `clock_trust` is set.
     pub clock_trust: ClockTrust,
-    /// How soon a seat is taken whose session is over, unless an election says otherwise.
+    /// When candidates take over a seat whose session has ended, unless the option `takeover` is set.
     pub takeover: Takeover,
-    /// Whether a session cannot end while its process lives, so that its end is proof.
+    /// Whether a session cannot end while its process lives, so that its end proves that the leader is gone.
     pub over_is_proof: bool,
-    /// How much its push can be counted on.
+    /// Whether the store pushes changes, and whether it detects lost notifications.
     pub push: Push,
-    /// How many seats it reads in one call, and how many such calls may be under way at once.
+    /// How many seats a call reads at most, and how many such calls can be in flight at once.
     pub reads: BatchLimits,
-    /// How many seats it writes in one call, and how many such calls may be under way at once.
+    /// How many seats a call writes at most, and how many such calls can be in flight at once.
     pub writes: BatchLimits,
-    /// Whether one heartbeat serves all seats of a process.
+    /// Whether one heartbeat renews all seats of a process.
     pub shared_heartbeat: bool,
-    /// What survives: in words, for people.
+    /// Which failures a confirmed write survives, in words for people.
     pub durability: &'static str,
-    /// The shortest lease that it can keep.
+    /// The shortest lease that the store can keep. Shorter ones are refused at the start.
     pub min_lease: Duration,
     /// Leases must be multiples of this (a second, for stores that count in seconds).
     pub lease_step: Duration,
-    /// What breaks the promise of one leader at a time, a sentence each.
+    /// The conditions that break the promise of one leader at a time, one sentence each.
     pub broken_by: &'static [&'static str],
 }
 
 impl Promises {
-    /// A store of this name that promises the least.
+    /// Returns the weakest promises, for a store of this name. Override the fields in which the store promises more.
     pub const fn of(store: &'static str) -> Self {
         Self {
             store,
@@ -48,8 +56,8 @@ impl Promises {
             takeover: Takeover::Safe,
             over_is_proof: false,
             push: Push::None,
-            // Enough to keep a store busy that is far away, few enough for a store nearby to answer within the
-            // shortest time-out.
+            // Enough calls to keep a distant store busy, and few enough for a nearby store to answer all of them within
+            // the shortest time-out.
             reads: BatchLimits { seats: 1, calls: 512 },
             writes: BatchLimits { seats: 1, calls: 512 },
             shared_heartbeat: false,
@@ -61,16 +69,16 @@ impl Promises {
     }
 }
 
-/// How a store tells that a holder is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a store detects that the holder of a seat is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LifeKind {
-    /// Only by versions that no longer change.
+    /// It does not: followers observe that the version no longer changes (Kubernetes).
     Observe,
-    /// By its own clock.
+    /// By its own clock and the time of the last renewal (Redis, PostgreSQL).
     Clock,
-    /// By sessions that it ends itself.
+    /// By sessions that the store ends when heartbeats stop (etcd, Consul).
     Session,
-    /// By locks that the operating system frees when a process is gone, and its own clock.
+    /// By locks that the operating system frees when a process ends, and by its own clock (SQLite).
     Lock,
 }
 

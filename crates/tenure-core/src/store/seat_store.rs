@@ -1,4 +1,4 @@
-//! Stores that deal with one seat at a time.
+//! Stores that handle one seat at a time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,32 +14,32 @@ use super::{
 };
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
-/// A store that deals with one seat at a time. Every one is a [`Store`].
+/// A store that handles one seat at a time. Every `SeatStore` is a [`Store`].
 ///
-/// Write plain `async fn`s. Every call runs on the engine's thread and is dropped when it takes
-/// longer than `call_timeout`, so a call must never block the thread, and a dropped one must
-/// leave nothing locked. There must be no retries inside: they would hide when a write was sent,
-/// and the engine retries by itself.
+/// Implement the methods as plain `async fn`s. Every call runs on the engine's thread, and is dropped when it takes
+/// longer than `call_timeout`. So a call must never block the thread, and a dropped call must leave nothing locked. A
+/// store must not retry: a retry would hide when a write was sent, and the engine retries.
 pub trait SeatStore: Send + Sync + 'static {
-    /// What this store promises, as data: it is checked at `start()`, and printed for users.
+    /// Returns what this store promises. The engine checks it when an election starts, and `tenure stores` prints it.
     fn promises(&self) -> Promises;
 
-    /// Hands over the clock of the engine, once, before anything else. A store whose seats live on
-    /// a shared session tells the age of its heartbeat by it ([`Swap::Done`]'s `since`).
+    /// Receives the clock of the engine, once, before all other calls. A store whose seats are held by a shared session
+    /// reports the age of the session's heartbeat by this clock (`since` of [`Swap::Done`]).
     fn attach(&self, clock: &Clock) {
         let _ = clock;
     }
 
-    /// Reads a seat.
+    /// Reads a seat, its token floor and the identity of the data.
     fn read(&self, seat: &SeatName) -> impl Future<Output = Result<Reading, StoreError>> + Send;
 
-    /// Writes a seat, if and only if its version is the expected one; `None` means that there must
-    /// be no seat yet. If it is not, or if a living session other than the caller's own holds the
-    /// seat, nothing is changed and the answer is [`Swap::Lost`], which is not an error. `Done`
-    /// means as durable as the store's promises say.
+    /// Writes a seat if and only if its version is the expected one; `None` means that the seat must not exist yet.
     ///
-    /// A store whose readings have an identity should be a [`Store`]: a bid on absence is then told by which data the seat was
-    /// absent ([`Expect::Absent`]).
+    /// If the version differs, or if a living session of another process holds the seat, the store changes nothing and
+    /// answers [`Swap::Lost`], which is not an error. [`Swap::Done`] means that the write is as durable as the store
+    /// promises.
+    ///
+    /// A store whose readings have an identity should implement [`Store`]: there, a bid on an absent seat contains the
+    /// identity of the data in which the seat was absent ([`Expect::Absent`]).
     fn swap(
         &self,
         seat: &SeatName,
@@ -47,9 +47,10 @@ pub trait SeatStore: Send + Sync + 'static {
         next: &Record,
     ) -> impl Future<Output = Result<Swap, StoreError>> + Send;
 
-    /// Keeps a seat that we hold. The default is a swap; a store with sessions may answer from one
-    /// heartbeat that all seats share, and a store that can match on the record's incarnation and
-    /// token may do so instead of on the version.
+    /// Renews a seat that this process holds. The default is a [`swap`](Self::swap).
+    ///
+    /// A store with sessions can answer from one heartbeat that all seats share. A store that can match the record's
+    /// incarnation and token can do so instead of matching the version.
     fn renew(
         &self,
         seat: &SeatName,
@@ -59,90 +60,96 @@ pub trait SeatStore: Send + Sync + 'static {
         self.swap(seat, Some(held), record)
     }
 
-    /// Resolves when the holder may have changed since `seen`, also if that was before the call, or
-    /// when a request lies on the board and the caller minds those ([`Change::Look`]); not at every
-    /// renewal, and not for a holder that was seen to be gone already. Resolves with [`Change::SessionOver`] when our own session is known to be over.
-    /// The default never resolves, and candidates look every so often.
+    /// Waits for a change of a seat.
+    ///
+    /// Resolves with [`Change::Look`] when the holder has possibly changed since `seen`, even if it changed before the
+    /// call, or when a request is pending and the caller subscribed to requests ([`Seen::requests`]). It does not
+    /// resolve at every renewal, nor for a holder that `seen` already shows as gone. Resolves with
+    /// [`Change::SessionOver`] when the session of this process has ended.
+    ///
+    /// The default never resolves; then candidates read the seat at regular intervals.
     fn changed(&self, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
         let _ = (seat, seen);
         std::future::pending()
     }
 
-    /// The store's notes, if it can keep any.
+    /// Returns the notes of this store; `None` if it keeps none. Without notes there is no list of candidates, and no
+    /// requests reach the leader.
     fn notes(&self) -> Option<&dyn DynNotes> {
         None
     }
 
-    /// Removes a seat and its notes, but keeps the number that its tokens must stay above. For
-    /// operators, when an election is not needed any more; whoever leads loses its seat.
+    /// Removes a seat and its notes, and keeps the token floor. For operators, when an election is not used any more. A
+    /// leader loses its seat.
     fn forget(&self, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
         let _ = seat;
         std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
     }
 
-    /// Returns a duplicate of the open file or socket that keeps this seat held, where the seat is freed
-    /// when the last duplicate is closed: a lock file, or the connection of a session that ends with its
-    /// process. A child process that does the leader's work holds it until that work is over, so that the
-    /// seat stays held if this process is killed first.
+    /// Returns a duplicate of the open file or socket that keeps this seat held, for stores in which the seat is freed
+    /// when the last duplicate is closed: a lock file, or the connection of a session that ends with its process.
     ///
-    /// `None` if this process does not hold the seat, and for every store whose seats or sessions expire
-    /// by time alone: those stay held for the rest of the lease in any case. A store that gives up a
-    /// session ends it explicitly (`shutdown(2)`), as closing its own descriptor does not end it.
+    /// A child process that does the leader's work keeps the duplicate open until that work is over. So the seat stays
+    /// held if this process is killed first.
+    ///
+    /// Returns `None` if this process does not hold the seat, and for every store whose seats or sessions expire only
+    /// by time: those stay held for the rest of the lease in any case. A store that gives up a session must end it
+    /// explicitly (`shutdown(2)`), because closing its own descriptor does not end it.
     ///
     /// # Errors
-    /// If it cannot be duplicated, as when this process has too many files open.
+    /// If the descriptor cannot be duplicated, for example because this process has too many files open.
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         let _ = seat;
         Ok(None)
     }
 }
 
-/// What a watcher knows of a seat already, and what is news to it.
+/// The state of a seat that a watcher already knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The seat as last seen; `None`: there was none.
+    /// The seat as last seen; `None` if it did not exist.
     pub seat: Option<Seat>,
-    /// Whether requests on the board are news, too: the leader minds them.
+    /// Whether the watcher subscribes to requests on the board. Only the leader does.
     pub requests: bool,
 }
 
 impl Seen {
-    /// Whether a seat, as it is now, has another holder or another term than the one seen.
+    /// Returns whether the current seat has another holder or another term than the one that was seen.
     pub fn differs_from(&self, seat: Option<&Seat>) -> bool {
         let key = |seat: &Seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token);
         self.seat.as_ref().map(key) != seat.map(key)
     }
 }
 
-/// [`SeatStore`] behind a pointer. Every store is one.
+/// The form of [`SeatStore`] without generics, for `dyn`. Every [`SeatStore`] implements it.
 pub trait DynSeatStore: Send + Sync + 'static {
-    /// See [`SeatStore::promises`].
+    /// Calls [`SeatStore::promises`] through a pointer.
     fn promises(&self) -> Promises;
-    /// See [`SeatStore::attach`].
+    /// Calls [`SeatStore::attach`] through a pointer.
     fn attach(&self, clock: &Clock);
-    /// See [`SeatStore::read`].
+    /// Calls [`SeatStore::read`] with its future in a box.
     fn read<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<Reading, StoreError>>;
-    /// See [`SeatStore::swap`].
+    /// Calls [`SeatStore::swap`] with its future in a box.
     fn swap<'a>(
         &'a self,
         seat: &'a SeatName,
         expected: Option<&'a Version>,
         next: &'a Record,
     ) -> BoxFuture<'a, Result<Swap, StoreError>>;
-    /// See [`SeatStore::renew`].
+    /// Calls [`SeatStore::renew`] with its future in a box.
     fn renew<'a>(
         &'a self,
         seat: &'a SeatName,
         held: &'a Version,
         record: &'a Record,
     ) -> BoxFuture<'a, Result<Swap, StoreError>>;
-    /// See [`SeatStore::changed`].
+    /// Calls [`SeatStore::changed`] with its future in a box.
     fn changed<'a>(&'a self, seat: &'a SeatName, seen: &'a Seen) -> BoxFuture<'a, Change>;
-    /// See [`SeatStore::notes`].
+    /// Calls [`SeatStore::notes`] through a pointer.
     fn notes(&self) -> Option<&dyn DynNotes>;
-    /// See [`SeatStore::forget`].
+    /// Calls [`SeatStore::forget`] with its future in a box.
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// See [`SeatStore::lifeline`].
+    /// Calls [`SeatStore::lifeline`] through a pointer.
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>>;
 }
 
@@ -194,7 +201,7 @@ impl<S: SeatStore> DynSeatStore for S {
     }
 }
 
-/// A store behind a pointer is a store: what `connect` returns can be handed on like any other.
+/// A boxed store is a store, and can be used like any other.
 #[deny(clippy::missing_trait_methods)]
 impl SeatStore for Box<dyn DynSeatStore> {
     fn promises(&self) -> Promises {
@@ -234,7 +241,7 @@ impl SeatStore for Box<dyn DynSeatStore> {
     }
 }
 
-/// Each seat of a call is dealt with by itself, all at the same time.
+/// Handles all seats of a call separately and concurrently.
 impl<S: SeatStore> Store for S {
     fn promises(&self) -> Promises {
         SeatStore::promises(self)
@@ -243,7 +250,7 @@ impl<S: SeatStore> Store for S {
     fn attach(&self, clock: &Clock, news: &News) {
         SeatStore::attach(self, clock);
         if SeatStore::promises(self).push != Push::None {
-            // `changed` tells what has changed before it began, too: nothing is missed from here on.
+            // `changed` also reports changes from before its call, so nothing is missed from now on.
             news.listening(Scope::All);
         }
     }
@@ -274,9 +281,9 @@ impl<S: SeatStore> Store for S {
         loop {
             tokio::select! {
                 biased;
-                // First: what is not watched for any more is no news.
+                // First, so that a change of a seat that is no longer watched is not reported.
                 deltas = interest.next() => for InterestChange { seat, wanted } in deltas {
-                    // What it was watched for so far is dropped.
+                    // Cancels the former watch of this seat.
                     watched.remove(&seat);
                     if let Some(seen) = wanted.and_then(|wanted| wanted.seen) {
                         let (abort, registration) = AbortHandle::new_pair();
@@ -307,7 +314,7 @@ impl<S: SeatStore> Store for S {
     }
 }
 
-/// Waits for a change of a seat. A store that panics has nothing to say but that it must be looked at.
+/// Waits for a change of a seat. If the store panics, the candidate reads the seat.
 async fn change_of<S: SeatStore>(store: &S, seat: SeatName, seen: Seen) -> (SeatName, Change) {
     let change = AssertUnwindSafe(async { store.changed(&seat, &seen).await }).catch_unwind().await;
     (seat, change.unwrap_or(Change::Look))

@@ -1,4 +1,4 @@
-//! Any store, asked about one seat at a time: for tests of stores.
+//! An adapter that calls any store about one seat at a time, for tests of stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{Clock, Lifeline, SeatName, StoreError};
 
-/// Any store, asked about one seat at a time: for tests of stores.
+/// Calls any store about one seat at a time, for tests of stores.
 ///
-/// It listens and looks as the engine does. Must be used on a tokio runtime.
+/// It watches and reads the seat as the engine does. It must be used within a tokio runtime.
 pub struct SingleSeat {
     store: Arc<dyn DynStore>,
     promises: Promises,
@@ -29,40 +29,40 @@ pub struct SingleSeat {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    told: Notify,
+    changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     subscriptions: Subscriptions<SeatName, u64>,
-    told: BTreeMap<u64, Vec<Notification>>,
-    /// The data that seats were last absent from.
+    notifications: BTreeMap<u64, Vec<Notification>>,
+    /// The identity of the data in which each seat was last absent.
     absent: BTreeMap<SeatName, Identity>,
-    /// Sessions that are over.
+    /// Sessions that have ended.
     ended: BTreeSet<SessionId>,
-    /// Sessions that seats were won on through this.
+    /// Sessions with which this adapter has won seats.
     own: BTreeSet<SessionId>,
     next: u64,
     watch: Option<AbortHandle>,
 }
 
 impl SingleSeat {
-    /// This store.
+    /// Creates an adapter for a store. Nothing is called yet.
     pub fn new(store: impl Store) -> Self {
         let store: Arc<dyn DynStore> = Arc::new(store);
         let promises = store.promises();
         Self { store, promises, interest: Interest::new(), shared: Arc::default() }
     }
 
-    /// The calls have all the time they want: whoever makes them gives up when it likes.
+    /// Returns the properties of a call without a short time-out: the caller decides when to give up.
     fn call(&self, lease: Duration) -> Call {
         Call { lease, within: lease }
     }
 
-    /// Writes a seat on a condition.
+    /// Writes a seat on any condition, including those that [`SeatStore`] does not have.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The error of the store.
     pub async fn write(&self, seat: &SeatName, expect: Expect, record: &Record) -> Result<Swap, StoreError> {
         let (call, write) = (self.call(record.lease), Write { seat: seat.clone(), expect, record: record.clone() });
         let answer = Answers::one(async |to| self.store.write(&call, &[write], &to).await).await;
@@ -72,7 +72,7 @@ impl SingleSeat {
         answer
     }
 
-    /// Has the store watched from now on, as the engine does.
+    /// Starts to watch the store, as the engine does.
     fn start_to_watch(&self) {
         let mut state = self.shared.lock();
         if state.watch.is_some() || self.promises.push == Push::None {
@@ -83,7 +83,7 @@ impl SingleSeat {
             let news = interest.news();
             let watch = async {
                 loop {
-                    interest.tell_all_again();
+                    interest.resend_all();
                     let _ended = store.watch(&interest, &news).await;
                     news.gap(super::Scope::All);
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -100,11 +100,11 @@ impl SingleSeat {
         state.watch = Some(watch.abort_handle());
     }
 
-    /// Waits until a session is known to be over, at most for so long.
+    /// Waits until a session has ended, for at most `longest`, and returns whether it has.
     async fn ended(&self, session: &SessionId, longest: Duration) -> bool {
         let ended = async {
             loop {
-                let woken = self.shared.told.notified();
+                let woken = self.shared.changed.notified();
                 if self.shared.lock().ended.contains(session) {
                     return;
                 }
@@ -114,7 +114,7 @@ impl SingleSeat {
         tokio::time::timeout(longest, ended).await.is_ok()
     }
 
-    /// Whether there is something to tell of what was read.
+    /// Returns whether a reading differs from what the watcher has seen.
     async fn is_news(&self, seat: &SeatName, seen: &Seen, reading: &Reading) -> bool {
         let is_over = |seat: Option<&tenure_protocol::Seat>| {
             seat.is_some_and(|seat| seat.life == tenure_protocol::Life::Over && !seat.record.is_vacant())
@@ -151,17 +151,17 @@ impl Shared {
     fn take_in(&self, heard: Heard) {
         let mut state = self.lock();
         state.ended.extend(heard.sessions.iter().cloned());
-        let mut told = Vec::new();
-        heard.tell(&mut state.subscriptions, &mut told);
-        for (who, what) in told {
-            state.told.entry(who).or_default().push(what);
+        let mut notifications = Vec::new();
+        heard.deliver(&mut state.subscriptions, &mut notifications);
+        for (who, what) in notifications {
+            state.notifications.entry(who).or_default().push(what);
         }
         drop(state);
-        self.told.notify_waiters();
+        self.changed.notify_waiters();
     }
 }
 
-/// Somebody who waits for a change. Gone when dropped.
+/// A call that waits for a change. Dropping it unsubscribes.
 struct Waiting<'a> {
     store: &'a SingleSeat,
     number: u64,
@@ -173,27 +173,27 @@ impl<'a> Waiting<'a> {
         let mut state = store.shared.lock();
         state.next += 1;
         let number = state.next;
-        let mut told = Vec::new();
-        state.subscriptions.begin(number, seat.clone(), &mut told);
-        state.told.insert(number, told.into_iter().map(|(_, told)| told).collect());
+        let mut notifications = Vec::new();
+        state.subscriptions.begin(number, seat.clone(), &mut notifications);
+        state.notifications.insert(number, notifications.into_iter().map(|(_, notification)| notification).collect());
         drop(state);
         store.interest.want(seat.clone(), SeatInterest { lease, seen: Some(seen.clone()) });
         Self { store, number }
     }
 
-    /// What it was told since this was last asked.
-    fn told(&self) -> Vec<Notification> {
-        self.store.shared.lock().told.get_mut(&self.number).map(std::mem::take).unwrap_or_default()
+    /// Returns the notifications since the last call.
+    fn take(&self) -> Vec<Notification> {
+        self.store.shared.lock().notifications.get_mut(&self.number).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Waits until it is told something other than this, and returns that; at most for so long.
+    /// Waits for notifications, for at most `longest`, and returns them.
     async fn wait(&self, longest: Duration) -> Vec<Notification> {
         let wait = async {
             loop {
-                let woken = self.store.shared.told.notified();
-                let told = self.told();
-                if !told.is_empty() {
-                    return told;
+                let woken = self.store.shared.changed.notified();
+                let notifications = self.take();
+                if !notifications.is_empty() {
+                    return notifications;
                 }
                 woken.await;
             }
@@ -203,10 +203,10 @@ impl<'a> Waiting<'a> {
 
     fn step(&self, step: impl FnOnce(&mut Subscriptions<SeatName, u64>, u64, &mut Vec<(u64, Notification)>)) {
         let mut state = self.store.shared.lock();
-        let mut told = Vec::new();
-        step(&mut state.subscriptions, self.number, &mut told);
-        for (who, what) in told {
-            state.told.entry(who).or_default().push(what);
+        let mut notifications = Vec::new();
+        step(&mut state.subscriptions, self.number, &mut notifications);
+        for (who, what) in notifications {
+            state.notifications.entry(who).or_default().push(what);
         }
     }
 }
@@ -214,7 +214,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.store.shared.lock();
-        state.told.remove(&self.number);
+        state.notifications.remove(&self.number);
         let gone = state.subscriptions.end(self.number);
         drop(state);
         if let Some(seat) = gone {
@@ -260,8 +260,8 @@ impl SeatStore for SingleSeat {
         let poll = seen.seat.as_ref().map_or(Duration::from_secs(1), |seat| seat.record.lease) / 3;
         let mut hears = false;
         loop {
-            for told in waiting.told() {
-                match told {
+            for notification in waiting.take() {
+                match notification {
                     Notification::Hears(now) => hears = now,
                     Notification::SessionOver => return Change::SessionOver,
                     Notification::Holder | Notification::Request => {}
@@ -272,13 +272,14 @@ impl SeatStore for SingleSeat {
             }
             waiting.step(|subscriptions, number, _| {
                 subscriptions.read_sent(number);
-                // The board is read with the seat.
+                // `is_news` reads the board right after the seat.
                 subscriptions.board_sent(number);
             });
             if let Ok(reading) = SeatStore::read(self, seat).await {
                 waiting.step(|subscriptions, number, _| subscriptions.read_answered(number));
                 if self.is_news(seat, seen, &reading).await {
-                    // A look may be faster than the news that our own session is over, but does not replace it.
+                    // A read can be faster than the notification that our own session has ended, but does not replace
+                    // it.
                     let is_over = reading.seat.as_ref().is_some_and(|seat| seat.life == tenure_protocol::Life::Over);
                     return match session.as_ref().filter(|_| own && is_over) {
                         Some(session) if self.ended(session, poll).await => Change::SessionOver,
@@ -293,11 +294,14 @@ impl SeatStore for SingleSeat {
                     session: session.clone(),
                     own,
                 };
-                waiting.step(|subscriptions, number, told| subscriptions.watch(number, watching, told));
+                waiting
+                    .step(|subscriptions, number, notifications| subscriptions.watch(number, watching, notifications));
             }
             let longest = if hears { Duration::MAX } else { poll };
-            let told = waiting.wait(longest).await;
-            waiting.step(|_, number, again| again.extend(told.into_iter().map(|told| (number, told))));
+            let notifications = waiting.wait(longest).await;
+            waiting.step(|_, number, again| {
+                again.extend(notifications.into_iter().map(|notification| (number, notification)))
+            });
         }
     }
 

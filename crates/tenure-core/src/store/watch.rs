@@ -1,4 +1,4 @@
-//! What the engine wants to know of seats, and what the store tells it.
+//! The seats that the engine is interested in, and the notifications of the store about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,41 +11,41 @@ use tokio::sync::Notify;
 use super::Seen;
 use crate::SeatName;
 
-/// What the engine of a process wants to be told of, for [`Store::watch`](crate::Store::watch).
+/// The seats that the engine of a process is interested in, for [`Store::watch`](crate::Store::watch).
 #[derive(Clone)]
 pub struct Interest(Arc<Shared>);
 
-/// Takes what a store has to tell. Clones take the same.
+/// Receives the notifications of a store. Clones share one queue.
 ///
-/// It never blocks, and holds no more than the last word on each seat. What is said of a seat that no election is about
-/// is dropped.
+/// It never blocks, and keeps only the last notification of each kind for each seat. It drops notifications about seats
+/// that no election of this process is about.
 #[derive(Clone)]
 pub struct News(Arc<Shared>);
 
-/// What is listened to.
+/// The seats to which a store listens, or has stopped listening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// All seats, also those that elections will be about later.
+    /// All seats, including those of elections that start later.
     All,
-    /// This seat.
+    /// This seat alone, for stores that subscribe seat by seat.
     Seat(&'a SeatName),
 }
 
-/// A change of what the engine wants to know of a seat.
+/// A change of the engine's interest in a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestChange {
-    /// Which seat.
+    /// The name of the seat that the change is about.
     pub seat: SeatName,
-    /// `None`: nobody wants to know of it any more.
+    /// The new interest; `None` if no election is about the seat any more.
     pub wanted: Option<SeatInterest>,
 }
 
-/// What the engine wants to know of a seat.
+/// The engine's interest in a seat: the lease, and what it has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeatInterest {
-    /// The lease of its election.
+    /// The lease of the election that is about the seat.
     pub lease: Duration,
-    /// The seat as it was last seen; `None` before it was.
+    /// The seat as it was last seen; `None` before the first read.
     pub seen: Option<Seen>,
 }
 
@@ -59,29 +59,29 @@ struct Shared {
 #[derive(Default)]
 struct State {
     wanted: BTreeMap<SeatName, SeatInterest>,
-    /// Those that the store has not been told of since they changed.
+    /// Seats whose change of interest the store has not received yet.
     changed: BTreeSet<SeatName>,
     heard: Heard,
 }
 
-/// What a store has told and the engine has not taken in yet.
+/// The notifications of a store that the engine has not processed yet.
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) all: Hearing,
     pub(crate) seats: BTreeMap<SeatName, OfSeat>,
     pub(crate) sessions: BTreeSet<SessionId>,
-    /// How many reports this was made of.
+    /// The number of notifications that were combined into this.
     pub(crate) reports: u64,
-    /// Some were about seats that no election is about.
+    /// Whether some were about seats that no election is about.
     pub(crate) of_others: bool,
 }
 
-/// Whether the store listens.
+/// Changes of whether the store listens.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Hearing {
-    /// It did not for a while.
+    /// The store stopped listening, and possibly missed changes.
     pub(crate) gap: bool,
-    /// It does now.
+    /// The store has begun to listen.
     pub(crate) listening: bool,
 }
 
@@ -98,8 +98,9 @@ impl Interest {
         Self(Arc::default())
     }
 
-    /// Waits for something to change, and returns all that has: at first, everything. What changes several times is
-    /// told once, as it is last. Cancel safe.
+    /// Waits until the interest changes, and returns all changes. The first call returns all seats.
+    ///
+    /// A seat that changes several times is returned once, with its last state. Cancel safe.
     pub async fn next(&self) -> Vec<InterestChange> {
         loop {
             let woken = self.0.to_store.notified();
@@ -122,7 +123,7 @@ impl Interest {
 
     pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
-        // Another election may be about the same seat, and has seen it.
+        // Another election or an observer can be about the same seat, and has possibly seen it already.
         let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
         state.wanted.insert(seat.clone(), SeatInterest { seen: wanted.seen.or(before), ..wanted });
         state.changed.insert(seat);
@@ -138,8 +139,8 @@ impl Interest {
         }
     }
 
-    /// Whoever watches next is told of everything again.
-    pub(crate) fn tell_all_again(&self) {
+    /// Makes the next watch receive all seats again.
+    pub(crate) fn resend_all(&self) {
         let mut state = self.0.lock();
         let State { wanted, changed, .. } = &mut *state;
         changed.clear();
@@ -147,7 +148,7 @@ impl Interest {
         self.0.to_store.notify_one();
     }
 
-    /// Waits until something was heard.
+    /// Waits until the store has sent a notification.
     pub(crate) async fn heard(&self) {
         self.0.to_engine.notified().await;
     }
@@ -158,24 +159,25 @@ impl Interest {
 }
 
 impl News {
-    /// Makes news that nobody takes in, for tests of a store by itself.
+    /// Creates a receiver that no engine reads, for tests of a store without an engine.
     pub fn unheard() -> Self {
         Self(Arc::default())
     }
 
-    /// The store listens: nothing that happens from now on is missed. Seats that were read before are read again.
+    /// Reports that the store listens: it will notify of all changes from now on. The engine reads the seats again
+    /// that it read before.
     pub fn listening(&self, scope: Scope<'_>) {
-        self.tell(|state| {
+        self.report(|state| {
             if let Some(hearing) = state.hearing(scope) {
                 hearing.listening = true;
             }
         });
     }
 
-    /// The store does not listen any more, and may have missed something. Until it says that it listens again, seats
-    /// are looked at every so often.
+    /// Reports a gap: the store no longer listens, and has possibly missed changes. Until it listens again, candidates
+    /// read their seats at regular intervals.
     pub fn gap(&self, scope: Scope<'_>) {
-        self.tell(|state| {
+        self.report(|state| {
             if scope == Scope::All {
                 state.heard.seats.values_mut().for_each(|seat| seat.hearing = Hearing::default());
             }
@@ -185,40 +187,43 @@ impl News {
         });
     }
 
-    /// The holder of a seat may have changed, or its session may be over. Not to be told at every renewal. Changes of one
-    /// seat are told in the order in which they happened: what is said last is taken for what the seat holds now.
+    /// Reports that the holder of a seat has possibly changed, or that its session has possibly ended.
+    ///
+    /// Do not call this at every renewal. Report the changes of a seat in the order in which they happened: the engine
+    /// takes the last one for the current state of the seat.
     pub fn holder(&self, seat: &SeatName, said: PushDetail) {
-        self.tell(|state| {
+        self.report(|state| {
             if let Some(heard) = state.of_seat(seat) {
                 heard.holder = Some(said);
             }
         });
     }
 
-    /// A request lies on the board of a seat.
+    /// Reports that a request to the leader of a seat is pending on its board.
     pub fn request(&self, seat: &SeatName) {
-        self.tell(|state| {
+        self.report(|state| {
             if let Some(heard) = state.of_seat(seat) {
                 heard.request = true;
             }
         });
     }
 
-    /// A session is over, be it our own or another's. See [`Store::session_of`](crate::Store::session_of).
+    /// Reports that a session has ended, of this process or of another one. See
+    /// [`Store::session_of`](crate::Store::session_of).
     pub fn session_over(&self, session: &SessionId) {
-        self.tell(|state| state.heard.sessions.extend([session.clone()]));
+        self.report(|state| state.heard.sessions.extend([session.clone()]));
     }
 
-    /// The session that we hold this seat on is over.
+    /// Reports that the session with which this process holds the seat has ended.
     pub(crate) fn lost(&self, seat: &SeatName) {
-        self.tell(|state| {
+        self.report(|state| {
             if let Some(heard) = state.of_seat(seat) {
                 heard.lost = true;
             }
         });
     }
 
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn report(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.0.lock();
         state.heard.reports += 1;
         change(&mut state);
@@ -232,44 +237,44 @@ impl Heard {
         self.all.listening || self.seats.values().any(|heard| heard.hearing.listening)
     }
 
-    /// Hands it to those that it concerns. The end of a session comes first: what was held on it may not be believed
-    /// any more.
-    pub(crate) fn tell<E: Ord + Copy>(
+    /// Delivers the notifications to the elections that they concern. The end of a session comes first, because seats
+    /// that it held must not be relied on any more.
+    pub(crate) fn deliver<E: Ord + Copy>(
         &self,
         subscriptions: &mut Subscriptions<SeatName, E>,
-        told: &mut Vec<(E, Notification)>,
+        notifications: &mut Vec<(E, Notification)>,
     ) {
         for session in &self.sessions {
-            subscriptions.session_over(session, told);
+            subscriptions.session_over(session, notifications);
         }
         for (seat, _) in self.seats.iter().filter(|(_, heard)| heard.lost) {
-            subscriptions.lost(seat, told);
+            subscriptions.lost(seat, notifications);
         }
         if self.all.gap {
-            subscriptions.gap(None, told);
+            subscriptions.gap(None, notifications);
         }
         if self.all.listening {
-            subscriptions.listening(None, told);
+            subscriptions.listening(None, notifications);
         }
         for (seat, heard) in &self.seats {
             if heard.hearing.gap {
-                subscriptions.gap(Some(seat), told);
+                subscriptions.gap(Some(seat), notifications);
             }
             if heard.hearing.listening {
-                subscriptions.listening(Some(seat), told);
+                subscriptions.listening(Some(seat), notifications);
             }
             if let Some(said) = heard.holder {
-                subscriptions.holder(seat, said, told);
+                subscriptions.holder(seat, said, notifications);
             }
             if heard.request {
-                subscriptions.request(seat, told);
+                subscriptions.request(seat, notifications);
             }
         }
     }
 }
 
 impl State {
-    /// `None` if no election is about it.
+    /// Returns the notifications of a seat; `None` if no election is about it.
     fn of_seat(&mut self, seat: &SeatName) -> Option<&mut OfSeat> {
         let is_wanted = self.wanted.contains_key(seat);
         self.heard.of_others |= !is_wanted;

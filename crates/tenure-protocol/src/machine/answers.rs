@@ -1,4 +1,4 @@
-//! What the store's answers mean.
+//! What the answers of the store mean for the machine.
 
 use super::{Call, Hold, Kind, Machine, Ours, Stage};
 use crate::observation::Free;
@@ -13,7 +13,8 @@ impl Machine {
             Ok(reading) => reading,
             Err(fault) => {
                 self.on_fault(now, fault, out);
-                // Reads fail, too: once they work, something has changed, and writes may work as well.
+                // Reads fail as well as writes. Once reads work, something has changed, and writes may work
+                // again.
                 self.writes_fail = false;
                 self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
@@ -26,12 +27,13 @@ impl Machine {
         self.look_at = None;
         let is_first = !self.observation.has_looked();
         if self.observation.read(sent, now, reading, &self.rules.timing) || is_first {
-            // Terms may have come and gone unseen: no number that we tried before is good any more. Nor is a number
-            // that the first reading shows: if the seat names us, an earlier election of this process wrote that, and
-            // may have led with it.
+            // Terms may have come and gone unseen, so no token that this candidate tried before is safe to use.
+            // Nor is a token that the first reading shows: if the seat names this candidate, an earlier
+            // election of this process wrote it, and may have led with it.
             self.used = self.used.max(self.observation.highest_token());
         }
-        // That reads work says nothing about writes, unless another's have.
+        // A successful read shows nothing about writes, unless it shows that the writes of another candidate
+        // succeed.
         if self.failing != Some(Fault::Denied) && self.leader().is_some_and(|leader| leader.candidate != self.me) {
             self.writes_fail = false;
         }
@@ -40,13 +42,13 @@ impl Machine {
         }
         let is_anothers = !self.observation.is_as_bid_for() && !self.observation.is_held_by_us();
         if !self.holds() && is_anothers {
-            // The bid was lost to another candidate, which is as it should be.
-            (self.setbacks, self.hurried) = (0, false);
+            // Another candidate won the race for the seat, which is not a fault.
+            (self.setbacks, self.pause_due) = (0, false);
         }
-        if self.hurried {
+        if self.pause_due {
             self.pause(now, self.wrote_at);
             if !self.holds() {
-                // Only a fresh look lets it bid.
+                // Only a fresh read allows a bid.
                 self.look_at = Some(now);
             }
         }
@@ -55,7 +57,7 @@ impl Machine {
             && seat.record.token > held.after
         {
             if seat.record.is_held_by(self.me.incarnation) {
-                // A bid of our own from before has landed: nobody else has led yet.
+                // A late bid of this candidate has landed. No other candidate has led yet.
                 held.after = seat.record.token;
             } else {
                 self.held_back = None;
@@ -64,16 +66,16 @@ impl Machine {
         match &mut self.stage {
             Stage::Leading(hold) | Stage::Ending(hold, _) => match seat {
                 Some(seat) if seat.record.is_held_by(self.me.incarnation) && seat.record.token == hold.token => {
-                    // A renewal was lost to an earlier one of ours that had landed.
+                    // The renewal was lost to an earlier renewal of this candidate that had landed.
                     self.by_version |= lost_renewal && seat.version != hold.version;
-                    // A reading never extends the hold: it only tells which version to renew.
+                    // A reading never extends the hold. It only shows which version to renew.
                     hold.version = seat.version.clone();
                     if seat.life == Life::Over {
                         self.end_at_once(now, EndReason::SessionOver, out);
                     }
                 }
                 Some(_) => self.end_at_once(now, EndReason::SeatLost, out),
-                // A candidate that never saw this term may bid at once.
+                // A candidate that never saw this term may bid at once, so the term must end at once.
                 None => self.end_at_once(now, EndReason::SeatVanished, out),
             },
             Stage::Following => {
@@ -102,7 +104,8 @@ impl Machine {
                     self.turn.rewrite = false;
                 }
                 let lease = granted.map_or(self.rules.timing.lease(), |granted| granted.min(self.rules.timing.lease()));
-                // Counted from the send, or from the send of the heartbeat that the seat stands on.
+                // The hold counts from the send of the write, or from the send of the heartbeat that the seat
+                // rests on.
                 let since = since.map_or(sent, |since| since.min(sent));
                 let deadline = since + self.rules.timing.hold_of(lease);
                 match kind {
@@ -121,13 +124,21 @@ impl Machine {
                 self.on_write_answered(out);
                 self.on_setback(now);
                 self.lost_renewal = matches!(kind, Kind::Renew(_, false));
+                if let Kind::Renew(record, _) = &kind
+                    && !self.holds()
+                {
+                    // If the seat still names this candidate, it cannot be kept: the machine bids above it.
+                    self.used = self.used.max(record.token);
+                }
                 if matches!(kind, Kind::Bid(_)) {
+                    out.push(Action::BidLost);
                     self.settle_bid(Bid::Taken, out);
                 }
             }
-            // Renewing again is safe, and sooner than reading back first: if the seat has another holder, the
-            // next renewal is lost, and we look then. Where renewals are matched by version, the next one is
-            // lost to this one if it landed, so there we look first.
+            // Renewing again is safe, and faster than reading the seat first: if the seat has another holder,
+            // the next renewal is lost, and then the machine reads the seat. Where the store matches renewals
+            // by version, the next renewal would be lost to this one if this one landed, so there the machine
+            // reads the seat first.
             Err(Fault::Unknown) if matches!(kind, Kind::Renew(..)) && self.holds() && !self.by_version => {
                 self.on_write_fault(now, Fault::Unknown, out);
                 self.pause(now, sent);
@@ -151,17 +162,17 @@ impl Machine {
         }
     }
 
-    /// A write of ours was lost or may have been: look before anything else.
+    /// Requires a read before anything else, because a write was lost or may have been.
     pub(super) fn on_setback(&mut self, now: Moment) {
         self.doubt = true;
         self.ours = None;
         self.look_at = Some(now);
         self.setbacks += 1;
-        // The seat may name us: we read back at once, and pause only then.
-        self.hurried = self.setbacks > 1;
+        // The seat may name this candidate, so the read comes at once and the pause after it.
+        self.pause_due = self.setbacks > 1;
     }
 
-    /// The seat names us and this term, counted from `since`.
+    /// Takes in that the seat names this candidate and term, with the hold counted from `since`.
     pub(super) fn on_kept(
         &mut self,
         now: Moment,
@@ -184,7 +195,7 @@ impl Machine {
             }
             Stage::Ending(hold, end) if hold.token == token => {
                 hold.version = version;
-                // A late renewal never revives a term, nor does it prolong one that time is ending.
+                // A late renewal neither revives a term nor prolongs one that time is ending.
                 if end.why.is_voluntary() {
                     (hold.deadline, hold.renew_at, hold.kept_at) = (deadline, renew_at, now);
                     out.push(Action::Extended { token, until: deadline.min(end.by) });
@@ -195,8 +206,8 @@ impl Machine {
                 if token > self.used && self.wants_to_stand() && deadline > now + self.rules.timing.drain() {
                     self.begin(Hold { token, version, deadline, renew_at, kept_at: now }, out);
                 } else {
-                    // Won on a session that is about to end, or no longer wanted, or won a second
-                    // time after its term was over: `proceed` knows what to do with it.
+                    // Won on a session that is about to end, or no longer wanted, or won a second time after
+                    // its term was over. `proceed` decides what to do with the seat.
                     if token > self.used {
                         self.pause(now, now);
                     }
@@ -236,16 +247,16 @@ impl Machine {
         }
     }
 
-    /// Waits before the next call, because of one that was sent at `sent`.
+    /// Delays the next call, because of a call that was sent at `sent`.
     ///
-    /// A holder waits a random time from that send, so that a call that timed out has waited long enough: it
-    /// has no time to lose. A follower waits longer and longer while the store fails or turns its bids away, but not
-    /// past the moment the seat may be free.
+    /// The holder of a seat has no time to lose: it waits for a random time from that send, so a call that
+    /// timed out has usually waited long enough. A follower backs off: it waits longer and longer while the
+    /// store fails or its bids are lost, but never past the moment at which the seat may become free.
     pub(super) fn pause(&mut self, now: Moment, sent: Moment) {
         let timing = &self.rules.timing;
         if self.holds() {
             self.paused_until = now.max(sent + self.dice.jitter(timing.retry_every()));
-            self.hurried = false;
+            self.pause_due = false;
             return;
         }
         let longest = if self.failing == Some(Fault::Denied) {
@@ -261,6 +272,6 @@ impl Machine {
             until = until.min(free);
         }
         self.paused_until = until;
-        self.hurried = false;
+        self.pause_due = false;
     }
 }

@@ -1,21 +1,21 @@
-//! Whether this candidate is well enough to lead.
+//! Whether this candidate is healthy enough to lead.
 
 use super::Machine;
 use crate::{Action, Bid, EndReason, Moment, Score};
 
-/// What a candidate has said of its health.
+/// The health of a candidate over time.
 #[derive(Debug)]
 pub(super) struct Fitness {
-    /// Whether it is well enough to lead. Lost at once, and regained only after a while: a candidate
-    /// that is well every other moment must not lead every other moment.
+    /// Whether the candidate is healthy enough to lead. It is lost at once and regained only after a while, so
+    /// that a candidate whose health flaps does not make the leadership flap.
     fit: bool,
-    /// Since when it has been well again.
-    well_since: Option<Moment>,
+    /// Since when an unfit candidate has been healthy again.
+    healthy_since: Option<Moment>,
 }
 
 impl Fitness {
     pub(super) fn new() -> Self {
-        Self { fit: true, well_since: None }
+        Self { fit: true, healthy_since: None }
     }
 }
 
@@ -27,11 +27,11 @@ impl Machine {
     pub(super) fn on_health(&mut self, now: Moment, score: Score, out: &mut Vec<Action>) {
         if score >= self.rules.min_health {
             if !self.fitness.fit {
-                self.fitness.well_since.get_or_insert(now);
+                self.fitness.healthy_since.get_or_insert(now);
             }
             return;
         }
-        self.fitness.well_since = None;
+        self.fitness.healthy_since = None;
         if std::mem::take(&mut self.fitness.fit) {
             out.push(Action::Fit(false));
             self.settle_bid(Bid::Taken, out);
@@ -41,12 +41,12 @@ impl Machine {
         }
     }
 
-    /// When it counts as well again, if nothing happens until then.
+    /// Returns when the candidate counts as fit again, if its health stays good until then.
     pub(super) fn fit_again_at(&self) -> Option<Moment> {
-        self.fitness.well_since.map(|since| since + self.rules.timing.recovery())
+        self.fitness.healthy_since.map(|since| since + self.rules.timing.recovery())
     }
 
-    pub(super) fn let_recover(&mut self, now: Moment, out: &mut Vec<Action>) {
+    pub(super) fn recover_fitness(&mut self, now: Moment, out: &mut Vec<Action>) {
         if self.fit_again_at().is_some_and(|at| now >= at) {
             self.fitness = Fitness::new();
             self.turn.unsettle(now);

@@ -1,11 +1,11 @@
-//! What to do next, decided from what is known alone.
+//! What to do next, decided only from what the machine knows.
 
 use super::{Call, Hold, Kind, Machine, Ours, Stage};
 use crate::observation::Free;
 use crate::{Action, Bid, Fault, Moment, Push, Record, Stopped, Token, Version};
 
-/// What is due every so often is due at one of so many times in between. Many elections are spread over
-/// these, and those of each share a call where the store can do that.
+/// The number of times per interval at which renewals and looks are due. Many elections spread over these
+/// times, and elections with the same time share a call if the store supports batches.
 const STEPS: u32 = 20;
 
 impl Machine {
@@ -37,7 +37,7 @@ impl Machine {
             return;
         }
         if let Some(ours) = self.ours.clone().filter(|_| self.undrained.is_none()) {
-            if self.is_to_leave(now, &ours) {
+            if self.should_vacate(now, &ours) {
                 return self.vacate(now, &ours, out);
             }
             if self.wants_to_stand() && now >= self.observation.waited_out_at() {
@@ -68,13 +68,13 @@ impl Machine {
         }
     }
 
-    /// When a follower looks again: when the seat may be free, and every so often regardless, as
-    /// pushes can be lost.
+    /// Returns when a follower looks at the seat again: when the seat may be free, and at regular intervals,
+    /// because pushes can be lost.
     pub(super) fn next_look(&mut self, now: Moment) -> Moment {
         let timing = &self.rules.timing;
         let usual = if self.push() == Push::Proven { timing.lease() } else { timing.lease() / 3 };
         let every = timing.poll_every().unwrap_or(usual);
-        // A little sooner each time, so that a fleet does not look in step.
+        // Each interval is shortened by a random amount, so that many followers do not look at the same time.
         let mut at = (now + every - self.dice.jitter(every / 10)).in_step(every / STEPS).max(now);
         if let Free::At(free) = self.observation.free(&self.rules) {
             at = at.min(free);
@@ -89,58 +89,63 @@ impl Machine {
         at
     }
 
-    /// How much the store's push can be counted on now.
+    /// Returns how far the store's pushes are reliable at present.
     pub(super) fn push(&self) -> Push {
-        if self.deaf { Push::None } else { self.rules.push }
+        if self.push_down { Push::None } else { self.rules.push }
     }
 
-    /// Whether it would take the seat if it could.
+    /// Returns whether the candidate would take the seat if it were free.
     pub(super) fn wants_to_stand(&self) -> bool {
         (self.rules.stands || self.bidding) && self.may_stand()
     }
 
-    /// Whether nothing keeps it from leading.
+    /// Returns whether nothing prevents the candidate from leading.
     pub(super) fn may_stand(&self) -> bool {
         self.stopping.is_none() && self.undrained.is_none() && self.held_back.is_none() && self.is_fit()
     }
 
-    /// Whether nothing of ours is left, or its users have waited long enough.
+    /// Returns whether the stop can be reported: the seat no longer names this candidate, or its users have
+    /// waited long enough.
     pub(super) fn may_stop(&self, now: Moment) -> bool {
         match self.stopping {
             None => false,
             Some(_) if self.undrained.is_some() => false,
             Some(Stopped::GaveUp { .. }) => true,
             Some(Stopped::Asked) => {
-                self.has_left() || now >= self.leaves_by() || (!self.rules.release_on_stop && !self.writes())
+                self.has_left()
+                    || now >= self.stop_deadline()
+                    || (!self.rules.release_on_stop && !self.write_in_flight())
             }
         }
     }
 
-    /// Whether the seat is known not to name us.
+    /// Returns whether the seat is known not to name this candidate.
     pub(super) fn has_left(&self) -> bool {
-        !self.observation.is_held_by_us() && self.ours.is_none() && !self.doubt && !self.writes()
+        !self.observation.is_held_by_us() && self.ours.is_none() && !self.doubt && !self.write_in_flight()
     }
 
-    fn writes(&self) -> bool {
+    fn write_in_flight(&self) -> bool {
         self.call.as_ref().is_some_and(|call| !matches!(call.kind, Kind::Read))
     }
 
-    /// Whether a seat of ours is to be given up now. A bid that landed in a seat that went backwards is left
-    /// alone at first: given up, it would look to others like the end of the leader that was lost.
-    pub(super) fn is_to_leave(&self, now: Moment, ours: &Ours) -> bool {
+    /// Returns whether to release a seat that names this candidate without a term. A bid that landed in a seat
+    /// that went backwards is not released at first: to other candidates, the release would look like the end
+    /// of the leader that was lost.
+    pub(super) fn should_vacate(&self, now: Moment, ours: &Ours) -> bool {
         let unwanted = ours.let_go || !self.wants_to_stand();
-        // Left to lapse: on a session that lives on, it does so by being given up then.
-        let lapses = self.stopping.is_some() && !self.rules.release_on_stop && now < self.leaves_by();
+        // The seat is left to lapse. If a live session holds it, it does not lapse, and is released at the
+        // deadline instead.
+        let lapses = self.stopping.is_some() && !self.rules.release_on_stop && now < self.stop_deadline();
         unwanted && !lapses && (ours.token <= self.led || now >= self.observation.waited_out_at())
     }
 
-    /// When a stop is told to its users though the seat may name us: what we may have written has lapsed by
-    /// then, unless a session holds it.
-    pub(super) fn leaves_by(&self) -> Moment {
+    /// Returns when a stop is reported even if the seat may name this candidate. By then, everything that it
+    /// may have written has lapsed, unless a session holds it.
+    pub(super) fn stop_deadline(&self) -> Moment {
         self.wrote_at.max(self.leaving_since) + self.rules.timing.lease()
     }
 
-    /// Whether a term of ours runs, be it on its way out.
+    /// Returns whether the candidate has a term, even one that is ending.
     pub(super) fn holds(&self) -> bool {
         matches!(self.stage, Stage::Leading(_) | Stage::Ending(..))
     }
@@ -149,7 +154,7 @@ impl Machine {
         matches!(self.stage, Stage::Ending(..))
     }
 
-    /// Whether the seat is to be renewed: also while work wraps up, if the end is voluntary.
+    /// Returns whether to renew the seat: also while work wraps up, if the end is voluntary.
     pub(super) fn is_kept(&self) -> bool {
         match &self.stage {
             Stage::Leading(_) => true,
@@ -158,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// When a seat is to be renewed that was kept at `since`.
+    /// Returns when to renew a seat whose hold counts from `since`.
     pub(super) fn renew_at(&mut self, since: Moment, first: bool) -> Moment {
         let every = self.rules.timing.renew_every();
         match self.rules.spread {
@@ -180,7 +185,7 @@ impl Machine {
 
     pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
         let Some((token, begins_anew)) = self.observation.next_token() else {
-            // Somebody has written the highest number there is. Nobody can lead after that.
+            // The highest token is taken. No candidate can lead until an operator removes the seat.
             self.on_fault(now, Fault::Denied, out);
             self.pause(now, now);
             self.look_at = Some(now);
@@ -206,7 +211,8 @@ impl Machine {
     }
 
     pub(super) fn vacate(&mut self, now: Moment, ours: &Ours, out: &mut Vec<Action>) {
-        // If the outcome stays unknown, this may land at any time later: no term begins with this number any more.
+        // If the outcome of this write stays unknown, it may land at any later time. So no term begins with
+        // this token any more.
         self.used = self.used.max(ours.token);
         let record = self.record(ours.token, false);
         self.call = Some(Call { kind: Kind::Vacate(Box::new(record.clone())), sent: now });
@@ -214,7 +220,8 @@ impl Machine {
     }
 
     pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
-        // A later term's seat, or an earlier one's that came back, has no heir.
+        // The heir belongs to one term. The seat of a later term, or of an earlier one that came back, has
+        // none.
         let heir = self.turn.heir.as_deref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
         Record {
             holder: held.then(|| self.me.clone()),

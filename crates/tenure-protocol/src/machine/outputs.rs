@@ -1,4 +1,4 @@
-//! What the world is told: who leads, what to watch, when to wake.
+//! What the machine reports: the leader, what to watch, when to wake.
 
 use super::{Board, Kind, Machine, Stage, Watched};
 use crate::observation::Free;
@@ -21,34 +21,34 @@ impl Machine {
 
     pub(super) fn want_board(&mut self) {
         match self.board {
-            Board::Unread => self.board = Board::SeatInterest,
+            Board::Unread => self.board = Board::Wanted,
             Board::Reading => self.board = Board::ReadingAndWanted,
-            Board::SeatInterest | Board::ReadingAndWanted => {}
+            Board::Wanted | Board::ReadingAndWanted => {}
         }
     }
 
-    pub(super) fn tell(&mut self, now: Moment, out: &mut Vec<Action>) {
+    pub(super) fn report(&mut self, now: Moment, out: &mut Vec<Action>) {
         let leader = self.leader();
         let key = leader.as_ref().map(|leader| (leader.candidate.incarnation, leader.token));
-        if key != self.told_leader {
-            self.told_leader = key;
+        if key != self.reported_leader {
+            self.reported_leader = key;
             out.push(Action::Leader(leader));
         }
-        if self.leaving && !std::mem::replace(&mut self.told_stopped, true) {
-            // Told last: nothing comes after it.
+        if self.leaving && !std::mem::replace(&mut self.reported_stopped, true) {
+            // Reported last, because no action for users follows it.
             out.extend(self.stopping.map(Action::Stopped));
         }
         if self.is_over() {
             return;
         }
-        if self.board == Board::SeatInterest && matches!(self.stage, Stage::Leading(_)) {
+        if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {
             self.board = Board::Reading;
             out.push(Action::ReadBoard);
         }
-        self.tell_watch(now, out);
+        self.update_watch(now, out);
         let wake = self.next_wake(now);
-        if wake != self.told_wake {
-            self.told_wake = wake;
+        if wake != self.reported_wake {
+            self.reported_wake = wake;
             out.extend(wake.map(Action::WakeAt));
         }
     }
@@ -74,8 +74,8 @@ impl Machine {
         }
     }
 
-    /// Watches from what was last seen; not while there is something to look at anyway.
-    pub(super) fn tell_watch(&mut self, now: Moment, out: &mut Vec<Action>) {
+    /// Requests a watch that starts from the seat as last seen. A machine that is about to look requests none.
+    pub(super) fn update_watch(&mut self, now: Moment, out: &mut Vec<Action>) {
         let looking = self.doubt
             || self.look_at.is_some_and(|at| now >= at)
             || self.call.as_ref().is_some_and(|call| matches!(call.kind, Kind::Read | Kind::Bid(_)))
@@ -93,16 +93,16 @@ impl Machine {
         if std::mem::take(&mut self.news) {
             self.spent = true;
             if !is_new {
-                // Nothing was new. That may happen now and then, but if we watched again at once each time, a store that
-                // cries wolf would keep us running.
+                // The notification was spurious. One is harmless, but if every one were followed by a new watch
+                // at once, a store that sends them all the time would keep the machine running.
                 let pause = self.rules.timing.retry_every();
-                if now < self.calm_at {
+                if now < self.spurious_until {
                     self.watch_at = now + self.dice.jitter(pause);
                 }
-                self.calm_at = now + pause;
+                self.spurious_until = now + pause;
             }
         }
-        // What is new is watched at once: a term may just have begun on a session whose end is to be told.
+        // A change is watched at once: a term may just have begun on a session whose end must be noticed.
         if is_new || (self.spent && now >= self.watch_at) {
             out.push(Action::Watch { seat: seat.cloned(), requests: watch.requests });
             self.watched = Some(watch);
@@ -124,22 +124,23 @@ impl Machine {
                 wakes[1] = (may_call && self.is_kept()).then(|| self.renewal_due(hold));
             }
             Stage::Following => {
-                // What is not decided yet, or can be done about the seat, is due when the pause is over.
+                // A next look that is not decided yet, and a seat of our own to act on, are due when the pause
+                // is over.
                 let can_act = self.undrained.is_none()
                     && self.ours.as_ref().is_some_and(|ours| {
                         let waited_out = now >= self.observation.waited_out_at();
-                        (waited_out && self.wants_to_stand()) || self.is_to_leave(now, ours)
+                        (waited_out && self.wants_to_stand()) || self.should_vacate(now, ours)
                     });
                 let at = self.look_at.filter(|_| !can_act).unwrap_or(self.paused_until);
                 wakes[0] = may_call.then(|| at.max(self.paused_until));
-                let leaves = self.stopping.is_some() && self.undrained.is_none() && self.leaves_by() > now;
-                wakes[1] = leaves.then(|| self.leaves_by());
+                let leaves = self.stopping.is_some() && self.undrained.is_none() && self.stop_deadline() > now;
+                wakes[1] = leaves.then(|| self.stop_deadline());
             }
             Stage::Idle | Stage::Stopped => return None,
         }
         wakes[3] = self
             .undrained
-            .filter(|undrained| !undrained.told)
+            .filter(|undrained| !undrained.reported)
             .map(|undrained| undrained.since + self.rules.timing.overrun_slack());
         wakes[4] = (self.spent && self.watch_at > now).then_some(self.watch_at);
         wakes[5] = self.fit_again_at();

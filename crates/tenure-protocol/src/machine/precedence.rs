@@ -1,41 +1,43 @@
-//! Whose turn it is when the seat is free: the named heir's, or that of the highest priority.
+//! Which candidate goes first when the seat is free: the named heir, or the one with the highest priority.
 //!
-//! This is courtesy, not safety: the others leave the seat alone for a while, each from its own first
-//! look at the vacancy and once for each, so that a heir that is gone costs no more than that.
+//! This is a courtesy and not needed for safety: the other candidates leave the seat alone for a limited time.
+//! Each of them counts that time from its own first look at the vacancy, and only once per vacancy, so an heir
+//! that is gone delays the next leader by no more than that.
 
 use super::{Machine, Stage};
 use crate::observation::Free;
 use crate::{Action, Candidate, Moment, Record, Request, Standing, Token};
 
-/// What a candidate knows of whose turn it is.
+/// What a candidate knows about which candidate goes first.
 #[derive(Debug)]
 pub(super) struct Turn {
     vacancy: Option<Vacancy>,
-    /// Since when nothing speaks against this candidate: it is well and the store answers.
+    /// Since when this candidate has been healthy and the store has answered.
     settled_since: Moment,
-    /// How many bids have failed in a row: a seat that is given up for this candidate may stay empty.
+    /// How many bids have failed in a row. A leader that hands over to this candidate would leave the seat
+    /// empty.
     pub(super) failed_bids: u32,
-    /// When something was last asked of the leader.
+    /// When this candidate last sent a request to the leader.
     asked_at: Option<Moment>,
-    /// Whom the seat goes to when this term's is given up.
+    /// The heir that the release of a term names, and the token of that term.
     pub(super) heir: Option<Box<(Token, Candidate)>>,
-    /// There are candidates of different priorities.
+    /// The candidates have different priorities.
     ranked: bool,
-    /// The seat does not say so yet: the next renewal writes the record anew.
+    /// The seat is not marked as ranked yet, so the next renewal rewrites the record.
     pub(super) rewrite: bool,
 }
 
 /// A free seat.
 #[derive(Debug)]
 struct Vacancy {
-    /// The number of the term that was last, and whether it was given up; `None`: there was none.
+    /// The token of the last term, and whether it was released. `None`: there was no term.
     after: Option<(Token, bool)>,
-    /// When it was first seen.
+    /// When this candidate first saw the vacancy.
     since: Moment,
     first: First,
 }
 
-/// Who goes first.
+/// Which candidate goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     NotAsked,
@@ -63,7 +65,7 @@ impl Turn {
 }
 
 impl Machine {
-    /// Whether nobody else goes first for the seat, which is free.
+    /// Returns whether no other candidate goes first for the seat, which must be free.
     pub(super) fn is_my_turn(&mut self, now: Moment, out: &mut Vec<Action>) -> bool {
         let seat = self.observation.seat();
         let after = seat.map(|seat| last_term(&seat.record));
@@ -76,7 +78,7 @@ impl Machine {
         let first = match heir {
             Some(heir) if heir.incarnation == self.me.incarnation => First::Anyone,
             Some(_) => First::Another,
-            // Priorities are for those who stand by themselves: nobody else is on the roster.
+            // Priorities apply only to candidates that stand on their own, as only those are on the roster.
             None if !self.rules.stands || !self.is_ranked(record) => First::Anyone,
             None => first,
         };
@@ -90,7 +92,7 @@ impl Machine {
         over || first == First::Anyone
     }
 
-    /// When the seat is everybody's, if it is left to another now.
+    /// Returns when the seat becomes free for every candidate, if it is left to another candidate now.
     pub(super) fn free_for_all_at(&self) -> Option<Moment> {
         let after = self.observation.seat().map(|seat| last_term(&seat.record));
         let vacancy = self.turn.vacancy.as_ref().filter(|vacancy| vacancy.after == after)?;
@@ -99,7 +101,7 @@ impl Machine {
 
     pub(super) fn on_roster(&mut self, now: Moment, roster: &[Standing]) {
         let Some(vacancy) = self.turn.vacancy.as_mut().filter(|vacancy| vacancy.first == First::Asked) else { return };
-        // Whoever led last has died or stepped aside.
+        // The last holder has died or stepped aside, so it does not go first.
         let last = self.observation.last_holder();
         let goes_first = |standing: &Standing| {
             let who = standing.candidate.incarnation;
@@ -113,12 +115,12 @@ impl Machine {
         self.rules.priority != 0 || record.is_some_and(|record| record.ranked)
     }
 
-    /// What the seat is to say of priorities.
+    /// Returns whether the record to write says that the candidates have different priorities.
     pub(super) fn says_ranked(&self) -> bool {
         self.turn.ranked || self.is_ranked(self.observation.seat().map(|seat| &seat.record))
     }
 
-    /// Asks of the leader what there is to ask. After a look at the seat.
+    /// Sends the leader a request if one is due. Called after a read of the seat.
     pub(super) fn ask_leader(&mut self, now: Moment, out: &mut Vec<Action>) {
         let asked_lately = self.turn.asked_at.is_some_and(|at| now < at + self.rules.timing.lease());
         if asked_lately || self.rules.priority == 0 || !self.rules.stands || !self.wants_to_stand() {
@@ -128,7 +130,8 @@ impl Machine {
             return;
         };
         let Record { token, priority, ranked, .. } = seat.record;
-        // Each bid that fails doubles the wait, so that one who cannot write does not unseat leaders all the time.
+        // Each failed bid doubles the wait, so that a candidate that cannot write does not unseat one leader
+        // after another.
         let wait = self.rules.timing.settled().saturating_mul(1 << self.turn.failed_bids.min(6));
         let settled = now >= self.turn.settled_since + wait;
         let request = if self.rules.preempt && settled && priority < self.rules.priority {
@@ -158,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Hands over, if it leads: to this candidate, or to whoever takes it.
+    /// Hands over the term, if there is one: to `heir`, or to any candidate.
     pub(super) fn hand_over(&mut self, now: Moment, heir: Option<Candidate>, out: &mut Vec<Action>) {
         if heir.as_ref().is_some_and(|heir| heir.incarnation == self.me.incarnation) {
             return;
@@ -170,7 +173,7 @@ impl Machine {
     }
 }
 
-/// What tells one vacancy from another: a seat that has lapsed may still be given up, to an heir.
+/// Returns what tells one vacancy from another. A seat that has lapsed may still be released later, to an heir.
 fn last_term(record: &Record) -> (Token, bool) {
     (record.token, record.is_vacant())
 }

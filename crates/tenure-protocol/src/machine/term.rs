@@ -15,26 +15,27 @@ impl Machine {
         self.settle_bid(Bid::Won(token), out);
     }
 
-    /// The end that a user or another candidate has asked for: the seat is kept while work wraps up.
+    /// Ends the term because a user or another candidate asked for it. The candidate keeps the seat while work
+    /// wraps up.
     pub(super) fn end_on_request(&mut self, now: Moment, why: EndReason, out: &mut Vec<Action>) {
         match &self.stage {
             Stage::Leading(_) => self.end(why, now + self.rules.timing.stop_grace(), out),
             Stage::Ending(hold, _) if why == EndReason::SteppedDown => {
-                self.held_back = Some(self.hold_back(now, hold.token))
+                self.held_back = self.hold_back(now, hold.token, why);
             }
             _ => {}
         }
     }
 
-    /// The end that another has brought about: there is no time left to wrap up in.
+    /// Ends the term at once, because the seat or its session is lost. No time is left for work to wrap up.
     pub(super) fn end_at_once(&mut self, now: Moment, why: EndReason, out: &mut Vec<Action>) {
         match &mut self.stage {
             Stage::Leading(_) => self.end(why, now, out),
             Stage::Ending(hold, end) => {
-                // Who was asked to step down steps aside, whatever else happens meanwhile.
-                let steps_aside = (end.why == EndReason::SteppedDown).then_some(hold.token);
+                // A candidate that was asked to step aside does so, whatever else happens meanwhile.
+                let (token, asked) = (hold.token, end.why);
                 *end = End { why, by: now };
-                self.held_back = steps_aside.map(|token| self.hold_back(now, token)).or(self.held_back);
+                self.held_back = self.hold_back(now, token, asked).or(self.held_back);
             }
             _ => {}
         }
@@ -53,26 +54,31 @@ impl Machine {
         self.stage = Stage::Following;
         self.turn.unsettle(now);
         if !drained {
-            self.undrained = Some(Undrained { token: hold.token, since: now, told: false });
+            self.undrained = Some(Undrained { token: hold.token, since: now, reported: false });
         }
-        if why == EndReason::SteppedDown {
-            self.held_back = Some(self.hold_back(now, hold.token));
-        }
-        if self.board == Board::SeatInterest {
+        self.held_back = self.hold_back(now, hold.token, why).or(self.held_back);
+        if self.board == Board::Wanted {
             self.board = Board::Unread;
         }
-        // What is certain about the seat can be acted on at once; otherwise we look first.
+        // What is certain about the seat is acted on at once. Otherwise the machine reads the seat first.
         if why.is_voluntary() && !self.doubt {
             self.ours = Some(Ours { token: hold.token, version: hold.version, over: false, let_go: true });
         } else {
-            // The seat may still name us, or name us again.
+            // The seat may still name this candidate, or name it again.
             self.doubt = true;
             self.look_at = Some(now);
         }
         out.push(Action::Ended { token: hold.token, why });
     }
 
-    pub(super) fn hold_back(&self, now: Moment, token: Token) -> HeldBack {
-        HeldBack { until: now + self.rules.timing.lease() * 2, after: token }
+    /// How long others go first after an end for this reason.
+    fn hold_back(&self, now: Moment, token: Token, why: EndReason) -> Option<HeldBack> {
+        let span = match why {
+            EndReason::SteppedDown => self.rules.timing.lease() * 2,
+            // Every candidate that looks for the seat has found it free by then.
+            EndReason::Yielded => self.rules.timing.head_start(),
+            _ => return None,
+        };
+        Some(HeldBack { until: now + span, after: token })
     }
 }

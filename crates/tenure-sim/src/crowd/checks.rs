@@ -1,4 +1,4 @@
-//! What must hold in a world of many seats.
+//! The invariants of a world of many seats.
 
 use tenure_protocol::EndReason;
 
@@ -6,30 +6,31 @@ use super::process::Ask;
 use super::{Crowd, LEASE};
 use crate::clock::{Time, nanos};
 
-/// Of the invariants that are checked here and not in the world of one seat.
-pub(crate) const NAMES: [&str; 3] = [IN_BOUNDS, NO_FREE_PLACE, NOBODY_SLEEPS];
+/// The invariants that are checked only here, and not in the world of one seat.
+pub(crate) const NAMES: [&str; 3] = [IN_BOUNDS, NO_IDLE_WAIT, CHANGES_NOTICED];
 
-/// A call holds no more than it may, each seat once, and only asks of one kind that somebody waits for.
+/// A call holds at most as many seats as allowed, each seat once, and only asks of one kind that their
+/// elections wait for.
 const IN_BOUNDS: &str = "calls are in bounds";
-/// No ask waits while its kind has a place: nothing else holds up what keeps a term.
-const NO_FREE_PLACE: &str = "no place stays free";
-/// In clear weather, a process that hears has looked at a seat a third of a lease after it changed, or after the store
-/// began to listen; one that does not hear, after two thirds.
-const NOBODY_SLEEPS: &str = "nobody sleeps through a change";
+/// No ask waits while its group has a free place: no other call delays the asks that keep a term.
+const NO_IDLE_WAIT: &str = "no ask waits without a reason";
+/// In clear weather, a process that gets pushes has looked at a seat a third of a lease after it changed, or
+/// after the store started to listen. A process that gets none has looked after two thirds.
+const CHANGES_NOTICED: &str = "every change is noticed";
 
 const ONE_LEADER: &str = "one leader";
-/// In clear weather, no term ends unasked, except that of the odd seat.
+/// In clear weather, every end of a term was asked for, except that of the faulty seat.
 const NO_FALSE_LOSS: &str = "no false loss";
-/// In clear weather, a seat is read when something happened to it, and else about once a lease, or three times while
-/// nothing is heard.
+/// In clear weather, a seat is read when something happened to it, and otherwise about once per lease, or three
+/// times while no pushes arrive.
 const LOOKS_ARE_FEW: &str = "looks are few";
 const PROGRESS: &str = "progress";
 
 pub(super) struct Checks {
-    /// Reads that were sent, by process and seat, and reasons to read.
+    /// The reads that were sent, by process and seat, and the reasons to read.
     pub(super) reads: Vec<Vec<u64>>,
     pub(super) reasons: Vec<Vec<u64>>,
-    /// When a seat last became odd, or stopped being so.
+    /// When a seat last became faulty, or stopped being faulty.
     pub(super) odd_at: Time,
 }
 
@@ -40,7 +41,7 @@ impl Checks {
 }
 
 impl Crowd {
-    /// Looks at everything after each event.
+    /// Checks everything after each event.
     pub(super) fn check(&mut self) {
         let now = self.moment();
         for seat in 0..self.plan.seats {
@@ -54,12 +55,13 @@ impl Crowd {
                 self.broken(ONE_LEADER, format!("seat {seat} is led by processes {leaders:?}"));
             }
         }
-        if self.plan.clear && self.now.saturating_sub(self.checks.odd_at) > nanos(LEASE) && self.store.odd.is_none() {
-            self.check_sleepers();
+        if self.plan.clear && self.now.saturating_sub(self.checks.odd_at) > nanos(LEASE) && self.store.faulty.is_none()
+        {
+            self.check_changes_noticed();
         }
     }
 
-    fn check_sleepers(&mut self) {
+    fn check_changes_noticed(&mut self) {
         for nr in 0..self.processes.len() {
             let process = &self.processes[nr];
             let (hears, since) = process.hears;
@@ -71,16 +73,16 @@ impl Crowd {
                 if self.now > due && process.elections[seat].seen_at < changed_at {
                     let what = format!(
                         "process {nr} {} and has not looked at seat {seat} since it changed at {:.3} s",
-                        if hears { "hears" } else { "does not hear" },
+                        if hears { "gets pushes" } else { "gets no pushes" },
                         changed_at as f64 / 1e9
                     );
-                    return self.broken(NOBODY_SLEEPS, what);
+                    return self.broken(CHANGES_NOTICED, what);
                 }
             }
         }
     }
 
-    /// Looks at a call that is about to leave.
+    /// Checks a call that is about to leave.
     pub(super) fn check_call(&mut self, nr: usize, asks: &[Ask]) {
         let process = &self.processes[nr];
         let kind = |(seat, number): &Ask| {
@@ -88,7 +90,7 @@ impl Crowd {
             asked.map(|asked| (asked.lane, asked.reads()))
         };
         let Some(Some((lane, reads))) = asks.first().map(kind) else {
-            return self.broken(IN_BOUNDS, format!("process {nr} makes a call that nobody waits for"));
+            return self.broken(IN_BOUNDS, format!("process {nr} makes a call that no election waits for"));
         };
         let most = if reads { self.plan.reads } else { self.plan.writes };
         let mut seats: Vec<usize> = asks.iter().map(|(seat, _)| *seat).collect();
@@ -100,14 +102,14 @@ impl Crowd {
         };
         let wrong = if asks.len() > most.seats {
             Some("holds too many seats")
-        } else if process.underway(lane, reads) >= most.calls {
-            Some("is one too many")
+        } else if process.in_flight(lane, reads) >= most.calls {
+            Some("exceeds the limit of calls in flight")
         } else if seats.len() < asks.len() {
             Some("holds a seat twice")
         } else if asks.iter().any(|ask| kind(ask) != Some((lane, reads))) {
-            Some("holds asks of two kinds, or one that nobody waits for")
+            Some("holds asks of two kinds, or one that no election waits for")
         } else if asks.iter().any(is_sent) {
-            Some("holds what is under way already")
+            Some("holds an ask that is already in flight")
         } else {
             None
         };
@@ -116,32 +118,32 @@ impl Crowd {
         }
     }
 
-    /// Looks at what still waits when all calls have left that may.
+    /// Checks the asks that still wait after all allowed calls have left.
     pub(super) fn check_places(&mut self, nr: usize) {
         let process = &self.processes[nr];
         let waits = process.elections.iter().enumerate().find(|(_, election)| {
             election.asked.as_ref().is_some_and(|asked| {
                 let most = if asked.reads() { self.plan.reads } else { self.plan.writes };
                 let is_under_way = asked.sent.is_some_and(|(call, _)| process.calls.contains_key(&call));
-                !is_under_way && process.underway(asked.lane, asked.reads()) < most.calls
+                !is_under_way && process.in_flight(asked.lane, asked.reads()) < most.calls
             })
         });
         if let Some((seat, _)) = waits.filter(|_| process.runs) {
-            self.broken(NO_FREE_PLACE, format!("process {nr} has asked about seat {seat}, which waits for no reason"));
+            self.broken(NO_IDLE_WAIT, format!("the ask of process {nr} for seat {seat} waits without a reason"));
         }
     }
 
     pub(super) fn check_end(&mut self, nr: usize, seat: usize, why: EndReason) {
-        let is_odd = self.store.odd == Some(seat) || self.now.saturating_sub(self.checks.odd_at) < 2 * nanos(LEASE);
+        let is_odd = self.store.faulty == Some(seat) || self.now.saturating_sub(self.checks.odd_at) < 2 * nanos(LEASE);
         if self.plan.clear && !why.is_voluntary() && !is_odd {
             self.broken(NO_FALSE_LOSS, format!("process {nr} lost seat {seat}: {}", why.as_str()));
         }
     }
 
-    /// In clear weather every ask is answered in time, even if its call was taken apart.
+    /// In clear weather every ask is answered in time, even if its call was split.
     pub(super) fn check_time_out(&mut self, nr: usize, seat: usize) {
         if self.plan.clear {
-            self.broken(NO_FALSE_LOSS, format!("process {nr} was not answered about seat {seat}"));
+            self.broken(NO_FALSE_LOSS, format!("process {nr} got no answer for seat {seat}"));
         }
     }
 
@@ -150,7 +152,7 @@ impl Crowd {
         for seat in 0..self.plan.seats {
             let mut machines = self.processes.iter().filter_map(|process| process.elections[seat].machine.as_ref());
             if !machines.any(|machine| machine.term(now).is_some()) {
-                self.broken(PROGRESS, format!("nobody leads seat {seat} at the end"));
+                self.broken(PROGRESS, format!("no process leads seat {seat} at the end"));
             }
         }
         if !self.plan.clear {

@@ -1,4 +1,5 @@
-//! A process: its machines, its calls, and what it is told. What the engine does between the machines, in short.
+//! A process: its machines, its calls and its notifications. A short version of what the engine does between
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,20 +8,20 @@ use tenure_protocol::{Action, Candidate, Fault, Incarnation, Input, Lane, Moment
 use super::store::Landing;
 use super::{Answer, Crowd, Event, LEASE, Plan, PushDetail};
 use crate::clock::{Time, nanos};
-use crate::driven::{Admits, Driven, Parts, Tidings};
+use crate::driven::{Driven, DrivenAdmission, DrivenSubscriptions, Parts};
 
-/// An election, by its seat, and the number of what it has asked.
+/// An ask: the seat of an election, and the number of its request.
 pub(crate) type Ask = (usize, u64);
 
 pub(super) struct Process {
     pub(super) life: u32,
     pub(super) runs: bool,
     pub(super) started_at: Time,
-    /// Since when it hears, or does not.
+    /// Since when it gets pushes, or gets none.
     pub(super) hears: (bool, Time),
     pub(super) elections: Vec<Election>,
-    admission: Box<dyn Admits>,
-    subscriptions: Box<dyn Tidings>,
+    admission: Box<dyn DrivenAdmission>,
+    subscriptions: Box<dyn DrivenSubscriptions>,
     pub(super) calls: BTreeMap<u64, Calling>,
     numbers: u64,
 }
@@ -31,7 +32,7 @@ pub(super) struct Election {
     wake: u64,
     unsettled: bool,
     pub(super) asked: Option<Asked>,
-    /// When the store did what it was last answered with.
+    /// When the store processed the call that was last answered.
     pub(super) seen_at: Time,
 }
 
@@ -39,11 +40,11 @@ pub(super) struct Asked {
     pub(super) number: u64,
     pub(super) lane: Lane,
     what: What,
-    /// The call that it went with, and its place there.
+    /// The call that carries the ask, and its place in the call.
     pub(super) sent: Option<(u64, usize)>,
 }
 
-/// What is asked of the store.
+/// What an ask wants of the store.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Read,
@@ -51,7 +52,7 @@ pub(super) enum What {
     Renew { record: Record },
 }
 
-/// A call that is under way.
+/// A call in flight.
 pub(super) struct Calling {
     pub(super) lane: Lane,
     pub(super) reads: bool,
@@ -89,8 +90,8 @@ impl Process {
         }
     }
 
-    /// How many calls of a kind are under way.
-    pub(super) fn underway(&self, lane: Lane, reads: bool) -> usize {
+    /// Returns how many calls of a kind are in flight.
+    pub(super) fn in_flight(&self, lane: Lane, reads: bool) -> usize {
         self.calls.values().filter(|call| (call.lane, call.reads) == (lane, reads)).count()
     }
 
@@ -98,7 +99,7 @@ impl Process {
         self.elections[seat].asked.as_ref().is_some_and(|asked| asked.number == number)
     }
 
-    /// Nobody waits for this place of a call any more; the last one ends it.
+    /// Gives up this place of a call. The call ends with its last place.
     fn let_go(&mut self, call: u64, place: usize) {
         let Some(calling) = self.calls.get_mut(&call) else { return };
         calling.asks[place] = None;
@@ -124,7 +125,7 @@ impl Crowd {
         self.after(delay, Event::Subscribe(nr, life));
     }
 
-    /// An election of a process begins.
+    /// Starts an election of a process.
     pub(super) fn begin(&mut self, nr: usize, life: u32, seat: usize) {
         if self.processes[nr].life != life {
             return;
@@ -134,12 +135,12 @@ impl Crowd {
         let machine = (self.make.machine)(me, self.rules.clone(), self.dice.roll());
         self.processes[nr].elections[seat].machine = Some(machine);
         self.processes[nr].elections[seat].seen_at = self.now;
-        let told = self.processes[nr].subscriptions.begin(seat);
-        self.on_told(nr, told);
+        let notified = self.processes[nr].subscriptions.begin(seat);
+        self.on_notifications(nr, notified);
         self.step(nr, seat, Input::Start);
     }
 
-    /// The user drops an election that holds nothing and whose look has not left yet.
+    /// Drops an election that holds no seat and whose look has not left yet.
     pub(super) fn drop_waiting(&mut self, nr: usize) {
         let process = &mut self.processes[nr];
         let waits = |asked: &Asked| asked.lane == Lane::Background && asked.reads() && asked.sent.is_none();
@@ -160,7 +161,7 @@ impl Crowd {
         if std::mem::take(&mut self.processes[nr].runs) {
             self.say(Some(nr), || "is killed".into());
             self.stop_listening(nr);
-            // What is on its way to it finds nobody.
+            // Events on their way to it are ignored.
             self.processes[nr].life += 1;
             let delay = self.dice.below(nanos(LEASE));
             self.after(delay, Event::Start(nr));
@@ -177,7 +178,7 @@ impl Crowd {
         }
     }
 
-    /// Steps a machine and does what it says, until there is nothing left to do at once.
+    /// Steps a machine and performs its actions, until nothing is left to do now.
     pub(super) fn step(&mut self, nr: usize, seat: usize, input: Input) {
         if !self.processes[nr].runs {
             return;
@@ -220,9 +221,9 @@ impl Crowd {
                 let names =
                     record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token));
                 let nonce = record.map(|record| record.nonce);
-                let told = self.processes[nr].subscriptions.watch(seat, names, nonce);
-                // It is being stepped, and nobody else is told of what it has seen.
-                inputs.extend(told.into_iter().map(|(_, input)| input));
+                let notified = self.processes[nr].subscriptions.watch(seat, names, nonce);
+                // It is being stepped, and no other election is notified of what it has seen.
+                inputs.extend(notified.into_iter().map(|(_, input)| input));
             }
             Action::ReadBoard => inputs.push_back(Input::Requests(Vec::new())),
             Action::ReadRoster => inputs.push_back(Input::Roster(Vec::new())),
@@ -239,7 +240,7 @@ impl Crowd {
                 self.say(Some(nr), || format!("seat {seat}: leads with {token:?}"));
             }
             Action::Ended { why, .. } => {
-                self.say(Some(nr), || format!("seat {seat}: leads no more, {}", why.as_str()));
+                self.say(Some(nr), || format!("seat {seat}: no longer leads, {}", why.as_str()));
                 self.check_end(nr, seat, why);
             }
             _ => {}
@@ -255,7 +256,7 @@ impl Crowd {
         process.elections[seat].asked = Some(Asked { number, lane, what, sent: None });
     }
 
-    /// Makes the calls whose turn it is.
+    /// Makes the calls that admission allows now.
     pub(super) fn call_waiting(&mut self, nr: usize) {
         while self.processes[nr].runs && self.violation.is_none() {
             let process = &mut self.processes[nr];
@@ -364,35 +365,35 @@ impl Crowd {
     }
 
     pub(super) fn hears(&mut self, nr: usize, life: u32, hears: bool) {
-        // A watch that was cut again before its confirmation arrived has not begun.
+        // A watch that was cut before its confirmation arrived has not begun.
         if self.processes[nr].life != life || (hears && !self.listens(nr)) {
             return;
         }
         self.say(Some(nr), || format!("<- {}", if hears { "the store listens" } else { "a gap" }));
         self.processes[nr].hears = (hears, self.now);
         self.checks.reasons[nr].iter_mut().for_each(|reasons| *reasons += 1);
-        let told = self.processes[nr].subscriptions.hear(hears);
-        self.on_told(nr, told);
+        let notified = self.processes[nr].subscriptions.set_listening(hears);
+        self.on_notifications(nr, notified);
     }
 
     pub(super) fn pushed(&mut self, nr: usize, life: u32, seat: usize, nonce: u64, names: Option<super::store::Names>) {
-        // What was on its way when the watch was cut is lost with it.
+        // Pushes that were in flight when the watch was cut are lost.
         if self.processes[nr].life != life || !self.processes[nr].hears.0 {
             return;
         }
         self.say(Some(nr), || format!("<- seat {seat} has changed"));
         self.checks.reasons[nr][seat] += 1;
         let subscriptions = &mut self.processes[nr].subscriptions;
-        let told = match self.plan.said {
+        let notified = match self.plan.detail {
             PushDetail::Nothing => subscriptions.holder(seat, None, None),
             PushDetail::Nonce => subscriptions.holder(seat, Some(nonce), None),
             PushDetail::Names => subscriptions.holder(seat, None, Some(names)),
         };
-        self.on_told(nr, told);
+        self.on_notifications(nr, notified);
     }
 
-    fn on_told(&mut self, nr: usize, told: Vec<(usize, Input)>) {
-        for (seat, input) in told {
+    fn on_notifications(&mut self, nr: usize, notified: Vec<(usize, Input)>) {
+        for (seat, input) in notified {
             self.step(nr, seat, input);
         }
     }

@@ -1,4 +1,4 @@
-//! The store: calls land, and answers and pushes leave. Only versions can be seen to change.
+//! The store: calls take effect, and answers and pushes leave. Followers only see that versions change.
 
 use tenure_protocol::{Fault, Incarnation, Input, Life, Reading, Record, Seat, Swap, Token, Version};
 
@@ -6,19 +6,19 @@ use super::process::What;
 use super::{Answer, Crowd, Event};
 use crate::clock::{Time, nanos};
 
-/// Who holds a seat, and in which term.
+/// The holder and term that a seat names.
 pub(crate) type Names = (Option<Incarnation>, Token);
 
 pub(super) struct Store {
     pub(super) seats: Vec<Option<(Record, Version)>>,
-    /// When each seat last named another holder or term.
+    /// When each seat last changed its holder or term.
     pub(super) changed_at: Vec<Time>,
     writes: u64,
-    /// Which process is told of changes, and when it hears of the last one: they come in order.
+    /// Which processes get pushes, and when the last push arrives at each, because pushes arrive in order.
     listens: Vec<Option<(u32, Time)>>,
-    /// A call that this seat is in fails as a whole.
-    pub(super) odd: Option<usize>,
-    /// So many calls or answers in a thousand get lost.
+    /// The faulty seat: a call that contains it fails as a whole.
+    pub(super) faulty: Option<usize>,
+    /// How many calls or answers in a thousand are lost.
     pub(super) loses: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Store {
             changed_at: vec![0; seats],
             writes: 0,
             listens: vec![None; processes],
-            odd: None,
+            faulty: None,
             loses: None,
         }
     }
@@ -52,7 +52,7 @@ impl Store {
         Reading::of(seat.map(|(record, version)| Seat { record, version, life: Life::Observe }))
     }
 
-    /// Whether a seat is as a write expects it.
+    /// Returns whether a seat is what a write expects.
     fn is_expected(&self, seat: usize, what: &What) -> bool {
         match (what, &self.seats[seat]) {
             (What::Swap { expected: None, .. }, None) => true,
@@ -71,7 +71,7 @@ impl Crowd {
             self.say(Some(process), || format!("call {call} is lost"));
             return;
         }
-        if asks.len() > 1 && asks.iter().any(|(seat, _)| self.store.odd == Some(*seat)) {
+        if asks.len() > 1 && asks.iter().any(|(seat, _)| self.store.faulty == Some(*seat)) {
             let delay = self.some_time();
             self.after(delay, Event::CallEnds(process, life, call, true));
             return;
@@ -92,7 +92,7 @@ impl Crowd {
     }
 
     fn act(&mut self, seat: usize, what: What) -> Input {
-        if self.store.odd == Some(seat) {
+        if self.store.faulty == Some(seat) {
             return what.failed(Fault::Refused);
         }
         let (What::Swap { record, .. } | What::Renew { record }) = &what else {
@@ -132,7 +132,7 @@ impl Crowd {
         self.after(delay, Event::Hears(process, life, true));
     }
 
-    /// What changes from now on is not told, which the process finds out after a while; then it listens again.
+    /// Cuts the watch of a process. It notices after a while, and listens again.
     pub(super) fn cut_watch(&mut self, process: usize) {
         let Some((life, _)) = self.store.listens[process].take() else { return };
         let noticed = self.dice.below(nanos(super::LEASE) / 10);

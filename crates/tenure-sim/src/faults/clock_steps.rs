@@ -1,8 +1,8 @@
 //! The store's clock is set.
 //!
-//! Guard: where the store's clock is vouched for, a step is at least two leases and a half later than the
-//! last one in the other direction, as two opposite steps within two leases and two attempts are not
-//! promised; and the clock never steps where it is said not to (`clock_trust=always`).
+//! Guard: if candidates vouch for the store's clock, a step comes at least two and a half leases after the last
+//! one in the other direction, because nothing is promised about two opposite steps within two leases and two
+//! calls. A clock that always counts (`clock_trust=always`) is never set.
 
 use crate::clock::nanos;
 use crate::plan::Kind;
@@ -12,15 +12,14 @@ pub(crate) fn strike(world: &mut World) -> bool {
     if world.dice.chance(400) {
         return deceive(world);
     }
-    // The most dangerous moment to set it forward is when a leader cannot renew, the best one to set it back is
-    // before that.
+    // It is most dangerous to set the clock forward while a leader cannot renew, and to set it back before that.
     let cut_off = world.nodes.iter().any(|node| world.now < node.cut_off_until);
     let forward = world.dice.chance(if cut_off { 700 } else { 300 });
     step(world, forward)
 }
 
-/// Deceives a follower that goes by what it has read long ago: it is cut off while the clock is set back, and back again
-/// just after the clock was set forward.
+/// Deceives a follower that relies on an old reading: it is cut off while the clock is set back, and connected
+/// again just after the clock was set forward.
 fn deceive(world: &mut World) -> bool {
     let (lease, now) = (nanos(world.plan.longest_lease()), world.now);
     if let Some(node) = world.nodes.iter().position(|node| now + lease < node.cut_off_until) {
@@ -39,7 +38,7 @@ fn deceive(world: &mut World) -> bool {
     true
 }
 
-/// Sets it, if that is promised to do no harm.
+/// Sets the clock, if the promises cover it.
 pub(crate) fn step(world: &mut World, forward: bool) -> bool {
     let lease = nanos(world.plan.longest_lease());
     let too_soon = world.last_step[usize::from(!forward)].is_some_and(|at| world.now < at + lease * 5 / 2);

@@ -1,9 +1,9 @@
 //! The seat is deleted.
 //!
-//! Guard: only what every running candidate has seen, and nobody starts anew until the loss has been
-//! made good (see [`World::everyone_knows_the_seat`] and [`World::may_start`]). A candidate that never
-//! saw the lost term cannot know of it: that is not promised. And some bids
-//! from before it never land (see `World::is_held_back`).
+//! Guard: only a record that every running candidate has seen is deleted, and no candidate starts until the
+//! loss is over (see [`World::everyone_knows_the_seat`] and [`World::may_start`]). A candidate that never saw
+//! the lost term cannot know of it, so nothing is promised about that. Some bids from before the deletion never
+//! land (see `World::is_held_back`).
 
 use crate::world::World;
 

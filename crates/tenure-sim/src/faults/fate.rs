@@ -1,4 +1,4 @@
-//! What becomes of one call: lost, slow, refused, landing late.
+//! What happens to one call: it is lost, slow, refused, or takes effect late.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use crate::node::NodeNr;
 use crate::plan::Weather;
 use crate::world::World;
 
-/// What becomes of one call.
+/// What happens to one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fate {
     /// It never reaches the store.
     pub(crate) request_lost: bool,
     /// It takes effect, but the answer is lost.
     pub(crate) reply_lost: bool,
-    /// It is turned away without an effect.
+    /// The store refuses it, without an effect.
     pub(crate) refused: Option<Fault>,
     /// How long the request takes, and how long the reply.
     pub(crate) there: u64,
     pub(crate) back: u64,
 }
 
-/// What is asked of the store.
+/// The sort of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     Read,
     Bid,
     /// A renewal, a release or a heartbeat.
     Keep,
-    /// Something on the board.
+    /// A call for the board.
     Side,
 }
 
-/// At most this many writes, and as many reads, fail in gentle weather until one succeeds: two renewals
-/// with their read-backs, which is what the timing has room for.
+/// How many writes, and how many reads, fail at most in gentle weather until one succeeds: two renewals with
+/// their read-backs, which is what the timing allows for.
 const FAILURES: u32 = 2;
 
-/// Decides what becomes of a call of this node.
+/// Decides what happens to a call of this node.
 pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
     let plan = &world.plan;
     let (faults, lease, latency) = (plan.faults, nanos(plan.parts[node].lease), plan.latency);
@@ -77,7 +77,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
         struck.push(FaultKind::Loss);
     }
     if faults.has(FaultKind::Loss) && sort == Sort::Bid && more > 1 && dice.chance(400) {
-        // Bids are few, and those that turn up much later are the most dangerous of all.
+        // Bids are few, and those that land much later are the most dangerous calls.
         fate.request_lost = true;
         struck.push(FaultKind::Loss);
     }
@@ -91,7 +91,7 @@ pub(crate) fn of_call(world: &mut World, node: NodeNr, sort: Sort) -> Fate {
         struck.push(FaultKind::Delay);
     }
     if faults.has(FaultKind::LateEffects) && matches!(sort, Sort::Bid | Sort::Keep) && dice.chance(100 * more) {
-        // What is under way when quiet falls lands soon after.
+        // A call that is in flight when faults stop takes effect soon after.
         fate.there += dice.below(lease * 3).min(until_quiet);
         struck.push(FaultKind::LateEffects);
     }

@@ -1,6 +1,6 @@
 //! A process is killed, and starts again later under the same id as another incarnation.
 //!
-//! Guard: not while a loss is being made good, as someone must remember what was lost.
+//! Guard: not while the world waits for the end of a loss, because a candidate must remember what was lost.
 
 use crate::clock::nanos;
 use crate::world::World;

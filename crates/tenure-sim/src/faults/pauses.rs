@@ -1,4 +1,4 @@
-//! A process stands still: stopped by its host, swapped out, or asleep. Its clock runs on.
+//! A process pauses: stopped by its host, swapped out, or suspended. Its clock continues.
 
 use crate::clock::nanos;
 use crate::world::World;

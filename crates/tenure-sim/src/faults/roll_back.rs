@@ -1,7 +1,7 @@
-//! The seat is set back to what it was some writes ago.
+//! The seat is set back to an earlier record.
 //!
-//! Guard: as for deletion; and not to a seat of an election that has ended while its process lives on with its
-//! session: its process does not look at that seat any more.
+//! Guard: as for a deletion. Also, the seat is not set back to a record of an election that has ended while its
+//! process keeps the session, because that process does not look at the seat any more.
 
 use crate::world::World;
 
@@ -15,7 +15,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
 pub(super) fn roll_back(world: &mut World) -> bool {
     let Some(token) = world.store.shelf().seat.as_ref().map(|kept| kept.record.token) else { return false };
     let past = &world.store.shelf().past;
-    // The worst is what a bid that was lost on its way was to replace.
+    // The most dangerous record is the one that a lost bid was to replace.
     let worst = (1..=past.len().min(12)).find(|depth| world.a_stray_fits(&past[past.len() - depth].version));
     let depth = 1 + world.dice.below(6) as usize;
     let depth = worst.filter(|_| world.dice.chance(900)).unwrap_or(depth);

@@ -1,10 +1,10 @@
-//! The store ends a session before its time: an operator, a lost quorum, a server's restart.
+//! The store ends a session early, as after an operator's command, a lost quorum or a server restart.
 
 use crate::node::NodeNr;
 use crate::world::World;
 
 pub(crate) fn strike(world: &mut World) -> bool {
-    // That of whoever the seat names, or any.
+    // The session of the holder that the seat names, or any session.
     let holder = world.store.shelf().names().and_then(|(holder, _)| holder).filter(|_| world.dice.chance(500));
     let named = world.nodes.iter().position(|node| node.runs() && Some(node.me.incarnation) == holder);
     let Some(node) = named.or_else(|| world.pick_node()) else { return false };

@@ -1,6 +1,6 @@
-//! A leader is cut off right after a write of its own was answered: it counts on its seat for as long as it can,
-//! and hears of nothing. Just then its session is ended, the seat is lost, it is asked to stop, or the store's clock
-//! is set forward.
+//! A leader is cut off right after one of its writes was answered: it relies on its seat for as long as
+//! possible, and receives nothing. At that moment its session is ended, the seat is lost, it is asked to stop,
+//! or the store's clock is set forward.
 
 use tenure_protocol::Input;
 
@@ -9,10 +9,10 @@ use crate::faults::FaultKind;
 use crate::node::{Arrival, NodeNr};
 use crate::world::{Event, World};
 
-/// A write of this node was answered.
+/// Called when a write of this node was answered.
 pub(crate) fn after_write(world: &mut World, node: NodeNr) {
     let stormy = world.plan.faults.has(FaultKind::Severed) && world.now < world.plan.quiet_at;
-    // The best moment is when another looks at the seat, and does not see this write.
+    // The best moment is while another node reads the seat and does not see this write.
     let chance = if world.is_looked_at() { 300 } else { 40 };
     if !stormy || !world.dice.chance(chance) {
         return;
@@ -39,7 +39,7 @@ pub(crate) fn after_write(world: &mut World, node: NodeNr) {
         world.after(1, Event::Arrive(node, life, Arrival::Notification(Input::Stop)));
     }
     if steps && world.dice.chance(800) {
-        // At once, or just before it is back.
+        // At once, or just before the node can reach the store again.
         let wait = if world.dice.chance(500) { 0 } else { lasts - world.dice.below(lease / 4) };
         world.after(wait, Event::ClockForward);
     }

@@ -1,4 +1,4 @@
-//! Someone asks the leader to step down: its own user, or another by way of the board.
+//! The leader is asked to step down: by its own user, or by a request on the board.
 
 use tenure_protocol::{Input, Request};
 
@@ -12,7 +12,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
         world.put_request(Request::StepDown { token, to: None });
     } else {
         world.say(Some(node), || "is asked by its user to step down".into());
-        world.tell(node, Input::StepDown);
+        world.input(node, Input::StepDown);
     }
     true
 }

@@ -1,6 +1,6 @@
 //! A candidate is stopped, and started again later.
 //!
-//! Guard: not while a loss is being made good, as someone must remember what was lost.
+//! Guard: not while the world waits for the end of a loss, because a candidate must remember what was lost.
 
 use tenure_protocol::Input;
 
@@ -12,6 +12,6 @@ pub(crate) fn strike(world: &mut World) -> bool {
         return false;
     }
     world.say(Some(node), || "is asked to stop".into());
-    world.tell(node, Input::Stop);
+    world.input(node, Input::Stop);
     true
 }

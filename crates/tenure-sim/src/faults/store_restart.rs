@@ -1,8 +1,8 @@
 //! The store restarts under another identity, and may have lost its last writes.
 //!
-//! Guard: losing writes is a roll-back and guarded like one; or else its new identity must give it
-//! away: every running candidate has seen the old one, a lost term cannot be longer than each would
-//! wait, and the store has a floor that keeps lost numbers from being used again.
+//! Guard: a restart loses writes only where a roll-back may, or if the new identity reveals the loss. That is the
+//! case if every running candidate has seen the old identity, a lost term cannot last longer than each candidate
+//! waits, and the store has a floor that keeps lost tokens from being reused.
 
 use super::roll_back;
 use crate::world::World;

@@ -1,6 +1,6 @@
-//! Someone hands over the seat: the leader's own user, or another by way of the board. The heir may live,
-//! be unwell, be gone, never have been, or be the leader itself; and two may be named at once. Now and then
-//! somebody who is no higher than the leader asks it to make room.
+//! The leader is asked to hand over: by its own user, or by a request on the board. The heir may be alive,
+//! unhealthy, gone, unknown, or the leader itself, and two heirs may be named at once. Sometimes a candidate
+//! whose priority is not higher than the leader's asks it to step down.
 
 use tenure_protocol::{Candidate, Incarnation, Input, Request, Token};
 
@@ -17,7 +17,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
             ask(world, leader, token, heir);
         } else {
             world.say(Some(leader), || format!("is asked by its user to hand over to {heir}"));
-            world.tell(leader, Input::Transfer(heir));
+            world.input(leader, Input::Transfer(heir));
         }
     }
     true
@@ -34,7 +34,7 @@ fn ask(world: &mut World, leader: NodeNr, token: Token, heir: Candidate) {
     world.put_request(request);
 }
 
-/// Anybody, more often than not somebody who could lead.
+/// Picks any candidate, in half of the cases one that could lead.
 fn heir(world: &mut World, leader: NodeNr) -> Candidate {
     if world.dice.chance(50) {
         return Candidate { id: "nobody".into(), incarnation: Incarnation::from_bits(u128::from(world.dice.roll())) };

@@ -1,5 +1,5 @@
-//! A node hears nothing of what is written for a while, and does not know. Then it lists what is there, and is
-//! told again of some that it has heard before.
+//! A node gets no notifications of writes for a while, without knowing it. Then it gets the current state, and
+//! some earlier notifications again.
 
 use crate::clock::nanos;
 use crate::world::World;
@@ -10,7 +10,7 @@ pub(crate) fn strike(world: &mut World) -> bool {
         return false;
     }
     let lasts = world.dice.below(nanos(world.plan.longest_lease()) * 2);
-    world.say(Some(node), || format!("hears of no write for {:.1} s", lasts as f64 / 1e9));
-    world.cut_ears(node, lasts);
+    world.say(Some(node), || format!("gets no notifications of writes for {:.1} s", lasts as f64 / 1e9));
+    world.cut_notifications(node, lasts);
     true
 }

@@ -1,5 +1,5 @@
-//! Readings work, and no write does for a while: a full disk, a replica, rights taken away, a server that keeps a key
-//! from everybody for some time after a session has ended.
+//! Reads succeed, but all writes fail for a while: a full disk, a replica, revoked permissions, or a server
+//! that blocks a key for some time after a session has ended.
 
 use tenure_protocol::{Fault, Input, Swap};
 

@@ -1,6 +1,5 @@
-//! Whoever is told that a term began is told that it is ending and that it ended, once each and in
-//! this order; a machine says that it leads only between the first two; and a term whose time is over is
-//! not extended any more.
+//! A term that is reported as begun is later reported as ending and then as ended, once each and in this order.
+//! A machine claims to lead only between the first two. A term whose time is over is not extended any more.
 
 use tenure_protocol::{Action, Moment, Token};
 
@@ -9,12 +8,12 @@ use crate::node::NodeNr;
 use crate::world::World;
 
 pub(super) struct BeginAndEnd {
-    told: Vec<Notification>,
+    reported: Vec<Reported>,
     until: Vec<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Notification {
+enum Reported {
     Nothing,
     Began(Token),
     Ending(Token),
@@ -22,7 +21,7 @@ enum Notification {
 
 impl BeginAndEnd {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { told: vec![Notification::Nothing; nodes], until: vec![Moment::ORIGIN; nodes] }
+        Self { reported: vec![Reported::Nothing; nodes], until: vec![Moment::ORIGIN; nodes] }
     }
 }
 
@@ -34,37 +33,33 @@ impl Invariant for BeginAndEnd {
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
         match *what {
             What::Acted(nr, action) => {
-                let told = self.told[nr];
-                self.told[nr] = match (told, action) {
-                    (Notification::Nothing, Action::Began { token, .. }) => Notification::Began(*token),
-                    (Notification::Began(had), Action::Ending { token, .. }) if had == *token => {
-                        Notification::Ending(had)
-                    }
-                    (Notification::Ending(had), Action::Ended { token, .. }) if had == *token => Notification::Nothing,
-                    (Notification::Began(had) | Notification::Ending(had), Action::Extended { token, .. })
-                        if had == *token =>
-                    {
-                        told
+                let reported = self.reported[nr];
+                self.reported[nr] = match (reported, action) {
+                    (Reported::Nothing, Action::Began { token, .. }) => Reported::Began(*token),
+                    (Reported::Began(had), Action::Ending { token, .. }) if had == *token => Reported::Ending(had),
+                    (Reported::Ending(had), Action::Ended { token, .. }) if had == *token => Reported::Nothing,
+                    (Reported::Began(had) | Reported::Ending(had), Action::Extended { token, .. }) if had == *token => {
+                        reported
                     }
                     (
                         _,
                         Action::Began { .. } | Action::Extended { .. } | Action::Ending { .. } | Action::Ended { .. },
                     )
-                    | (Notification::Began(_) | Notification::Ending(_), Action::Stopped(_)) => {
-                        return Err(format!("{} told {action:?} after {told:?}", world.nodes[nr].me));
+                    | (Reported::Began(_) | Reported::Ending(_), Action::Stopped(_)) => {
+                        return Err(format!("{} reported {action:?} after {reported:?}", world.nodes[nr].me));
                     }
-                    _ => told,
+                    _ => reported,
                 };
                 self.in_time(world, nr, action)?;
             }
             What::Stepped(nr) => {
                 let node = &world.nodes[nr];
                 let claims = node.machine.as_ref().and_then(|machine| machine.term(node.clock.read(world.now)));
-                if claims.is_some() && self.told[nr] != claims.map_or(Notification::Nothing, Notification::Began) {
-                    return Err(format!("{} claims term {claims:?} having told {:?}", node.me, self.told[nr]));
+                if claims.is_some() && self.reported[nr] != claims.map_or(Reported::Nothing, Reported::Began) {
+                    return Err(format!("{} claims term {claims:?} but has reported {:?}", node.me, self.reported[nr]));
                 }
             }
-            What::Gone(nr) => self.told[nr] = Notification::Nothing,
+            What::Gone(nr) => self.reported[nr] = Reported::Nothing,
             _ => {}
         }
         Ok(())

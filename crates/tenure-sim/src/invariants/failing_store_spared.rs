@@ -1,7 +1,7 @@
-//! While no write works, a candidate that does not lead writes ever more rarely, though readings work.
+//! While all writes fail, a candidate that does not lead writes less and less often, even if reads succeed.
 //!
-//! Its pauses grow to a third of a lease at most, and are half of that on average: six writes a lease. The first few
-//! come sooner, and luck may bring some more.
+//! Its pauses grow to at most a third of a lease, and are half of that on average: six writes per lease. The
+//! first few writes come sooner, and randomness may add some more.
 
 use tenure_protocol::Action;
 
@@ -9,12 +9,12 @@ use super::{Invariant, What};
 use crate::clock::{Time, nanos};
 use crate::world::World;
 
-/// In so many leases from the first.
+/// The number of leases, counted from the first write.
 const LEASES: u64 = 3;
-const MOST_WRITES: u32 = 45;
+const MAX_WRITES: u32 = 45;
 
 pub(super) struct FailingStoreSpared {
-    /// Since when each candidate is counted, and how often it has written.
+    /// Since when the writes of each candidate are counted, and how many there were.
     writes: Vec<(Time, u32)>,
 }
 
@@ -42,8 +42,8 @@ impl Invariant for FailingStoreSpared {
             (*since, *writes) = (world.now, 0);
         }
         *writes += 1;
-        if *writes > MOST_WRITES {
-            return Err(format!("{} wrote {writes} times within {LEASES} leases, all in vain", node.me));
+        if *writes > MAX_WRITES {
+            return Err(format!("{} wrote {writes} times within {LEASES} leases, while all writes failed", node.me));
         }
         Ok(())
     }

@@ -1,19 +1,20 @@
-//! A free seat is taken, whoever was named to follow or goes first: nobody holds back for long, nor for ever.
+//! A free seat is taken, also if an heir or a higher priority goes first: no candidate holds back for long.
 //!
-//! The seat is free while the store has no record of it, or a vacant one. Take any candidate that nothing
-//! keeps from the seat: it runs, stands by itself, is well, wraps nothing up, is not stepping aside, has
-//! nothing lost to wait out, and the store answers it. Whoever it is, somebody holds the seat at the
-//! latest this long after the seat became free and that candidate able, counted on its clock:
+//! The seat is free while the store has no record of it, or a vacant one. Consider any candidate that nothing
+//! keeps from the seat: it runs, stands on its own, is healthy, wraps up no work, does not step aside, has no
+//! loss to wait out, and the store answers it. Then some candidate holds the seat at the latest this long after
+//! the seat became free and the considered candidate became able, counted on its clock:
 //!
-//! | what | leases of that candidate |
+//! | step | leases of that candidate |
 //! |---|---|
-//! | what is under way is answered, and a pause is over | 1/15 + 1/15 |
-//! | it looks: without a push; where a push proves itself alive, it may only look once a lease | 1/3, or 1 |
-//! | another goes first: the named heir or a higher priority, from this first look and once for each vacancy | 2/5 |
-//! | it looks again and bids; once more if its first try crossed with another write | 3/15 + 1/15 |
+//! | the call in flight is answered, and a pause ends | 1/15 + 1/15 |
+//! | it looks without a push; if the store never loses a push silently, it may look only once per lease | 1/3, or 1 |
+//! | it leaves the seat to the heir or a higher priority, from this first look on and once per vacancy | 2/5 |
+//! | it looks again and bids; once more if its first attempt crossed with another write | 3/15 + 1/15 |
 //!
-//! That is 17/15 of a lease, or 27/15. It cannot be said where the store does not answer: a bid that is lost
-//! on its way leaves the seat as it was. One candidate is enough, so each of them stands again by itself.
+//! The sum is 17/15 of a lease, or 27/15. If the store does not answer, there is no bound, because a bid that
+//! is lost on its way leaves the seat as it was. One able candidate is enough for the bound, so the invariant
+//! also shows that each of them stands again on its own.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::world::World;
 
 #[derive(Default)]
 pub(super) struct FreeSeatTaken {
-    /// The free seat, and since when.
+    /// The free seat, and since when it has been free.
     free: Option<(Option<Version>, Time)>,
 }
 
@@ -56,7 +57,10 @@ impl Invariant for FreeSeatTaken {
             let bound = bound(&node.rules.timing, node.rules.push);
             let clock = node.clock;
             if world.now > clock.when(clock.read(since.max(able)) + bound) + nanos(world.plan.latency) {
-                return Err(format!("nobody took the free seat, though {} could have within {bound:?}", node.me));
+                return Err(format!(
+                    "the free seat was not taken, though {} could have taken it within {bound:?}",
+                    node.me
+                ));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What hand-over an input asks of a leader: used by several invariants.
+//! Which hand-over an input asks a leader for. Several invariants use it.
 
 use tenure_protocol::{Action, Candidate, EndReason, Input, Request, Token};
 
@@ -10,11 +10,11 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub(super) struct HandOver {
     pub(super) heir: Option<Candidate>,
-    /// The heir asked for it, because of its priority.
+    /// The heir itself asked for it, because of its priority.
     pub(super) preempts: bool,
 }
 
-/// Follows what each leader was asked to do, and did.
+/// Tracks what each leader was asked to do, and did.
 pub(super) struct HandOvers {
     asked: Vec<Option<HandOver>>,
 }
@@ -24,7 +24,7 @@ impl HandOvers {
         Self { asked: vec![None; nodes] }
     }
 
-    /// The hand-over that begins with this action, and of which term.
+    /// Returns the hand-over that begins with this action, and the token of its term.
     pub(super) fn begun(&mut self, world: &World, what: &What<'_>) -> Option<(Token, HandOver)> {
         match *what {
             What::TakesIn(nr, input) => self.asked[nr] = asked_for(&world.nodes[nr], input),
@@ -37,7 +37,8 @@ impl HandOvers {
     }
 }
 
-/// The first that counts: a leader hands over to another, and yields only to a higher priority.
+/// Returns the first request that counts: a leader hands over only to another candidate, and gives way only to
+/// a higher priority.
 fn asked_for(node: &Node, input: &Input) -> Option<HandOver> {
     let token = node.term.as_ref()?.token;
     let other = |heir: &Candidate| heir.incarnation != node.me.incarnation;

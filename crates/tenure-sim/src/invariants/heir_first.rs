@@ -1,8 +1,8 @@
-//! Who hands over names the heir, and nobody else.
+//! A leader that hands over names the heir that it was asked to name, and no other.
 //!
-//! And in calm: the seat goes to the heir, never to a third, while the heir runs, is well, sees the store and
-//! does not itself step aside. Where no push tells the heir, it looks every third of its lease, and the others
-//! leave it the seat for a little longer than that: so their leases must be equal.
+//! In calm weather, the seat also goes to the heir and never to a third candidate, while the heir runs, is
+//! healthy, reaches the store and does not itself step aside. An heir that gets no push looks every third of
+//! its lease, and the others leave it the seat for a little longer than that, so their leases must be equal.
 
 use tenure_protocol::{Action, Candidate, Token, Version};
 
@@ -13,7 +13,7 @@ use crate::world::World;
 
 pub(super) struct HeirFirst {
     hand_overs: HandOvers,
-    /// Whom each node is to name when it gives up the seats of these terms.
+    /// The heir that each node must name when it releases the seat of these terms.
     meant: Vec<Vec<(Token, Option<Candidate>)>>,
     /// A seat that was left to an heir.
     left: Option<Left>,
@@ -21,7 +21,7 @@ pub(super) struct HeirFirst {
 
 struct Left {
     version: Version,
-    /// Who must be the next, unless something kept it from the seat.
+    /// The candidate that must be next, unless something kept it from the seat.
     heir: Option<NodeNr>,
 }
 
@@ -45,12 +45,12 @@ impl Invariant for HeirFirst {
             What::Acted(nr, Action::Swap { record, .. }) if record.is_vacant() => {
                 let meant = self.meant[nr].iter().find(|(token, _)| *token == record.token);
                 let heir = meant.and_then(|(_, heir)| heir.as_ref());
-                // The seat of an earlier term that came back may have none any more.
+                // The seat of an earlier term that came back may have no heir any more.
                 let is_last = self.meant[nr].last().is_some_and(|(token, _)| *token == record.token);
                 if heir != record.heir.as_ref() && (is_last || record.heir.is_some()) {
                     let name = |heir: Option<&Candidate>| heir.map_or("nobody".into(), ToString::to_string);
                     let (named, heir) = (name(record.heir.as_ref()), name(heir));
-                    return Err(format!("{} named {named} to follow, {heir} was meant", world.nodes[nr].me));
+                    return Err(format!("{} named {named} as heir instead of {heir}", world.nodes[nr].me));
                 }
             }
             What::Gone(nr) => self.meant[nr].clear(),

@@ -1,9 +1,9 @@
-//! In calm, a vacant seat goes to the highest priority of those who are well.
+//! In calm weather, a vacant seat goes to the healthy candidate with the highest priority.
 //!
-//! Precisely: the seat says that there are priorities to go by and names no heir; everybody who runs saw who
-//! held it; of those who are listed on the roster as well, except for whoever held it, the highest run and
-//! nothing keeps them from the seat, until it is taken; and they look in time (as for an heir). Then none of
-//! a lower priority takes it.
+//! Precisely: let the record be ranked and name no heir. Let every running candidate have seen who held it. Of
+//! the candidates that the roster lists as healthy, except the last holder, consider those with the highest
+//! priority: let nothing keep them from the seat until it is taken, and let them look in time (as for an heir).
+//! Then no candidate of a lower priority takes the seat.
 
 use tenure_protocol::{Incarnation, Version};
 
@@ -20,7 +20,7 @@ pub(super) struct HighestFirst {
 struct Vacant {
     version: Version,
     held_by: Option<Incarnation>,
-    /// The priority that must take it, unless something kept those who have it from the seat.
+    /// The priority that must take the seat, unless something kept the candidates that have it from the seat.
     highest: Option<i32>,
 }
 
@@ -47,7 +47,9 @@ impl Invariant for HighestFirst {
                 self.vacant = None;
                 if let Some(holder) = kept.record.holder.as_ref().filter(|_| kept.record.priority < highest) {
                     let its = kept.record.priority;
-                    return Err(format!("{holder} of priority {its} took the seat before one of {highest}"));
+                    return Err(format!(
+                        "{holder} of priority {its} took the seat before a candidate of priority {highest}"
+                    ));
                 }
             }
             _ => self.vacant = vacant(world, kept),
@@ -71,7 +73,7 @@ fn vacant(world: &World, kept: &Kept) -> Option<Vacant> {
     Some(Vacant { version: kept.version.clone(), held_by, highest: highest(world, held_by).filter(|_| known) })
 }
 
-/// The highest priority on the roster, if nothing keeps any of those who have it from the seat.
+/// Returns the highest priority on the roster, if nothing keeps any candidate that has it from the seat.
 fn highest(world: &World, held_by: Option<Incarnation>) -> Option<i32> {
     let fit = || {
         world.listed().filter(|listing| listing.standing.fit && Some(listing.standing.candidate.incarnation) != held_by)

@@ -1,8 +1,9 @@
-//! A follower costs little: while the seat keeps its holder and term, it looks no more often than it has to.
+//! A follower causes little load: while the seat keeps its holder and term, it looks no more often than
+//! necessary.
 //!
-//! In calm, a follower looks every third of its lease, or once a lease where a push proves itself alive, each time up
-//! to a tenth and a step sooner; and once more for each lease of the holder, when the seat may have lapsed. Three looks
-//! more are allowed for what was under way.
+//! In calm weather, a follower looks every third of its lease, or once per lease if the store never loses a
+//! push silently, each time up to a tenth and a step sooner. It looks once more per lease of the holder, when
+//! the seat may have lapsed. Three more looks are allowed for calls that were in flight.
 
 use tenure_protocol::{Action, Incarnation, Push, Token};
 
@@ -15,7 +16,7 @@ type Names = Option<(Option<Incarnation>, Token)>;
 
 pub(super) struct LooksAreFew {
     names: Names,
-    /// Since when each node is counted, and how often it has looked.
+    /// Since when the looks of each node are counted, and how many there were.
     looks: Vec<(Time, u32)>,
 }
 

@@ -1,5 +1,5 @@
-//! No term is lost for nothing: where nothing goes wrong, or no more calls in a row fail than the
-//! timing has room for, every end is asked for.
+//! No term is lost without need: if there are no faults, or no more calls fail in a row than the timing allows
+//! for, every end of a term was asked for.
 
 use tenure_protocol::Action;
 

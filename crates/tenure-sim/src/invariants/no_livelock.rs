@@ -1,12 +1,12 @@
-//! A machine is not kept busy: it takes a bounded number of steps per lease.
+//! A machine does not spin: it takes a bounded number of steps per lease.
 
 use super::{Invariant, What};
 use crate::clock::{Time, nanos};
 use crate::world::World;
 
-/// A leader renews three times a lease and reads the board as often; a failing store adds pauses of
-/// a thirtieth of a lease on average. Each is a few steps; luck may multiply them.
-const MOST_STEPS_IN_A_LEASE: u32 = 400;
+/// A leader renews three times per lease and reads the board as often. A failing store adds pauses of a
+/// thirtieth of a lease on average. Each of these takes a few steps, and randomness may multiply them.
+const MAX_STEPS_PER_LEASE: u32 = 400;
 
 pub(super) struct NoLivelock {
     window: Vec<(Time, u32)>,
@@ -30,7 +30,7 @@ impl Invariant for NoLivelock {
             (*since, *steps) = (world.now, 0);
         }
         *steps += 1;
-        if *steps > MOST_STEPS_IN_A_LEASE {
+        if *steps > MAX_STEPS_PER_LEASE {
             return Err(format!("{} took {steps} steps within a lease", world.nodes[nr].me));
         }
         Ok(())

@@ -1,11 +1,12 @@
-//! Leadership is not tossed about.
+//! Leadership does not move back and forth.
 //!
-//! - A candidate asks a leader to make room only if that leader's priority is lower than its own, and only
-//!   after it has been there, well, without a term and without a failed call for two of its leases.
-//! - A leader makes room only for a higher priority, so that each such hand-over to its heir goes up: there
-//!   are fewer in a row than there are priorities.
-//! - Room is made for a candidate only two of its leases after its last term, at the earliest.
-//! - A candidate's health ends its terms at most once a lease: it is not well again before that.
+//! - A candidate asks a leader to step down only if the leader's priority is lower than its own, and only after
+//!   it has been running, healthy, without a term and without a failed call for two of its leases.
+//! - A leader steps down only for a higher priority, so each such hand-over to its heir goes up: there are
+//!   fewer in a row than there are priorities.
+//! - A leader steps down for a candidate at the earliest two of that candidate's leases after its last term.
+//! - A candidate's health ends its terms at most once per lease, because it does not become fit again before
+//!   that.
 
 use tenure_protocol::{Action, Candidate, EndReason, Input, Moment, Request};
 
@@ -16,11 +17,11 @@ use crate::world::World;
 
 pub(super) struct NoPingPong {
     hand_overs: HandOvers,
-    /// Since when nothing speaks against each node, at the earliest.
+    /// The earliest time since which each node can count as settled.
     settled_since: Vec<Moment>,
     /// When each node last ended a term.
     ended: Vec<Option<Moment>>,
-    /// When a term of each node's last ended for its health.
+    /// When a term of each node last ended because of its health.
     unhealthy: Vec<Option<Moment>>,
 }
 
@@ -62,24 +63,26 @@ impl Invariant for NoPingPong {
             Action::Ended { .. } => (self.settled_since[nr], self.ended[nr]) = (now, Some(now)),
             Action::Ask(Request::Preempt { token, priority, .. }) => {
                 if now < self.settled_since[nr] + lease * 2 {
-                    return Err(format!("{} asks the leader to make room, and has hardly come round", node.me));
+                    return Err(format!("{} asks the leader to step down, but has not settled yet", node.me));
                 }
                 let kept = world.store.shelf().past.iter().chain(&world.store.shelf().seat);
                 let asked = kept.filter(|kept| kept.record.token == *token && kept.holder().is_some());
                 if asked.map(|kept| kept.record.priority).min().is_some_and(|its| its >= *priority) {
-                    return Err(format!("{} asks a leader of no lower priority to make room", node.me));
+                    return Err(format!("{} asks a leader of no lower priority to step down", node.me));
                 }
             }
             Action::Ending { token, why: EndReason::Unhealthy, .. } => {
                 let before = self.unhealthy[nr].replace(now);
                 if before.is_some_and(|before| now < before + lease) {
-                    return Err(format!("{} was well enough for term {token} within a lease", node.me));
+                    return Err(format!("{} became fit for term {token} within a lease", node.me));
                 }
             }
             Action::Ending { token, why: EndReason::SteppedDown, .. } => {
                 match hand_over.map(|(_, hand_over)| hand_over) {
-                    None => return Err(format!("{} hands over term {token} though nobody may ask for it", node.me)),
-                    Some(hand_over) if hand_over.preempts => return self.room_is_made(world, hand_over.heir.as_ref()),
+                    None => return Err(format!("{} hands over term {token} without a valid request", node.me)),
+                    Some(hand_over) if hand_over.preempts => {
+                        return self.check_preemption(world, hand_over.heir.as_ref());
+                    }
                     Some(_) => {}
                 }
             }
@@ -90,18 +93,18 @@ impl Invariant for NoPingPong {
 }
 
 impl NoPingPong {
-    fn room_is_made(&self, world: &World, heir: Option<&Candidate>) -> Result<(), String> {
+    fn check_preemption(&self, world: &World, heir: Option<&Candidate>) -> Result<(), String> {
         let Some(nr) = world.nodes.iter().position(|node| Some(&node.me) == heir) else { return Ok(()) };
         let node = &world.nodes[nr];
         let (now, settled) = (node.clock.read(world.now), node.rules.timing.settled());
         if self.ended[nr].is_some_and(|ended| now < ended + settled) {
-            return Err(format!("room is made for {} within two leases of its last term", node.me));
+            return Err(format!("a leader steps down for {} within two leases of its last term", node.me));
         }
         Ok(())
     }
 }
 
-/// Whether a candidate that takes this in has to come round first.
+/// Returns whether this input makes a candidate unsettled.
 fn unsettles(world: &World, nr: NodeNr, input: &Input) -> bool {
     match input {
         Input::Start | Input::Read(Err(_)) | Input::Written(Err(_)) => true,

@@ -1,4 +1,4 @@
-//! The seat is given up only after all work has returned.
+//! The seat is released only after all work has returned.
 
 use tenure_protocol::Action;
 
@@ -16,7 +16,7 @@ impl Invariant for ReleasedAfterDrained {
         let What::Acted(nr, Action::Swap { record, .. }) = what else { return Ok(()) };
         let node = &world.nodes[*nr];
         if record.is_vacant() && node.works(None) {
-            return Err(format!("{} gave up the seat while its work still ran", node.me));
+            return Err(format!("{} released the seat while its work still ran", node.me));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! A leader learns how its store matches renewals: in gentle weather, at most one renewal of an election is lost to an
-//! earlier one of its own, whose answer was lost. From then on, it looks before it renews again.
+//! A leader learns how its store matches renewals. In gentle weather, at most one renewal of an election is
+//! lost to an earlier one of its own whose answer was lost. From then on, the leader reads the seat before it
+//! renews again.
 
 use tenure_protocol::{Action, Input, Swap};
 

@@ -1,5 +1,5 @@
-//! Who steps down lets another go first: it does not lead again before another has held the seat or two
-//! of its leases have passed.
+//! A leader that steps down or yields lets others go first: it does not lead again before another candidate has held
+//! the seat, or two of its leases (after a yield two fifths of one) have passed.
 
 use tenure_protocol::{Action, EndReason, Moment, Token};
 
@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::world::World;
 
 pub(super) struct StepsAside {
-    /// Until when each node stands aside, and from which term it stepped down.
+    /// Until when each node stands aside, and the term that it stepped down from.
     aside: Vec<Option<(Moment, Token)>>,
 }
 
@@ -20,15 +20,20 @@ impl StepsAside {
 
 impl Invariant for StepsAside {
     fn name(&self) -> &'static str {
-        "who steps down steps aside"
+        "a step-down lets another lead"
     }
 
     fn see(&mut self, world: &World, what: &What<'_>) -> Result<(), String> {
         match *what {
-            // From when the end began, whatever it came to in the end.
-            What::Acted(nr, Action::Ending { why: EndReason::SteppedDown, token, .. }) => {
+            // Counted from when the end began, whatever the final reason was.
+            What::Acted(nr, Action::Ending { why, token, .. }) => {
                 let node = &world.nodes[nr];
-                self.aside[nr] = Some((node.clock.read(world.now) + node.rules.timing.lease() * 2, *token));
+                let span = match why {
+                    EndReason::SteppedDown => node.rules.timing.lease() * 2,
+                    EndReason::Yielded => node.rules.timing.head_start(),
+                    _ => return Ok(()),
+                };
+                self.aside[nr] = Some((node.clock.read(world.now) + span, *token));
             }
             What::Acted(nr, Action::Began { token, .. }) => {
                 let node = &world.nodes[nr];
@@ -46,7 +51,7 @@ impl Invariant for StepsAside {
     }
 }
 
-/// Whether another than this node was ever in the seat after this term.
+/// Returns whether another node was ever in the seat after this term.
 fn another_held(world: &World, node: &Node, after: Token) -> bool {
     let me = node.me.incarnation;
     world.store.shelf().ever_held.iter().any(|&(holder, token)| token > after && holder != me)

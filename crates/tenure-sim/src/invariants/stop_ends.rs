@@ -1,12 +1,12 @@
-//! Who is asked to stop does so within a bounded time, and leaves the seat to others.
+//! A candidate that is asked to stop does so within a bounded time, and leaves the seat to others.
 //!
-//! The bound: the grace for its work, the time until its last write has lapsed (a lease), and two
-//! attempts; counted from the request, or from the end of a pause, or from the return of work that
-//! could not be cut, whichever was last.
+//! The bound is the grace for its work, the time until its last write has lapsed (a lease), and two calls. It
+//! counts from the request, from the end of a pause, or from the return of work that could not be cut,
+//! whichever was last.
 //!
-//! However it stops, all its work has returned before.
+//! Whatever the reason for the stop, all its work has returned before it.
 //!
-//! Where no message is lost or late, the seat does not name it any more.
+//! If no message is lost or late, the seat does not name the candidate any more.
 
 use tenure_protocol::{Action, Moment, Stopped};
 
@@ -35,7 +35,7 @@ impl Invariant for StopEnds {
             What::Acted(nr, Action::Stopped(why)) => {
                 let node = &world.nodes[nr];
                 if node.works(None) {
-                    return Err(format!("{} has stopped though its work runs", node.me));
+                    return Err(format!("{} has stopped while its work still runs", node.me));
                 }
                 let names = world.store.shelf().names().and_then(|(holder, _)| holder);
                 let certain = matches!(world.plan.weather, Weather::Calm | Weather::Orderly);

@@ -1,8 +1,8 @@
-//! A term that begins has a higher token than every term that began before it; and every bid is above
-//! whatever its candidate has seen. (Writing anew what it was seen to hold is not a bid.)
+//! A term that begins has a higher token than every term that began before it, and every bid is above every
+//! token that its candidate has seen. (Rewriting its own record is not a bid.)
 //!
-//! Not promised: with `takeover=instant`, a term that begins on a session that the store has just
-//! ended before its time, which its node cannot know yet.
+//! Not promised: with `takeover=instant`, a term that begins on a session that the store has just ended early,
+//! which its node cannot know yet.
 
 use tenure_protocol::{Action, Token};
 

@@ -1,8 +1,8 @@
-//! Work of one term does not reach into the next: no term begins in a process before all work of its
-//! earlier ones has returned.
+//! Work of one term does not continue in the next: no term begins in a process before all work of its earlier
+//! terms has returned.
 //!
-//! That work which can be cut is gone when its term is over is not checked here: the world itself drops
-//! it by the node's clock, as the engine would. *One leader* checks the deadline that it is dropped at.
+//! This file does not check that cuttable work ends with its term, because the world itself drops it by the
+//! node's clock, as the engine would. *One leader* checks the deadline at which it is dropped.
 
 use tenure_protocol::Action;
 

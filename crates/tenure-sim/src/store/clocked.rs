@@ -1,4 +1,4 @@
-//! A store that tells its time, on a clock that runs at a rate of its own and can be set: Redis, SQL.
+//! A store that reports its time, on a clock that runs at its own rate and can be set (Redis, SQL databases).
 
 use tenure_protocol::{Life, Reading, StoreTime, Swap};
 

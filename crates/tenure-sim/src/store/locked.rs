@@ -1,8 +1,8 @@
-//! A store that tells its time and knows by a lock whether the holder's process is gone: SQLite, for the
-//! processes of one machine.
+//! A store that reports its time, and that knows by a lock whether the holder's process is gone (SQLite, for
+//! the processes of one machine).
 //!
-//! A lock that is free proves that the holder is gone, with all its work. One that is held proves nothing
-//! beyond the lease: a process that stands still keeps its lock, and its seat lapses all the same.
+//! A free lock proves that the holder is gone, with all its work. A lock that is held proves nothing beyond the
+//! lease: a paused process keeps its lock, but its seat lapses.
 
 use tenure_protocol::{Incarnation, Life, Reading};
 

@@ -1,4 +1,4 @@
-//! A store that can only be seen to change: objects with an ETag, Kubernetes.
+//! A store that only shows that versions change (objects with an ETag, Kubernetes).
 
 use tenure_protocol::{Life, Reading, Swap};
 

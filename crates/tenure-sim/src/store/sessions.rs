@@ -1,8 +1,8 @@
-//! A store with sessions: a seat is held while the session lives that it was won on (etcd, Consul,
-//! locks of a database session).
+//! A store with sessions: a seat is held while the session is alive that it was won on (etcd, Consul, locks of
+//! a database session).
 //!
-//! A renewal is answered from the session, but it also checks that the seat still names its holder
-//! and term: a heartbeat alone would keep a leader whose seat was deleted long ago.
+//! A renewal is answered from the session, but it also checks that the seat still names its holder and term: a
+//! heartbeat alone would keep a leader whose seat was deleted long ago.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Sessions {
         kept.holder().is_some() && session_in(&kept.version).is_some_and(|session| self.lives(now, session))
     }
 
-    /// When a session ends that is kept now: the store counts on its own clock.
+    /// Returns when a session expires that gets a heartbeat now. The store counts on its own clock.
     fn ends_at(&self, now: Time, ttl: u64) -> Time {
         now + u64::try_from(u128::from(ttl) * 1_000_000 / u128::from((1_000_000 + self.ppm).unsigned_abs()) + 1)
             .unwrap_or(u64::MAX)

@@ -1,12 +1,11 @@
-//! What a machine asks for is done; what it tells is published; and the work of its terms runs.
+//! Performs the actions of a machine, publishes its reports, and runs the work of its terms.
 //!
-//! Work begins with its term, is told to wrap up when the term is ending, and returns some time
-//! later. Work that can be cut is dropped once its term is over by the node's own clock; the rest
-//! runs on and returns when it likes.
+//! Work begins with its term, is asked to wrap up when the term is ending, and returns some time later.
+//! Cuttable work is dropped once its term is over by the node's own clock. Other work runs until it returns.
 
 use tenure_protocol::{Action, Input, Stopped, Token};
 
-use super::board::Errand;
+use super::board::BoardRequest;
 use super::{Event, World};
 use crate::clock::{Time, nanos};
 use crate::faults::FaultKind;
@@ -21,9 +20,9 @@ impl World {
         match action {
             Action::Read | Action::Swap { .. } | Action::Renew { .. } => self.send(nr, action),
             Action::Watch { seat, requests } => self.watch(nr, seat.clone(), *requests),
-            Action::ReadBoard => self.call_board(nr, Errand::Requests),
-            Action::ReadRoster => self.call_board(nr, Errand::Roster),
-            Action::Ask(request) => self.call_board(nr, Errand::Ask(request.clone())),
+            Action::ReadBoard => self.call_board(nr, BoardRequest::Requests),
+            Action::ReadRoster => self.call_board(nr, BoardRequest::Roster),
+            Action::Ask(request) => self.call_board(nr, BoardRequest::Ask(request.clone())),
             Action::Fit(fit) => self.announce_fitness(nr, *fit),
             Action::WakeAt(moment) => {
                 self.nodes[nr].wake = Some(*moment);
@@ -33,8 +32,13 @@ impl World {
             }
             Action::Began { token, until } => {
                 self.stats().terms += 1;
-                self.nodes[nr].term =
-                    Some(Published { token: *token, until: *until, ending: None, session: won_on, told_lost: false });
+                self.nodes[nr].term = Some(Published {
+                    token: *token,
+                    until: *until,
+                    ending: None,
+                    session: won_on,
+                    knows_of_loss: false,
+                });
                 self.begin_work(nr, *token);
             }
             Action::Extended { token, until } => {
@@ -52,8 +56,8 @@ impl World {
             }
             Action::Ended { token, .. } => {
                 self.nodes[nr].term = None;
-                self.stand_back(nr);
-                // What can be cut is dropped here, and returns a moment later.
+                self.record_term_end(nr);
+                // Cuttable work is dropped here, and returns a moment later.
                 if self.nodes[nr].work.iter().any(|work| work.token == *token && work.cuttable) {
                     self.after(1000, Event::Arrive(nr, life, Arrival::Returned(*token)));
                 }
@@ -62,17 +66,18 @@ impl World {
                 if matches!(why, Stopped::GaveUp { .. }) {
                     self.count(FaultKind::GiveUp);
                 }
-                // Once this step is over.
+                // Takes effect after this step.
                 self.nodes[nr].asked_to_stop = Some(Time::MAX);
             }
             Action::Leader(None) if self.plan.parts[nr].manual && self.now < self.plan.quiet_at => {
-                // Users who wait for their chance.
+                // Users of a manual election who wait for a chance to bid.
                 let delay = self.dice.below(nanos(self.plan.latency));
                 self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Bid)));
             }
             Action::Overran { .. }
             | Action::Leader(_)
             | Action::BidSettled(_)
+            | Action::BidLost
             | Action::Failing(_)
             | Action::Recovered => {}
         }
@@ -84,7 +89,7 @@ impl World {
         }
     }
 
-    /// A stopped election ends with its process, or before it. Another one starts later.
+    /// Ends a stopped election, together with its process or without it. Another one starts later.
     pub(super) fn stopped(&mut self, nr: NodeNr) {
         self.leave_roster(nr);
         if self.plan.parts[nr].outlives {
@@ -98,7 +103,7 @@ impl World {
         self.start_in(nr, delay);
     }
 
-    /// What its election still has to do is done beside whatever else the process does.
+    /// Lets a stopped election finish its remaining work in the background.
     pub(super) fn rest(&mut self, nr: NodeNr) {
         if self.nodes[nr].machine.as_ref().is_some_and(|machine| machine.is_over()) {
             self.check(&What::Gone(nr));
@@ -124,7 +129,7 @@ impl World {
         self.after(takes, Event::Arrive(nr, life, Arrival::Returned(token)));
     }
 
-    /// Work that can be cut is dropped once its term is over by the clock.
+    /// Drops cuttable work once its term is over by the clock.
     pub(super) fn cut_work(&mut self, nr: NodeNr, life: u32, token: Token) {
         let node = &self.nodes[nr];
         let over = node.term.as_ref().filter(|term| term.token == token).is_none() || node.current(self.now).is_none();

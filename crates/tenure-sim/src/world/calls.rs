@@ -1,5 +1,5 @@
-//! Calls to the store: each takes its time, and its sender waits no longer than the attempt's
-//! time-out on its own clock; what it asked for may happen all the same.
+//! Calls to the store. Each takes time, and its sender waits until the time-out on its own clock. The call can
+//! still take effect after that.
 
 use tenure_protocol::{Action, Fault, Input, Record, Swap, Version};
 
@@ -17,7 +17,7 @@ pub(super) struct Call {
     sent: Time,
     op: Op,
     fate: Fate,
-    /// How often the seat had been set back when it took effect.
+    /// How often the seat had been set back when the call took effect.
     set_back: u32,
 }
 
@@ -51,7 +51,7 @@ impl Call {
 impl World {
     pub(super) fn send(&mut self, nr: NodeNr, action: &Action) {
         let node = &self.nodes[nr];
-        assert!(node.call.is_none(), "two calls at a time");
+        assert!(node.call.is_none(), "two calls in flight at once");
         let write = |expected: Option<_>, record: &Record| Write {
             expected,
             record: record.clone(),
@@ -83,7 +83,7 @@ impl World {
         self.at(times_out, Event::Arrive(nr, life, Arrival::TimeOut { call: id }));
     }
 
-    /// Whether a bid that was lost on its way was to replace this version.
+    /// Returns whether a bid that was lost on its way expects this version.
     pub(crate) fn a_stray_fits(&self, version: &Version) -> bool {
         self.strays.iter().filter_map(|id| self.calls.get(id)).any(|call| match &call.op {
             Op::Swap(write) => write.expected.as_ref() == Some(version),
@@ -91,16 +91,16 @@ impl World {
         })
     }
 
-    /// Whether a reading is on its way.
+    /// Returns whether a read is in flight.
     pub(crate) fn is_looked_at(&self) -> bool {
         self.nodes.iter().filter_map(|node| self.calls.get(&node.call?)).any(Call::is_read)
     }
 
-    /// A bid that was lost on its way may turn up at any time. It matters only if the seat is again what
-    /// the bid was to replace, so that is when it does.
+    /// Lets lost bids land. A bid that was lost on its way may land at any time, but it matters only if the
+    /// seat is again what the bid was to replace. So it lands then.
     pub(super) fn let_strays_land(&mut self) {
         let version = self.store.shelf().seat.as_ref().map(|kept| kept.version.clone());
-        // Before its sender looks, more often than not.
+        // Usually before its sender looks.
         let soon = nanos(self.plan.longest_lease()) / if self.dice.chance(700) { 50 } else { 5 };
         for id in std::mem::take(&mut self.strays) {
             let fits = self.calls.get(&id).is_some_and(|call| match &call.op {
@@ -116,12 +116,14 @@ impl World {
         }
     }
 
-    /// Not promised: where a holder's end is taken for granted at once, or the bidder's lease is shorter than
-    /// another's, a bid from before a loss that lands after it. To a third it looks like a rightful successor,
-    /// and *its* end like the end of the only leader.
+    /// Returns whether the effect of a late call is suppressed, because nothing is promised about it:
     ///
-    /// Nor is a bid that lands late when its election has been asked to stop, or has ended, while its process keeps the
-    /// session: nobody may be left to notice. And on one machine, a process that is gone writes nothing any more.
+    /// - A bid from before a loss that lands after it, if the end of a holder counts at once or if the bidder's
+    ///   lease is shorter than another's. To a third candidate, it looks like a rightful successor, and *its*
+    ///   end like the end of the only leader.
+    /// - A bid that lands late, when its election has stopped or was asked to, while its process keeps the
+    ///   session: no machine may be left to notice it.
+    /// - On one machine, any call of a process that is gone, because such a process writes nothing any more.
     fn is_held_back(&self, id: u64, call: &Call) -> bool {
         let short = || call.record().is_some_and(|record| record.lease < self.plan.longest_lease());
         let stale = matches!(call.op, Op::Swap(_))
@@ -143,7 +145,7 @@ impl World {
         let (before, writes) = (self.store.shelf().names(), self.store.shelf().writes);
         let fails = self.writes_fail.as_ref().filter(|(until, _)| now < *until && !call.is_read());
         let fails = fails.map(|(_, answer)| answer.clone());
-        let in_vain = fails.is_some();
+        let fails_all = fails.is_some();
         let input = match (fails, &call.op, fate.refused) {
             (Some(answer), ..) => answer,
             (_, Op::Read, Some(fault)) => Input::Read(Err(fault)),
@@ -162,7 +164,7 @@ impl World {
                 written(answer)
             }
         };
-        if in_vain {
+        if fails_all {
             self.trouble(nr);
         }
         let shelf = self.store.shelf();
@@ -171,7 +173,7 @@ impl World {
             call.set_back = set_back;
         }
         if written {
-            self.spread();
+            self.notify_listeners();
         }
         if self.store.shelf().names() != before {
             let late = self.nodes[nr].call != Some(id);

@@ -1,20 +1,20 @@
-//! Processes start, stand still, are killed; and what reaches them.
+//! Processes start, pause and are killed; and inputs reach them.
 
 use std::collections::VecDeque;
 
 use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, PresenceInput, Reading, Swap, Token};
 
-use super::{Call, Event, Hearing, World};
+use super::{Call, Event, Received, World};
 use crate::clock::{LocalClock, Time, nanos};
 use crate::driven::Parts;
 use crate::faults;
 use crate::health::Health;
 use crate::invariants::What;
-use crate::node::{Arrival, Node, NodeNr, Telling};
+use crate::node::{Announcer, Arrival, Node, NodeNr};
 use crate::plan::{Kind, Plan};
 use crate::store::session_in;
 
-/// A process that has not started yet.
+/// Creates a process that has not started yet.
 pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Node {
     let clock = LocalClock::new(dice.below(1 << 50), plan.parts[nr].ppm);
     Node {
@@ -23,7 +23,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         clock,
         rules: plan.rules(nr),
         machine: None,
-        told: Telling::new((make.presence)()),
+        announcer: Announcer::new((make.presence)()),
         resting: false,
         paused: false,
         inbox: VecDeque::new(),
@@ -31,7 +31,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         work: Vec::new(),
         call: None,
         watch: None,
-        hearing: Hearing::default(),
+        received: Received::default(),
         wake: None,
         asked_to_stop: None,
         session: None,
@@ -57,7 +57,7 @@ impl World {
             return;
         }
         if self.nodes[nr].resting && self.now >= self.plan.quiet_at && self.another_stands(nr) {
-            // It may go on without an election for as long as it likes, and must not keep others from leading.
+            // This process may run without an election for any time, and must not keep others from leading.
             return;
         }
         if !self.may_start() {
@@ -65,18 +65,18 @@ impl World {
         }
         let mut fresh = node(&self.plan, nr, &mut self.dice, self.make);
         if self.nodes[nr].machine.is_some() {
-            // The next election sees to what the former one has left in the seat.
+            // The next election deals with what the former one has left in the seat.
             self.check(&What::Gone(nr));
         }
         let former = &mut self.nodes[nr];
         if former.resting {
-            std::mem::swap(&mut fresh.told, &mut former.told);
-            // The same process: what was meant for its former election is told apart by the numbers of calls.
+            std::mem::swap(&mut fresh.announcer, &mut former.announcer);
+            // The same process. The numbers of calls tell inputs for its former election apart.
             fresh.me = former.me.clone();
             (fresh.life, fresh.clock, fresh.session) = (former.life, former.clock, former.session.clone());
             fresh.cut_off_until = former.cut_off_until;
         } else {
-            // The same id, another incarnation.
+            // The same id, but another incarnation.
             let bits = u128::from(self.dice.roll()) << 64 | u128::from(self.dice.roll());
             (fresh.me.incarnation, fresh.life) = (Incarnation::from_bits(bits), former.life + 1);
         }
@@ -89,15 +89,15 @@ impl World {
         if self.plan.kind.has_sessions() && !has_session {
             self.send_beat(nr, life);
         }
-        self.cut_ears(nr, 0);
-        self.tell(nr, Input::Start);
+        self.cut_notifications(nr, 0);
+        self.input(nr, Input::Start);
     }
 
     fn another_stands(&self, nr: NodeNr) -> bool {
         self.nodes.iter().enumerate().any(|(other, node)| other != nr && node.runs() && node.rules.stands)
     }
 
-    /// The process is gone, with its work, without a word.
+    /// Kills a process, together with its work and without any notification.
     pub(crate) fn kill(&mut self, nr: NodeNr) {
         self.check(&What::Gone(nr));
         let node = &mut self.nodes[nr];
@@ -119,7 +119,7 @@ impl World {
 
     pub(crate) fn pause(&mut self, nr: NodeNr, lasts: Time) {
         self.nodes[nr].paused = true;
-        self.say(Some(nr), || format!("stands still for {:.1} s", lasts as f64 / 1e9));
+        self.say(Some(nr), || format!("pauses for {:.1} s", lasts as f64 / 1e9));
         self.after(lasts, Event::Resume(nr, self.nodes[nr].life));
     }
 
@@ -128,12 +128,12 @@ impl World {
             return;
         }
         self.nodes[nr].paused = false;
-        self.say(Some(nr), || "goes on".into());
+        self.say(Some(nr), || "resumes".into());
         self.trouble(nr);
-        // What it believes before it has taken anything in.
+        // Checks what it believes before it has processed any input.
         self.check(&What::Resumed);
         let mut waiting: Vec<Arrival> = self.nodes[nr].inbox.drain(..).collect();
-        // An answer that came in time and its time-out are both there: either may be seen first.
+        // An answer that arrived in time and its time-out are both pending: either may be processed first.
         if self.dice.chance(500) {
             waiting.reverse();
         }
@@ -142,8 +142,8 @@ impl World {
         }
     }
 
-    /// Tells the machine something, as soon as its process runs.
-    pub(crate) fn tell(&mut self, nr: NodeNr, input: Input) {
+    /// Delivers an input to the machine as soon as its process runs.
+    pub(crate) fn input(&mut self, nr: NodeNr, input: Input) {
         let node = &mut self.nodes[nr];
         if input == Input::Stop && node.runs() {
             node.asked_to_stop = Some(self.now);
@@ -181,39 +181,39 @@ impl World {
                     self.step(nr, if was_read { Input::Read(fault) } else { Input::Written(Err(Fault::Unknown)) });
                 }
             }
-            Arrival::TellAgain(moment) => {
-                if node.told.wake == Some(moment) {
-                    node.told.wake = None;
-                    self.tell_of(nr, PresenceInput::Wake);
+            Arrival::PresenceWake(moment) => {
+                if node.announcer.wake == Some(moment) {
+                    node.announcer.wake = None;
+                    self.step_presence(nr, PresenceInput::Wake);
                 }
             }
-            Arrival::HasTold { call, input } => {
-                if node.told.calls.remove(&call).is_some() {
-                    self.tell_of(nr, input);
+            Arrival::PresenceAnswer { call, input } => {
+                if node.announcer.calls.remove(&call).is_some() {
+                    self.step_presence(nr, input);
                 }
             }
             Arrival::Notification(input) => {
                 if input == Input::Changed(Change::SessionOver)
                     && let Some(term) = &mut node.term
                 {
-                    term.told_lost = true;
+                    term.knows_of_loss = true;
                 }
                 self.step(nr, input);
             }
-            Arrival::Heard(news) => self.hear(nr, news),
+            Arrival::Notified(news) => self.receive(nr, news),
             Arrival::Returned(token) => self.work_returned(nr, token),
             Arrival::Beat { session, sent, alive } => self.beat_answered(nr, session, sent, alive),
         }
     }
 
-    /// An answer reaches the machine; what it says is what the node has seen from then on.
+    /// Delivers an answer to the machine, and records what the node has seen.
     fn answered(&mut self, nr: NodeNr, call: u64, mut input: Input) {
         let own = self.nodes[nr].me.incarnation;
         match &mut input {
             Input::Read(Ok(reading)) => {
                 if self.plan.kind == Kind::Received {
                     let set_back = self.calls.get(&call).map_or(0, Call::set_back);
-                    self.say_when_received(nr, set_back, reading);
+                    self.set_received(nr, set_back, reading);
                 }
                 self.nodes[nr].sees(reading);
             }
@@ -241,7 +241,7 @@ impl World {
         self.step(nr, input);
     }
 
-    /// The machine takes something in, and what it asks for is done.
+    /// Steps the machine, and performs its actions.
     pub(super) fn step(&mut self, nr: NodeNr, input: Input) {
         let now = self.nodes[nr].clock.read(self.now);
         let Some(mut machine) = self.nodes[nr].machine.take() else { return };
@@ -293,11 +293,11 @@ impl Node {
         if let Some(term) = &mut self.term
             && let Some((holder, token)) = names
         {
-            term.told_lost |= (holder, token) != (Some(own), term.token) || is_over;
+            term.knows_of_loss |= (holder, token) != (Some(own), term.token) || is_over;
         }
     }
 
-    /// Whether work of this node's terms still runs; that of `token` only, if given.
+    /// Returns whether work of this node's terms still runs, or only that of `token` if given.
     pub(crate) fn works(&self, token: Option<Token>) -> bool {
         self.work.iter().any(|work| token.is_none_or(|token| token == work.token))
     }

@@ -1,4 +1,4 @@
-//! One heartbeat per node keeps its session, beside the machine; and news of a session's end.
+//! One heartbeat per node, which keeps its session, and notifications of the end of a session.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::faults::fate::{self, Fate, Sort};
 use crate::node::{Arrival, NodeNr, OwnSession};
 use crate::store::{SessionId, SessionState, session_in};
 
-/// A heartbeat on its way to the store; without a session, it asks for one.
+/// A heartbeat on its way to the store. Without a session, it asks for one.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     node: NodeNr,
@@ -21,7 +21,7 @@ pub(crate) struct Heartbeat {
 }
 
 impl World {
-    /// What a session of this node is granted.
+    /// Returns the TTL that a session of this node is granted.
     pub(super) fn granted(&self, nr: NodeNr) -> Duration {
         self.plan.parts[nr].lease * self.plan.granted_percent / 100
     }
@@ -36,7 +36,7 @@ impl World {
             return self.after(lease / 30, Event::BeatDue(nr, life));
         }
         let (session, sent) = (node.session.as_ref().map(|own| own.id), node.clock.read(self.now));
-        // Due every quarter of a lease; what is not answered within an attempt is sent again.
+        // Due every quarter of a lease. A heartbeat that is not answered within the time-out is repeated.
         let due = node.session.as_ref().is_none_or(|own| sent >= own.proved + self.plan.parts[nr].lease / 4);
         self.after(lease / 15, Event::BeatDue(nr, life));
         if !due {
@@ -73,7 +73,7 @@ impl World {
     pub(super) fn beat_answered(&mut self, nr: NodeNr, session: SessionId, sent: Moment, alive: bool) {
         let node = &mut self.nodes[nr];
         match &mut node.session {
-            // A second answer to asking for a session: the first one counts.
+            // A second answer to a request for a session. The first one counts.
             Some(own) if own.id != session => {}
             Some(own) if alive => own.proved = own.proved.max(sent),
             None if alive => node.session = Some(OwnSession { id: session, proved: sent }),
@@ -84,9 +84,9 @@ impl World {
                 let concerned = watched.is_some_and(|seat| {
                     seat.record.is_held_by(node.me.incarnation) && session_in(&seat.version) == Some(session)
                 });
-                self.say(Some(nr), || format!("learns by its heartbeat that session {session} is over"));
+                self.say(Some(nr), || format!("learns by its heartbeat that session {session} has ended"));
                 if concerned {
-                    self.tell(nr, Input::Changed(Change::SessionOver));
+                    self.input(nr, Input::Changed(Change::SessionOver));
                 }
             }
         }
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// The store has ended a session: its owner may be told, late or never; the others may look.
+    /// Handles the end of a session: its owner is notified, late or never, and other nodes may look.
     pub(crate) fn session_is_over(&mut self, session: SessionId) {
         for nr in 0..self.nodes.len() {
             let node = &self.nodes[nr];
@@ -106,14 +106,14 @@ impl World {
             if watched.is_some_and(|seat| {
                 seat.record.is_held_by(node.me.incarnation) && session_in(&seat.version) == Some(session)
             }) {
-                self.tell_session_over(nr);
+                self.notify_session_over(nr);
             }
         }
         self.holder_changed();
     }
 
-    /// News of its session's end is on its way to a node, unless it gets lost.
-    pub(super) fn tell_session_over(&mut self, nr: NodeNr) {
+    /// Notifies a node that its session has ended, unless the notification is lost.
+    pub(super) fn notify_session_over(&mut self, nr: NodeNr) {
         let life = self.nodes[nr].life;
         let lease = nanos(self.plan.longest_lease());
         let cut_off = self.now < self.nodes[nr].cut_off_until;

@@ -1,4 +1,4 @@
-//! The store's push, which may be lost where it is only a hint and something goes wrong.
+//! The pushes of the store. They can be lost during faults, if the store only promises hints.
 
 use tenure_protocol::{Change, Input, Life, Push, Seat};
 
@@ -25,12 +25,12 @@ impl World {
         node.watch = Some(watch);
         let over = |session| !matches!(self.store.session(self.now, session), SessionState::Alive { .. });
         if self.plan.kind.has_sessions() && session.is_some_and(over) {
-            self.tell_session_over(nr);
+            self.notify_session_over(nr);
         }
         self.push_to(nr);
     }
 
-    /// The seat may name another holder, or a request lies on the board: whoever watches is told.
+    /// Notifies all watching nodes: the seat may name another holder, or a request is on the board.
     pub(crate) fn holder_changed(&mut self) {
         for nr in 0..self.nodes.len() {
             self.push_to(nr);

@@ -1,4 +1,4 @@
-//! Stands in an election over a folder, and tells what happens. Start it twice, and stop one:
+//! Stands in an election over a folder, and prints its events. Start it twice, and stop the leader:
 //!
 //! ```sh
 //! cargo run -p tenure-testkit --example folder_store -- some-folder

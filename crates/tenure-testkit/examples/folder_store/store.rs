@@ -1,5 +1,5 @@
-//! A store in a folder: one file for each seat, for the processes of one machine. It is what
-//! `docs/writing-a-store.md` builds, step by step.
+//! A store in a folder, with one file per seat, for the processes of one machine. `docs/writing-a-store.md` builds it
+//! step by step.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,20 +14,20 @@ use tenure_core::{
     SeatStore, StoreError, Swap, Token, Version, record,
 };
 
-/// Seats in a folder.
+/// A store that keeps its seats in a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct FolderStore {
     folder: Arc<Path>,
 }
 
 impl FolderStore {
-    /// Seats in this folder. Nothing is touched before the first call.
+    /// Creates a store in this folder. It does not touch the folder before the first call.
     pub(crate) fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into().into() }
     }
 
-    /// Runs something on a thread that may block. If the caller gives up, it runs to its end all
-    /// the same, so that nothing stays locked or half done.
+    /// Runs blocking work on another thread. If the caller gives up, the work still runs to its end, so that nothing
+    /// stays locked or half done.
     async fn run<T: Send + 'static>(
         &self,
         seat: &SeatName,
@@ -40,16 +40,16 @@ impl FolderStore {
 
 async fn run<T: Send + 'static>(act: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> Result<T, StoreError> {
     let ran = tokio::task::spawn_blocking(act).await;
-    ran.unwrap_or_else(|gone| Err(StoreError::unknown("the thread that did it is gone").because(gone)))
+    ran.unwrap_or_else(|gone| Err(StoreError::unknown("the thread of the call has ended").because(gone)))
 }
 
 impl SeatStore for FolderStore {
     fn promises(&self) -> Promises {
         Promises {
-            durability: "what was written is on the disk before it counts",
+            durability: "a write is on the disk before it is confirmed",
             broken_by: &[
                 "The folder is on a network file system that does not keep locks.",
-                "A seat's file is removed or restored by hand while somebody leads.",
+                "A seat's file is removed or restored by hand while a candidate leads.",
             ],
             ..Promises::of("folder")
         }
@@ -60,7 +60,7 @@ impl SeatStore for FolderStore {
             let seat = files.record()?.map(|record| Seat {
                 version: version_of(&record),
                 record,
-                // The file system says nothing about the holder: only that the version changes.
+                // The file system does not know whether the holder is alive: followers observe the version.
                 life: Life::Observe,
             });
             Ok(Reading { seat, floor: files.floor()?, identity: None })
@@ -69,9 +69,9 @@ impl SeatStore for FolderStore {
     }
 
     /// # Correctness
-    /// The lock makes the check and the write one: nobody else writes this file in between, as
-    /// everybody takes the lock first, and the kernel frees it when its process is gone. The file
-    /// appears whole or not at all, as it is renamed into place, and is on the disk before that.
+    /// The check and the write are one step: every process takes the lock before it writes this file, so no
+    /// other write comes in between. The kernel frees the lock when its process ends. The new file is synced
+    /// to the disk and then renamed into place, so a reader sees the old file or the new one, both complete.
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
         let (expected, next) = (expected.cloned(), next.clone());
         self.run(seat, move |files| {
@@ -95,7 +95,7 @@ impl SeatStore for FolderStore {
             let _lock = files.lock()?;
             let last = files.record()?.map_or(Token::ZERO, |record| record.token);
             let floor = files.floor()?.max(last);
-            // First what must stay, then what may go.
+            // The floor is written before the seat is removed, so that a crash in between loses no token.
             files.write(&files.floor, &floor.to_string())?;
             for gone in [&files.seat, &files.notes] {
                 match fs::remove_file(gone) {
@@ -109,7 +109,7 @@ impl SeatStore for FolderStore {
     }
 }
 
-/// Every write of the engine has a nonce of its own, so the nonce names the write.
+/// Returns the nonce as the version: the engine creates a new nonce for every write, so the nonce identifies the write.
 fn version_of(record: &Record) -> Version {
     Version::new(format!("{:016x}", record.nonce))
 }
@@ -141,7 +141,8 @@ struct Files {
 }
 
 impl Files {
-    /// A name may be anything, and longer than a file's: in hexadecimal, in folders within folders.
+    /// Encodes the name of a seat in hexadecimal, split into nested folders, because a name can contain any character
+    /// and be longer than a file name.
     fn of(folder: &Path, seat: &SeatName) -> Self {
         let mut path = folder.to_owned();
         for part in seat.as_str().as_bytes().chunks(100) {
@@ -150,9 +151,9 @@ impl Files {
         Self::at(&path)
     }
 
-    /// The files with the notes of a board: those of its seat, which are under the lock of the seat.
+    /// Returns the files with the notes of a board: those of its seat, which the lock of the seat protects.
     fn with_notes(folder: &Path, board: &Board) -> Self {
-        // No seat has this path, as it is no hexadecimal number.
+        // No seat has this path, because it is not a hexadecimal number.
         board.seat().map_or_else(|| Self::at(&folder.join("processes")), |seat| Self::of(folder, seat))
     }
 
@@ -161,7 +162,7 @@ impl Files {
         Self { seat: file("seat"), floor: file("floor"), notes: file("notes"), lock: file("lock") }
     }
 
-    /// Held until it is dropped, or the process is gone.
+    /// Takes the lock of the seat. It is held until the file is dropped or the process ends.
     fn lock(&self) -> Result<File, StoreError> {
         let folder = self.lock.parent().unwrap_or(&self.lock);
         fs::create_dir_all(folder).map_err(refused)?;
@@ -181,11 +182,12 @@ impl Files {
 
     fn notes(&self) -> Result<Vec<Value>, StoreError> {
         let text = self.text(&self.notes)?.unwrap_or_else(|| "[]".to_owned());
-        serde_json::from_str(&text)
-            .map_err(|error| StoreError::denied("the file with the notes is not one of ours").because(error))
+        serde_json::from_str(&text).map_err(|error| {
+            StoreError::denied("cannot read the notes: the file was not written by this store").because(error)
+        })
     }
 
-    /// Puts or removes a note, and takes what has expired off the board.
+    /// Puts or removes a note, and removes all expired notes.
     fn write_note(&self, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let _lock = self.lock()?;
         let mut notes = self.notes()?;
@@ -215,38 +217,38 @@ impl Files {
         }
     }
 
-    /// Whole or not at all, and on the disk when it returns. Only under the lock.
+    /// Writes a file completely or not at all. It is on the disk when this returns. The caller holds the lock.
     fn write(&self, path: &Path, text: &str) -> Result<(), StoreError> {
         let draft = path.with_extension("draft");
         let mut file = File::create(&draft).map_err(refused)?;
         file.write_all(text.as_bytes()).map_err(refused)?;
         file.sync_all().map_err(refused)?;
         fs::rename(&draft, path).map_err(refused)?;
-        // From here on it has happened, and may be lost again only if the machine stops now.
+        // From here on the write has happened. It can be lost only if the machine stops now.
         let folder = path.parent().unwrap_or(path);
         File::open(folder)
             .and_then(|folder| folder.sync_all())
-            .map_err(|error| StoreError::unknown("it was written, but may not be on the disk yet").because(error))
+            .map_err(|error| StoreError::unknown("the file was written, but may not be on the disk yet").because(error))
     }
 }
 
-/// Whether a note has not expired.
+/// Returns whether a note has not expired.
 fn lasts(note: &Value) -> bool {
     note["until_ms"].as_u64().is_some_and(|until| until > now_ms())
 }
 
-/// It did not happen. Some errors go away by themselves, others only if somebody does something.
+/// Classifies an error of a write that did not happen: denied if an operator must act, refused if a retry can help.
 fn refused(error: io::Error) -> StoreError {
     use io::ErrorKind::{InvalidInput, NotADirectory, PermissionDenied, ReadOnlyFilesystem};
     match error.kind() {
         PermissionDenied | ReadOnlyFilesystem | NotADirectory | InvalidInput => {
-            StoreError::denied("the folder of the seats cannot be used: check its path and permissions").because(error)
+            StoreError::denied("cannot use the folder of the seats; check its path and permissions").because(error)
         }
-        _ => StoreError::refused("the folder of the seats failed").because(error),
+        _ => StoreError::refused("cannot access the folder of the seats").because(error),
     }
 }
 
-/// Notes live by the clock of this machine, which all who use the folder share.
+/// Returns the time of this machine's clock, by which notes expire. All processes that use the folder share it.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }

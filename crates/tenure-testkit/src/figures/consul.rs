@@ -1,14 +1,14 @@
-//! A Consul server that figures are taken of.
+//! The Consul target of the benchmarks.
 
 use super::{BenchTarget, Work};
 use crate::servers::Consul;
 
-/// One Consul server.
+/// A single Consul server as the target of a benchmark.
 #[derive(Debug)]
 pub struct ConsulTarget(pub Consul);
 
 impl ConsulTarget {
-    /// A new one.
+    /// Starts a new server, which ends with the target.
     pub fn start() -> Self {
         Self(Consul::start())
     }
@@ -27,7 +27,7 @@ impl BenchTarget for ConsulTarget {
         Some(self.0.address())
     }
 
-    /// Every process reads all seats whenever one has changed: with more, that is all it does.
+    /// Limited, because every process reads all seats whenever one of them changes.
     fn most(&self) -> u64 {
         1000
     }

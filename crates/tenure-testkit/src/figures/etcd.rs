@@ -1,14 +1,14 @@
-//! An etcd server that figures are taken of.
+//! The etcd target of the benchmarks.
 
 use super::{BenchTarget, Work};
 use crate::servers::Etcd;
 
-/// An etcd cluster of one member.
+/// An etcd cluster of one member as the target of a benchmark.
 #[derive(Debug)]
 pub struct EtcdTarget(pub Etcd);
 
 impl EtcdTarget {
-    /// A new one.
+    /// Starts a new server, which ends with the target.
     pub fn start() -> Self {
         Self(Etcd::start())
     }
@@ -27,7 +27,7 @@ impl BenchTarget for EtcdTarget {
         Some(self.0.addresses())
     }
 
-    /// Whatever it was asked: each is a round trip.
+    /// Counts all calls to the server. Each is a round trip.
     fn work(&self) -> Option<Work> {
         Some(Work { commands: self.0.metric("grpc_server_started_total") as u64, reads: None })
     }

@@ -1,4 +1,4 @@
-//! From the end of a leader to the term of the next one, both of them here.
+//! The time from the end of a leader to the next leader's term, with both in this process.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ fn stand(open: Open, url: &str, name: &str, lease: Duration) -> (Elections, Elec
     (elections, election)
 }
 
-/// Prints how long it takes from `stop()` of a leader without work to the next one's term.
+/// Measures the time from `stop()` of a leader without work to the next leader's term, and prints it.
 ///
 /// # Panics
-/// If nobody follows.
+/// If no candidate takes over.
 pub async fn graceful(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(15);
     let mut spans = Vec::new();
@@ -28,7 +28,7 @@ pub async fn graceful(target: &dyn BenchTarget, open: Open) {
         while next.1.leader().is_none() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // It has settled down, and waits.
+        // Long enough for the follower to be idle.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = Instant::now();
         leader.1.stop();
@@ -36,22 +36,22 @@ pub async fn graceful(target: &dyn BenchTarget, open: Open) {
         spans.push(began.elapsed());
         leader = next;
     }
-    show("a leader that stops is followed after", &mut spans);
+    show("next leader after stop()", &mut spans);
 }
 
-/// Prints how long it takes from `transfer_to` to the work of the candidate that it names, among three that
-/// stand and work: asked by the leader's own program, and by another one through the board.
+/// Measures the time from `transfer_to` to the named candidate's work among three candidates, called in the leader's
+/// own program and, through the board, in another one. Prints both.
 ///
 /// # Panics
-/// If the seat goes to another one.
+/// If another candidate gets the seat.
 pub async fn named(target: &dyn BenchTarget, open: Open, rounds: u64) {
     let lease = Duration::from_secs(15);
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut starts) = unbounded_channel();
     let mut all = Vec::new();
     for id in ["a", "b", "c"] {
         let elections = Elections::new(open(&target.url()));
         let election = elections.election("named").lease(lease).candidate(id).start().expect("it starts");
-        tokio::spawn(work(election.clone(), id, tell.clone()));
+        tokio::spawn(work(election.clone(), id, sender.clone()));
         if all.is_empty() {
             election.elected().await.expect("it runs");
         }
@@ -60,20 +60,20 @@ pub async fn named(target: &dyn BenchTarget, open: Open, rounds: u64) {
     while all[0].1.candidates().await.expect("a board").len() < all.len() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    told.recv().await.expect("somebody works");
+    starts.recv().await.expect("a candidate works");
     for (asker, what) in [
-        (0, "  a named candidate works, asked for by the leader, after"),
-        (2, "  the same, asked for by another, after"),
+        (0, "  named candidate works after transfer_to in the leader's program"),
+        (2, "  named candidate works after transfer_to in another program"),
     ] {
         let mut spans = Vec::new();
         for _ in 0..rounds {
-            // Everybody has long settled.
+            // Long enough for all candidates to be idle.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let heir = all[1].0;
             let began = Instant::now();
-            all[asker].1.transfer_to(heir).await.expect("there is nothing against it");
-            let (who, at) = told.recv().await.expect("somebody works");
-            assert_eq!(who, heir, "a third got the seat");
+            all[asker].1.transfer_to(heir).await.expect("a possible transfer");
+            let (who, at) = starts.recv().await.expect("a candidate works");
+            assert_eq!(who, heir, "the third candidate got the seat");
             spans.push(at - began);
             all.rotate_left(1);
         }
@@ -87,11 +87,11 @@ pub async fn named(target: &dyn BenchTarget, open: Open, rounds: u64) {
     }
 }
 
-/// Works in every term, and tells when it begins.
-async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'static str, Instant)>) {
+/// Works in every term, and sends the moment when the work starts.
+async fn work(election: Election, id: &'static str, sender: UnboundedSender<(&'static str, Instant)>) {
     while let Ok(term) = election.elected().await {
         if let Some(work) = term.begin_work() {
-            let _ = tell.send((id, Instant::now()));
+            let _ = sender.send((id, Instant::now()));
             term.ending().await;
             drop(work);
         }
@@ -99,10 +99,10 @@ async fn work(election: Election, id: &'static str, tell: UnboundedSender<(&'sta
     }
 }
 
-/// Prints how long it takes from the lapse of a lease, by the server's clock, to the next one's term.
+/// Measures the time from the expiry of a lease, by the server's clock, to the next leader's term, and prints it.
 ///
 /// # Panics
-/// If it was followed before its lease had lapsed.
+/// If a candidate takes over before the lease has expired.
 pub async fn past_the_lapse(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(1);
     let mut spans = Vec::new();
@@ -115,34 +115,36 @@ pub async fn past_the_lapse(target: &dyn BenchTarget, open: Open) {
         let leader = stand(open, &target.url_at(&proxy.address().to_string()), &name, lease);
         leader.1.elected().await.expect("it runs");
         let next = stand(open, &target.url(), &name, lease);
-        // At any point between two renewals.
+        // Varies the moment between two renewals.
         tokio::time::sleep(Duration::from_millis(700 + 37 * round)).await;
         proxy.black_hole(Way::Up);
         tokio::time::sleep(Duration::from_millis(20)).await;
         let asked = Instant::now();
         let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");
         if !seat.record.is_held_by(leader.1.candidate().incarnation) {
-            // On a machine that is too busy to renew in time, it has been followed before it was cut off. What
-            // is read is the seat of the next one, and when that lapses tells nothing.
+            // On a machine that is too busy to renew in time, the leader was replaced before it was cut off. Then the
+            // seat belongs to the next leader, and its expiry is not the one to measure from.
             left_out += 1;
             continue;
         }
         let Life::Clock { now, renewed } = seat.life else { panic!("no clock") };
         let lapses = asked + lease.saturating_sub(now.checked_since(renewed).unwrap_or_default());
         next.1.elected().await.expect("it runs");
-        spans.push(Instant::now().checked_duration_since(lapses).expect("followed before its lease had lapsed"));
+        spans.push(
+            Instant::now().checked_duration_since(lapses).expect("a candidate took over before the lease expired"),
+        );
     }
     if left_out > 0 {
-        println!("{left_out} leaders had lost their seat before they were cut off, and are left out");
+        println!("{left_out} rounds skipped: the leader had already lost its seat");
     }
-    show("a leader that is gone is followed, past the lapse, after", &mut spans);
+    show("next leader after the lease of a dead one expired", &mut spans);
 }
 
-/// Prints how long it takes from the end of a leader's connections, as by the end of its process, to the
-/// next one's term: for stores that go by sessions.
+/// Measures the time from the end of a leader's connections, as at the end of its process, to the next leader's term,
+/// and prints it. For stores with sessions.
 ///
 /// # Panics
-/// If nobody follows.
+/// If no candidate takes over.
 pub async fn after_the_end_of_a_connection(target: &dyn BenchTarget, open: Open) {
     let lease = Duration::from_secs(5);
     let mut spans = Vec::new();
@@ -159,5 +161,5 @@ pub async fn after_the_end_of_a_connection(target: &dyn BenchTarget, open: Open)
         next.1.elected().await.expect("it runs");
         spans.push(began.elapsed());
     }
-    show("a leader whose connection ends is followed after", &mut spans);
+    show("next leader after the connection of a leader ended", &mut spans);
 }

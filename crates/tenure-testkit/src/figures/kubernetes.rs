@@ -1,21 +1,21 @@
-//! An API server that figures are taken of.
+//! The Kubernetes target of the benchmarks.
 
 use std::path::PathBuf;
 
 use super::{BenchTarget, Work};
 use crate::servers::Kubernetes;
 
-/// A Kubernetes API server, and a namespace of it.
+/// A Kubernetes API server, with a namespace of its own, as the target of a benchmark.
 #[derive(Debug)]
 pub struct KubernetesTarget {
-    /// The server.
+    /// The API server that the store uses, which a benchmark can pause or kill.
     pub server: Kubernetes,
     kubeconfig: PathBuf,
     namespace: String,
 }
 
 impl KubernetesTarget {
-    /// A new one.
+    /// Starts a new server, which ends with the target.
     pub fn start() -> Self {
         let server = Kubernetes::start();
         let namespace = server.namespace();
@@ -41,12 +41,12 @@ impl BenchTarget for KubernetesTarget {
         format!("kubernetes:?kubeconfig={}", through.display())
     }
 
-    /// Every renewal is a write of its own.
+    /// Limited, because every renewal is a separate write.
     fn most(&self) -> u64 {
         200
     }
 
-    /// What was asked about Leases.
+    /// Counts the requests about Lease objects.
     fn work(&self) -> Option<Work> {
         let metrics = self.server.must("GET", "/metrics", "");
         let asked = metrics

@@ -1,19 +1,19 @@
-//! What elections cost while another process keeps the server busy.
+//! The cost of elections while another process keeps the server busy.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::{BenchTarget, ManyElections, number};
 
-/// A process that runs until this is dropped, or this process is gone.
+/// A process that keeps a server busy. Dropping it, or the end of this process, kills it.
 #[derive(Debug)]
 pub struct Load(Child);
 
 impl Load {
-    /// Starts it.
+    /// Starts the process with this command, and discards its output.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the command does not start.
     pub fn start(command: Command) -> Self {
         let mut tied = Command::new("setpriv");
         tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
@@ -29,11 +29,11 @@ impl Drop for Load {
     }
 }
 
-/// Prints what a thousand elections with a lease of 3 s cost in a process of their own, for as long as
-/// `TENURE_BENCH_SECONDS` says (60), while another process keeps the server busy.
+/// Measures the cost of a thousand elections with a lease of 3 s in a separate process, for `TENURE_BENCH_SECONDS`
+/// (default: 60), while another process keeps the server busy. Prints it.
 ///
 /// # Panics
-/// If a term is lost: nothing was wrong.
+/// If a term is lost.
 pub fn beside_a_load(target: &dyn BenchTarget) {
     let (count, seconds) = (1000, number("TENURE_BENCH_SECONDS", 60));
     let mut crowd = ManyElections::start(&target.url(), count, Duration::from_secs(3));
@@ -45,7 +45,7 @@ pub fn beside_a_load(target: &dyn BenchTarget) {
     drop(load);
     let spent = after.processor - before.processor;
     println!(
-        "{count} elections, lease 3 s, {seconds} s beside a process that keeps the server busy: {} lead, {} terms lost",
+        "{count} elections, lease 3 s, for {seconds} s on a busy server: {} lead, {} terms lost",
         after.leading, after.lost
     );
     print!("   elected within {elected:.2?}; ");
@@ -53,10 +53,10 @@ pub fn beside_a_load(target: &dyn BenchTarget) {
         print!("{:.1} commands/s, ", done.commands as f64 / seconds as f64);
     }
     println!(
-        "{:.2} CPU-s per 30 s, {:.1} MB for all of the process, {:.1} MB more than before they started",
+        "{:.2} CPU-s per 30 s, {:.1} MB for the whole process, {:.1} MB more than without elections",
         spent.as_secs_f64() / seconds as f64 * 30.0,
         after.memory as f64 / 1e6,
         after.memory.saturating_sub(crowd.empty) as f64 / 1e6,
     );
-    assert_eq!((after.leading, after.lost), (count, 0), "terms were lost though nothing was wrong");
+    assert_eq!((after.leading, after.lost), (count, 0), "terms were lost without a fault");
 }

@@ -1,4 +1,4 @@
-//! Many elections in one process, which is asked from another.
+//! A separate process with many elections, controlled from this one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,38 +9,38 @@ use tenure_core::{Election, Elections, Token};
 use super::{Open, Usage};
 
 const CROWD: &str = "TENURE_TEST_CROWD";
-/// What the child's answers begin with: the harness of a test prints things, too.
+/// The prefix of the child's answers, because the harness of a test writes to the same stream.
 const ANSWER: &str = "crowd> ";
 
-/// A process of this very program that stands in many elections.
+/// A process of this program that stands in many elections.
 ///
-/// The program must call [`crowd_child`]: a test in a test of the name `crowd`, a bench first thing in
-/// its `main`.
+/// The program must call [`crowd_child`]: a test program in a test with the name `crowd`, a bench at the start of
+/// `main`.
 #[derive(Debug)]
 pub struct ManyElections {
     child: Child,
     asks: ChildStdin,
     answers: BufReader<ChildStdout>,
     count: u64,
-    /// Its memory before the first election, in bytes.
+    /// The memory of the process before its first election, in bytes.
     pub empty: u64,
 }
 
-/// How a crowd stands.
+/// The state of a process with many elections.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
-    /// In how many elections it leads.
+    /// The number of elections in which the process leads.
     pub leading: u64,
-    /// In how many it leads no more, or in another term than it was first elected for.
+    /// The number of elections in which it no longer leads, or leads in a later term than its first.
     pub lost: u64,
-    /// Its resident memory, in bytes.
+    /// The resident memory of the process, in bytes.
     pub memory: u64,
-    /// Time it has spent on processors.
+    /// The CPU time that all threads of the process have used.
     pub processor: Duration,
 }
 
 impl ManyElections {
-    /// Starts it: so many elections, called `crowd-0` and so on, over the store at this URL.
+    /// Starts a process with `count` elections, named `crowd-0` and so on, over the store at this URL.
     ///
     /// # Panics
     /// If this program cannot be started again.
@@ -51,59 +51,59 @@ impl ManyElections {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("this program starts");
+            .expect("this program can be started");
         let (asks, answers) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         let mut crowd = Self { child, asks, answers: BufReader::new(answers), count, empty: 0 };
         crowd.empty = crowd.answer()[0];
         crowd
     }
 
-    /// Waits until it has been elected in all of them, and returns how long that took from its start.
+    /// Waits until the process leads all of its elections, and returns how long that took from its start.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the process has ended.
     pub fn elected(&mut self) -> Duration {
         Duration::from_micros(self.ask("elected")[0])
     }
 
-    /// Waits until all its elections know a leader.
+    /// Waits until all elections of the process know a leader.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the process has ended.
     pub fn follows(&mut self) {
         self.ask("follows");
     }
 
-    /// How it stands now.
+    /// Returns the current state of the process.
     ///
     /// # Panics
-    /// If it is gone.
+    /// If the process has ended.
     pub fn standing(&mut self) -> Standing {
         let [leading, kept, memory, nanos] = self.ask("standing")[..] else { panic!("four numbers") };
         Standing { leading, lost: self.count - kept, memory, processor: Duration::from_nanos(nanos) }
     }
 
-    /// Stops all its elections, and returns how long that took.
+    /// Stops all elections of the process, and returns how long that took.
     ///
     /// # Panics
-    /// If it does not leave in good order.
+    /// If the process does not exit cleanly.
     pub fn stop(mut self) -> Duration {
         let took = Duration::from_micros(self.ask("stop")[0]);
-        assert!(self.child.wait().expect("it is a child").success(), "it did not leave in good order");
+        assert!(self.child.wait().expect("a child process").success(), "the process did not exit cleanly");
         took
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the process (SIGKILL) and waits until it is gone.
     ///
     /// # Panics
-    /// If it cannot be.
+    /// If the process cannot be killed or waited for.
     pub fn kill(mut self) {
-        self.child.kill().expect("it is a child");
-        self.child.wait().expect("it is a child");
+        self.child.kill().expect("a child process");
+        self.child.wait().expect("a child process");
     }
 
     fn ask(&mut self, what: &str) -> Vec<u64> {
-        writeln!(self.asks, "{what}").expect("the crowd is there");
+        writeln!(self.asks, "{what}").expect("a running process");
         self.answer()
     }
 
@@ -112,8 +112,8 @@ impl ManyElections {
         loop {
             line.clear();
             let read = self.answers.read_line(&mut line).expect("a pipe");
-            assert!(read > 0, "the crowd is gone");
-            // A harness may have left its own line unfinished.
+            assert!(read > 0, "the process with many elections has ended");
+            // The harness may have written an incomplete line before the answer.
             if let Some((_, answer)) = line.split_once(ANSWER) {
                 return answer.split_whitespace().map(|number| number.parse().expect("a number")).collect();
             }
@@ -128,13 +128,13 @@ impl Drop for ManyElections {
     }
 }
 
-/// Runs as a crowd, if this process was started as one; returns whether it was.
+/// Runs the elections if [`ManyElections`] has started this process, and returns whether it has.
 ///
 /// # Panics
-/// If it cannot start its elections.
+/// If an election does not start.
 pub fn crowd_child(open: Open) -> bool {
     let Ok(crowd) = std::env::var(CROWD) else { return false };
-    // Not to outlive whoever asks, whatever becomes of it.
+    // This process dies with the one that controls it, however that ends.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("a signal");
     let mut parts = crowd.splitn(3, ' ');
     let mut part = || parts.next().expect("three parts");
@@ -146,7 +146,7 @@ pub fn crowd_child(open: Open) -> bool {
     let began = Instant::now();
     let elections = Elections::new(open(url));
     let start = |number| elections.election(format!("crowd-{number}")).lease(Duration::from_millis(lease)).start();
-    let all: Vec<Election> = (0..count).map(|number| start(number).expect("all is fine")).collect();
+    let all: Vec<Election> = (0..count).map(|number| start(number).expect("an election that starts")).collect();
     let mut tokens: Vec<Token> = Vec::new();
     for ask in std::io::stdin().lines().map_while(Result::ok) {
         match ask.as_str() {

@@ -1,4 +1,4 @@
-//! Crowds of growing size on one store; and two that share their elections, one of them killed.
+//! Processes with growing numbers of elections on one store, and two that share their elections while one is killed.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::servers::PATIENCE;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Prints a line for each number of elections, held by one process: the last of them for so long, those
-/// before it for a third of that.
+/// Measures the cost of each number of elections in one process, and prints a line for each. The last one is held for
+/// `held_for`, the others for a third of that.
 ///
 /// # Panics
 /// If a term is lost.
@@ -38,15 +38,15 @@ pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
             (after.processor - before.processor).as_secs_f64() / held * 100.0,
             after.lost,
         );
-        assert_eq!((after.leading, after.lost), (count, 0), "terms were lost though nothing was wrong");
+        assert_eq!((after.leading, after.lost), (count, 0), "terms were lost without a fault");
     }
 }
 
-/// Prints how long it takes until all seats of a process that was killed have moved to another, and how
-/// busy the server was at most meanwhile.
+/// Measures how long it takes until all seats of a killed process have moved to another process, and the peak load of
+/// the server meanwhile. Prints both.
 ///
 /// # Panics
-/// If they do not move.
+/// If a seat does not move in time.
 pub fn takeover(target: &dyn BenchTarget, count: u64) {
     let mut leads = ManyElections::start(&target.url(), count, LEASE);
     leads.elected();
@@ -64,12 +64,12 @@ pub fn takeover(target: &dyn BenchTarget, count: u64) {
     follows.stop();
 }
 
-/// Looks at a server every tenth of a second until it is over, and returns the most of any second.
+/// Reads the statistics of a server ten times a second until `over` returns true, and returns the peak of any second.
 fn busiest(target: &dyn BenchTarget, mut over: impl FnMut() -> bool) -> Option<Work> {
     let began = Instant::now();
     let mut samples = vec![(began, target.work())];
     while !over() {
-        assert!(began.elapsed() < PATIENCE, "the seats do not move");
+        assert!(began.elapsed() < PATIENCE, "timed out waiting for the seats to move");
         std::thread::sleep(Duration::from_millis(100));
         samples.push((Instant::now(), target.work()));
     }
@@ -85,35 +85,34 @@ fn busiest(target: &dyn BenchTarget, mut over: impl FnMut() -> bool) -> Option<W
         .reduce(|most, work| Work { commands: most.commands.max(work.commands), reads: most.reads.max(work.reads) })
 }
 
-/// Holds a store to what must be true of many elections: all are won and none is lost, the server is
-/// asked far less often than there are elections, the seats of a process that is killed move to another,
-/// and none is left taken by one that stops. The program must have a test called `crowd` that calls
-/// [`crowd_child`](super::crowd_child).
+/// Checks a store with many elections: all are won and none is lost, the server gets far fewer round trips than there
+/// are elections, the seats of a killed process move to another, and a process that stops leaves no seat taken. The
+/// program must have a test with the name `crowd` that calls [`crowd_child`](super::crowd_child).
 ///
 /// # Panics
-/// If it is not so.
+/// If a check fails.
 pub fn check(target: &dyn BenchTarget, open: Open, count: u64) {
     check_with(target, open, count, LEASE);
 }
 
-/// The same, with a lease of another length: for stores that a busy machine makes slow.
+/// Checks a store with many elections like [`check`], with another lease: for stores that are slow on a busy machine.
 ///
 /// # Panics
-/// If it is not so.
+/// If a check fails.
 pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Duration) {
     let mut one = ManyElections::start(&target.url(), count, lease);
     one.elected();
-    // All have settled down.
+    // Long enough for all elections to be idle.
     std::thread::sleep(lease);
     let (began, work) = (Instant::now(), target.work());
     std::thread::sleep(lease * 2);
     let (standing, done) = (one.standing(), target.work());
     let held = began.elapsed().as_secs_f64();
-    assert_eq!((standing.leading, standing.lost), (count, 0), "all lead, and none was lost");
+    assert_eq!((standing.leading, standing.lost), (count, 0), "an election is not led, or a term was lost");
     if let Some(done) = done.zip(work).map(|(done, work)| done.since(work)) {
         let (each, asks) = (count as f64 * held, done.round_trips() as f64);
         assert!(asks < each / 3.0, "{asks} round trips for {count} elections in {held:.1} s");
-        // Renewed every third of a lease; a little more, for what came in between.
+        // One renewal every third of a lease, and some more for other calls.
         assert!(
             (done.commands as f64) < each * 3.0 / lease.as_secs_f64() * 1.2,
             "{} commands for {count} elections in {held:.1} s",
@@ -126,11 +125,11 @@ pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Durat
     }
     let mut other = ManyElections::start(&target.url(), count, lease);
     other.follows();
-    assert_eq!(other.standing().leading, 0, "nobody leads whom another leads already");
-    assert_eq!(one.standing().lost, 0, "none is lost to followers");
+    assert_eq!(other.standing().leading, 0, "a follower leads although the other process leads");
+    assert_eq!(one.standing().lost, 0, "a term was lost to a follower");
     one.kill();
     other.elected();
-    assert_eq!(other.standing().leading, count, "all have moved");
+    assert_eq!(other.standing().leading, count, "not all seats have moved");
     other.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -138,7 +137,7 @@ pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Durat
         for number in 0..count {
             let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
             let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");
-            assert!(seat.record.is_vacant(), "a seat was left taken: {seat:?}");
+            assert!(seat.record.is_vacant(), "a seat stays taken: {seat:?}");
         }
     });
 }

@@ -1,60 +1,60 @@
-//! The stores that figures are taken of, and what their servers say of themselves.
+//! The targets of the benchmarks: stores, their servers, and the servers' statistics.
 
 use std::process::Command;
 
 use super::Load;
 use crate::servers::{Folder, Postgres, PostgresSetup, Redis};
 
-/// A store to measure, and the server behind it.
+/// The target of a benchmark: a store, and its server if it has one.
 pub trait BenchTarget {
-    /// What to call it.
+    /// Returns the name of the target, to print with its figures.
     fn name(&self) -> String;
 
-    /// The URL of the store.
+    /// Returns the URL of the store, with which other processes open it, too.
     fn url(&self) -> String;
 
-    /// Where its server listens, if it has one.
+    /// Returns the address of the server, as `host:port`; `None` if the store has no server.
     fn address(&self) -> Option<String> {
         None
     }
 
-    /// The URL of the store through a proxy at another address.
+    /// Returns the URL of the store through a proxy at this address.
     fn url_at(&self, address: &str) -> String {
         self.address().map_or_else(|| self.url(), |own| self.url().replace(&own, address))
     }
 
-    /// Whether processes other than this one can use it.
+    /// Returns whether other processes can use the store.
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// How many elections with a lease of 3 s one server of it is asked to carry here.
+    /// Returns the largest number of elections, with a lease of 3 s, to measure on one server.
     fn most(&self) -> u64 {
         u64::MAX
     }
 
-    /// What the server has done so far, by its own statistics.
+    /// Returns what the server has done so far, from its own statistics; `None` if it has none.
     fn work(&self) -> Option<Work> {
         None
     }
 
-    /// Starts another process that asks as much of the server as it can.
+    /// Starts another process that puts as much load on the server as it can; `None` if that is not supported.
     fn saturate(&self) -> Option<Load> {
         None
     }
 }
 
-/// What a server has done.
+/// The work that a server has done, from its own statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
-    /// Commands or statements on seats.
+    /// The number of commands or statements about seats.
     pub commands: u64,
-    /// How often it has read from its clients, where it counts that: a batch of commands counts once.
+    /// The number of reads from clients, if the server counts them. A batch of commands counts once.
     pub reads: Option<u64>,
 }
 
 impl Work {
-    /// What came to it since.
+    /// Returns the work since an earlier moment.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -63,13 +63,13 @@ impl Work {
         }
     }
 
-    /// Round trips, as far as the server can tell.
+    /// Returns the number of round trips: the reads if the server counts them, or else the commands.
     pub fn round_trips(self) -> u64 {
         self.reads.unwrap_or(self.commands)
     }
 }
 
-/// The memory of one process.
+/// The memory store, within one process, as the target of a benchmark.
 #[derive(Debug)]
 pub struct MemoryTarget;
 
@@ -87,12 +87,12 @@ impl BenchTarget for MemoryTarget {
     }
 }
 
-/// A file in a temporary folder.
+/// The SQLite store, with a file in a temporary folder, as the target of a benchmark.
 #[derive(Debug)]
 pub struct FileTarget(Folder);
 
 impl FileTarget {
-    /// A new one.
+    /// Creates a new folder, which is removed with the target.
     pub fn new() -> Self {
         Self(Folder::new("figures"))
     }
@@ -114,12 +114,12 @@ impl BenchTarget for FileTarget {
     }
 }
 
-/// A Redis server.
+/// A Redis server as the target of a benchmark.
 #[derive(Debug)]
 pub struct RedisTarget(pub Redis);
 
 impl RedisTarget {
-    /// A new one.
+    /// Starts a new server, which ends with the target.
     pub fn start() -> Self {
         Self(Redis::start())
     }
@@ -145,7 +145,7 @@ impl BenchTarget for RedisTarget {
             if let Some(count) = line.strip_prefix("total_reads_processed:") {
                 reads = count.parse().ok();
             }
-            // What scripts call counts there, too: only what clients send is of interest.
+            // The statistics include commands that scripts call. Only commands from clients count here.
             let Some((name, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls=")) else {
                 continue;
             };
@@ -163,16 +163,16 @@ impl BenchTarget for RedisTarget {
     }
 }
 
-/// A PostgreSQL server, in one mode of the store.
+/// A PostgreSQL server, with one mode of the store, as the target of a benchmark.
 #[derive(Debug)]
 pub struct PostgresTarget {
-    /// The server.
+    /// The server that the store uses, which a benchmark can pause or kill.
     pub server: Postgres,
     mode: &'static str,
 }
 
 impl PostgresTarget {
-    /// A new one.
+    /// Starts a new server for this mode, which ends with the target.
     pub fn start(mode: &'static str) -> Self {
         let setup =
             PostgresSetup::new().with("shared_preload_libraries=pg_stat_statements").with("max_connections=200");
@@ -213,7 +213,7 @@ impl BenchTarget for PostgresTarget {
             command
         };
         let filled = pgbench(&["-i", "-q"]).stderr(std::process::Stdio::null()).status();
-        assert!(filled.expect("pgbench: scripts/servers postgres").success());
+        assert!(filled.expect("cannot run pgbench; run scripts/servers postgres").success());
         Some(Load::start(pgbench(&["-c", "10", "-T", "100000"])))
     }
 }

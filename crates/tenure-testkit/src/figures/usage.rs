@@ -1,18 +1,18 @@
-//! What a process uses.
+//! The memory and CPU time of this process.
 
 use std::time::Duration;
 
-/// What a process has used so far.
+/// The memory and CPU time that a process has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Resident memory, in bytes.
+    /// The resident memory of the process, in bytes.
     pub memory: u64,
-    /// Time spent on a processor.
+    /// The CPU time that all threads of the process have used.
     pub processor: Duration,
 }
 
 impl Usage {
-    /// Of this process; nothing where the system does not tell.
+    /// Returns the usage of this process; zero where the system does not report it.
     pub fn of_this_process() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));

@@ -1,8 +1,8 @@
-//! A bid from another connection on a seat whose holder's session lives is lost and changes
-//! nothing, even with the right version. The holder's own connection may write it.
+//! A bid from another connection on a seat whose holder's session is alive is lost and changes nothing, even with
+//! the right version. The holder's own connection can write the seat.
 //!
-//! Protects from: several winners of one session lock, and from a follower that takes a seat whose
-//! holder is alive because it misjudged the time.
+//! Protects from: several winners of one session lock, and a follower that takes the seat of a living holder
+//! because it misjudged the time.
 
 use tenure_core::Life;
 
@@ -20,9 +20,17 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let held = bench.write(&one, &seat, None, &bench.held(&me, 1)).await?;
 
     let seen = bench.read(&other, &seat).await?;
-    ensure!(seen.life == Life::Held, "the session of the holder lives, but its seat reads as {:?}", seen.life);
+    ensure!(seen.life == Life::Held, "the holder's session is alive, but its seat reads as {:?}", seen.life);
     for record in [bench.held(&thief, 2), bench.vacant(1)] {
-        bench.lose("another's swap while the holder's session lives", &other, &seat, Some(&seen.version), &record).await?;
+        bench
+            .lose(
+                "a swap of another candidate while the holder's session is alive",
+                &other,
+                &seat,
+                Some(&seen.version),
+                &record,
+            )
+            .await?;
     }
     let after = bench.read(&other, &seat).await?;
     ensure!(after.record == seen.record, "a lost swap has changed the seat from {seen:?} to {after:?}");

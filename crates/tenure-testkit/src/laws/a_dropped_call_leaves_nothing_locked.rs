@@ -1,7 +1,7 @@
-//! A call may be dropped wherever it waits, as every call is that takes too long: nothing stays
-//! locked or lent, and later calls are answered.
+//! A call can be dropped at any point, as the engine does with every call that times out. Nothing stays locked or
+//! borrowed, and later calls are answered.
 //!
-//! Protects from: a lock that leaks when a client gives up, and a pool that runs dry.
+//! Protects from: a lock that leaks when a client gives up, and a pool that runs out of connections.
 
 use futures_util::FutureExt;
 use tenure_core::{Board, Seen};
@@ -13,7 +13,7 @@ use crate::{Bench, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
 
-/// More than any pool should be given.
+/// More calls than a pool has connections.
 const TIMES: usize = 40;
 
 pub(super) async fn check(bench: Bench) -> Verdict {
@@ -23,7 +23,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let mut version = bench.write(&store, &seat, None, &bench.held(&me, 1)).await?.version;
     for time in 0..TIMES {
         let (held, seen) = (bench.held(&me, 1), Seen { seat: Some(bench.read(&store, &seat).await?), requests: true });
-        // Polled a few times, so that it is dropped at another place each time.
+        // A different number of polls each time, so that calls are dropped at different points.
         let polls = time % 6 + 1;
         drop_after(polls, store.read(&seat)).await;
         drop_after(polls, store.swap(&seat, Some(&version), &held)).await;
@@ -32,10 +32,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         if let Some(notes) = store.notes() {
             drop_after(polls, Box::pin(notes.list_one(&Board::Requests(seat.clone())))).await;
         }
-        // Whatever came of it: the seat is ours, and can be read and written.
+        // Whatever the outcome of the dropped calls: the holder is unchanged, and the seat can be read and written.
         loop {
             let seen = bench.read(&store, &seat).await?;
-            ensure!(seen.record.is_held_by(me.incarnation), "a call that was dropped has left behind {seen:?}");
+            ensure!(seen.record.is_held_by(me.incarnation), "after a dropped call, the seat reads as {seen:?}");
             let swap = bench.within("an answer to a swap", store.swap(&seat, Some(&seen.version), &held)).await??;
             if let tenure_core::Swap::Done { version: next, .. } = swap {
                 version = next;

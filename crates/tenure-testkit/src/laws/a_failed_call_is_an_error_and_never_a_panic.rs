@@ -1,13 +1,12 @@
-//! Where there is no server, or no permission, every call ends as an error that says whether it
-//! happened: not as a seat that is vacant, a swap that was lost, or a panic; and a watch does not
-//! cry wolf without end.
+//! Without a server, or without permission, every call returns an error that says whether the call took effect. It
+//! does not report a vacant seat or a lost swap, and it does not panic. A watch does not panic, either.
 //!
-//! Protects from: errors that look like "not the leader", for ever.
+//! Protects from: errors that look like "not the leader" forever.
 
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tenure_core::{Board, Clock, Fault, SingleSeat, Seen, StoreError, Version};
+use tenure_core::{Board, Clock, Fault, Seen, SingleSeat, StoreError, Version};
 
 use crate::bench::{Connection, candidate};
 use crate::failure::ensure;
@@ -24,15 +23,14 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let held = bench.held(&candidate("me"), 1);
     let version = Version::new("1");
 
-    let read = fails(&bench, "a reading", store.read(&seat)).await?;
-    // Nothing can have happened to a reading; whether it can the next time is the question.
-    ensure!(read.to_string() != "", "an error must say what went wrong");
+    let read = fails(&bench, "a read", store.read(&seat)).await?;
+    ensure!(read.to_string() != "", "the error of a read has no message");
     let swap = fails(&bench, "a swap", store.swap(&seat, None, &held)).await?;
     let renewal = fails(&bench, "a renewal", store.renew(&seat, &version, &held)).await?;
     for error in [&swap, &renewal] {
         ensure!(
             read.fault() != Fault::Denied || error.fault() != Fault::Refused,
-            "a reading is denied for good, but a write is told to try again: {error}"
+            "a read is denied, but a write is only refused, so that it is retried: {error}"
         );
     }
     if let Some(notes) = store.notes() {
@@ -40,7 +38,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     let seen = Seen { seat: None, requests: false };
     let watch = AssertUnwindSafe(store.changed(&seat, &seen)).catch_unwind();
-    // It may resolve, as a watch that is not served, or wait.
+    // The watch may resolve, because it is not served, or wait.
     let watched = tokio::time::timeout(bench.lease() / 4, watch).await;
     ensure!(!matches!(watched, Ok(Err(_))), "a watch panicked");
     Ok(())
@@ -51,7 +49,8 @@ async fn fails<T: std::fmt::Debug>(
     what: &str,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<StoreError, Failure> {
-    let answer = bench.within(&format!("{what} on a broken connection fails"), AssertUnwindSafe(call).catch_unwind()).await?;
+    let answer =
+        bench.within(&format!("{what} on a broken connection fails"), AssertUnwindSafe(call).catch_unwind()).await?;
     match answer {
         Err(_) => Err(Failure::new(format!("{what} on a broken connection panicked"))),
         Ok(Ok(answer)) => Err(Failure::new(format!("{what} on a broken connection was answered with {answer:?}"))),

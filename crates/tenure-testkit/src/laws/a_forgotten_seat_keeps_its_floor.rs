@@ -1,7 +1,7 @@
-//! A seat that an operator has forgotten is gone, with its notes, but not the number that its
-//! tokens must stay above. A store that cannot forget says so, and changes nothing.
+//! A seat that an operator removes with `forget` is gone, with its notes, but the store keeps the lower bound for
+//! its next token. A store that cannot forget returns an error and changes nothing.
 //!
-//! Protects from: tidying up that lets tokens restart.
+//! Protects from: a cleanup that lets tokens restart.
 
 use tenure_core::{Board, Fault};
 
@@ -30,19 +30,23 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let reading = bench.within("a reading", store.read(&seat)).await??;
     match forgotten {
         Err(error) => {
-            ensure!(error.fault() == Fault::Denied, "what a store cannot do at all it must deny: {error}");
-            ensure!(reading.seat.is_some(), "forget() was denied, but the seat is gone");
+            ensure!(error.fault() == Fault::Denied, "a store that cannot forget must return `denied`, got: {error}");
+            ensure!(reading.seat.is_some(), "forget() was denied, but the seat no longer exists");
         }
         Ok(()) => {
-            ensure!(reading.seat.is_none(), "a seat that was forgotten reads as {:?}", reading.seat);
-            ensure!(reading.floor.get() >= 7, "a seat with token 7 was forgotten, and its floor is {}", reading.floor);
+            ensure!(reading.seat.is_none(), "a forgotten seat reads as {:?}", reading.seat);
+            ensure!(
+                reading.floor.get() >= 7,
+                "a seat with token 7 was forgotten, but its floor is only {}",
+                reading.floor
+            );
             if let Some(notes) = store.notes() {
                 for board in &boards {
                     let left = notes.list_one(board).await?;
-                    ensure!(left.is_empty(), "the seat was forgotten, and on {board:?} lie {left:?}");
+                    ensure!(left.is_empty(), "the seat was forgotten, but its board {board:?} still has {left:?}");
                 }
             }
-            // Forgetting what is not there is no error.
+            // Forgetting a seat that does not exist is not an error.
             bench.within("an answer to forget", store.forget(&seat)).await??;
             bench.write(&store, &seat, None, &bench.held(&candidate("next"), 8)).await?;
         }

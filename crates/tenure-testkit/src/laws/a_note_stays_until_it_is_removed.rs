@@ -1,7 +1,7 @@
-//! A request that was put is listed, as it was put, from every connection, until it is removed.
-//! Removing what is not there is no error.
+//! A request that was put is listed unchanged, from every connection, until it is removed. Removing a note that
+//! does not exist is not an error.
 //!
-//! Protects from: requests that get lost, and requests that are obeyed again and again.
+//! Protects from: requests that get lost, and requests that the leader follows again and again.
 
 use tenure_core::{Board, Note};
 
@@ -23,15 +23,23 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     for reader in [one, other] {
         let mut listed = reader.list_one(&board).await?;
-        ensure!(listed.len() == notes.len(), "{} notes were put, but {} are listed: {listed:?}", notes.len(), listed.len());
+        ensure!(
+            listed.len() == notes.len(),
+            "{} notes were put, but {} are listed: {listed:?}",
+            notes.len(),
+            listed.len()
+        );
         listed.retain(|listed| !notes.contains(listed));
-        ensure!(listed.is_empty(), "notes were listed that nobody has put: {listed:?}");
+        ensure!(listed.is_empty(), "notes are listed that were never put: {listed:?}");
     }
     other.remove_one(&board, "a").await?;
     other.remove_one(&board, "a").await?;
     other.remove_one(&board, "never there").await?;
     let listed = one.list_one(&board).await?;
-    ensure!(listed.len() == 2 && listed.iter().all(|note| note.key != "a"), "a note was removed, but listed are {listed:?}");
+    ensure!(
+        listed.len() == 2 && listed.iter().all(|note| note.key != "a"),
+        "after a note was removed, these are listed: {listed:?}"
+    );
     let empty: Vec<Note> = one.list_one(&Board::Requests(bench.seat("no notes"))).await?;
     ensure!(empty.is_empty(), "an empty board lists {empty:?}");
     Ok::<_, Failure>(())

@@ -1,6 +1,6 @@
-//! A seat that was given up reads as vacant, with its token, and the next bid takes it at once.
+//! A released seat reads as vacant and keeps its token, and the next bid takes it at once.
 //!
-//! Protects from: lock delays, and from a token that restarts because release deletes the record.
+//! Protects from: lock delays, and a token that restarts because the release deletes the record.
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -17,12 +17,19 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 
     let seen = bench.read(&other, &seat).await?;
     ensure!(seen.record.is_vacant(), "a released seat reads as held by {:?}", seen.record.holder);
-    ensure!(seen.record.token.get() == 1, "a released seat has token {}, not that of its last term", seen.record.token);
-    ensure!(seen.version == vacant.version, "a released seat reads with another version than its release gave");
+    ensure!(
+        seen.record.token.get() == 1,
+        "a released seat has token {}, which is not the token of its last term",
+        seen.record.token
+    );
+    ensure!(
+        seen.version == vacant.version,
+        "the version of a released seat differs from the one that the release returned"
+    );
 
     let next = candidate("other");
     bench.write(&other, &seat, Some(&seen.version), &bench.held(&next, 2)).await?;
     let seen = bench.read(&one, &seat).await?;
-    ensure!(seen.record.is_held_by(next.incarnation), "the seat does not name whoever took it: {seen:?}");
+    ensure!(seen.record.is_held_by(next.incarnation), "the seat does not name the candidate that took it: {seen:?}");
     Ok(())
 }

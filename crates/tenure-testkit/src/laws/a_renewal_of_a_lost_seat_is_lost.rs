@@ -1,8 +1,8 @@
-//! A renewal is done only for whoever holds the seat; once another does, it is lost and changes
-//! nothing.
+//! A renewal succeeds only for the holder of the seat. Once another candidate holds the seat, the renewal is lost
+//! and changes nothing.
 //!
-//! Protects from: a heartbeat that does not check whose seat it keeps, so that a leader that was
-//! replaced takes the seat back without a word.
+//! Protects from: a heartbeat that does not check the holder of the seat, so that a leader that was replaced takes
+//! the seat back silently.
 
 use tenure_core::Swap;
 
@@ -29,7 +29,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let taken = bench.write(&other, &seat, Some(&vacant.version), &bench.held(&next, 2)).await?;
     for stale in [&held.version, &vacant.version] {
         let answer = bench.within("an answer", one.renew(&seat, stale, &bench.held(&first, 1))).await??;
-        ensure!(answer == Swap::Lost, "the renewal of a seat that another holds was answered with {answer:?}");
+        ensure!(
+            answer == Swap::Lost,
+            "the renewal of a seat that another candidate holds was answered with {answer:?}"
+        );
     }
     let seen = bench.read(&one, &seat).await?;
     ensure!(seen.record.is_held_by(next.incarnation), "a lost renewal has changed the seat: {seen:?}");

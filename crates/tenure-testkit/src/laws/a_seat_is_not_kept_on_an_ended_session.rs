@@ -1,8 +1,8 @@
-//! When the server has ended the holder's session, the seat reads as over, the holder's renewals
-//! are lost, and another can take it.
+//! When the server has ended the holder's session, the seat reads as over, the holder's renewals are lost, and
+//! another candidate can take the seat.
 //!
-//! Protects from: a leader that goes on as if its session still lived, and from a client that opens
-//! a new session by itself and never says so.
+//! Protects from: a leader that continues as if its session were alive, and a client that silently opens a new
+//! session.
 
 use tenure_core::{Life, Swap};
 
@@ -19,17 +19,17 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let (me, next) = (candidate("one"), candidate("other"));
     let held = bench.write(&one, &seat, None, &bench.held(&me, 1)).await?;
     if let Some(end) = bench.subject.end_session(&seat) {
-        bench.within("that the session is ended", end).await?;
+        bench.within("the session is ended", end).await?;
     }
     bench
-        .until("that a seat reads as over once its session was ended", || async {
+        .until("the seat reads as over after its session ended", || async {
             Ok(bench.read(&other, &seat).await?.life == Life::Over)
         })
         .await?;
     let answer = bench.within("an answer", one.renew(&seat, &held.version, &bench.held(&me, 1))).await?;
     ensure!(
         !matches!(answer, Ok(Swap::Done { .. })),
-        "a renewal was done though the session that the seat was won on is over: {answer:?}"
+        "a renewal succeeded although the seat's session has ended: {answer:?}"
     );
     let seen = bench.read(&other, &seat).await?;
     bench.write(&other, &seat, Some(&seen.version), &bench.held(&next, 2)).await?;

@@ -1,8 +1,8 @@
-//! A swap that expects another version than the seat has is lost, and changes nothing: an older
-//! version, one that never was, none where there is a seat, or one where there is none.
+//! A swap is lost and changes nothing if the seat does not have the expected version: if the swap expects an older
+//! version, a version that never existed, no seat where there is one, or a seat where there is none.
 //!
-//! Protects from: writes without a condition, and servers that ignore it, with which two take over
-//! one lapsed seat.
+//! Protects from: writes without a condition, and servers that ignore the condition. With these, two candidates
+//! take over one expired seat.
 
 use tenure_core::Version;
 
@@ -23,15 +23,15 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let empty = bench.seat("empty");
     bench.lose("a swap that expects a version where there is no seat", &store, &empty, Some(&stale), &steal).await?;
     let reading = bench.within("a reading", store.read(&empty)).await??;
-    ensure!(reading.seat.is_none(), "a lost swap has made a seat: {:?}", reading.seat);
+    ensure!(reading.seat.is_none(), "a lost swap has created a seat: {:?}", reading.seat);
 
     let current = bench.write(&store, &seat, Some(&stale), &bench.held(&me, 2)).await?.version;
     let before = bench.read(&store, &seat).await?;
-    // Both from the same connection, which a session would not be in the way of, and from another.
+    // From the holder's connection, whose session does not prevent the swap, and from another one.
     for store in [store, bench.connect()] {
         let never = Version::new(format!("{}0", current.as_str()));
         bench.lose("a swap on an older version", &store, &seat, Some(&stale), &steal).await?;
-        bench.lose("a swap on a version that never was", &store, &seat, Some(&never), &steal).await?;
+        bench.lose("a swap on a version that never existed", &store, &seat, Some(&never), &steal).await?;
         bench.lose("a swap that expects no seat where there is one", &store, &seat, None, &steal).await?;
         let after = bench.read(&store, &seat).await?;
         ensure!(

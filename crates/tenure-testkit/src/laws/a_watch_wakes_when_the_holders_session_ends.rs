@@ -1,8 +1,8 @@
-//! A watch of a seat that is held resolves when the holder's session ends, or its process is gone:
-//! that, too, is a change of the holder. It is so once: who has seen it can wait on.
+//! A watch of a held seat resolves when the holder's session ends or its process is gone: that, too, is a change of
+//! the holder. It resolves once: a caller that has seen the end can wait for the next change.
 //!
-//! Protects from: session stores that push releases and nothing else, so that followers learn of a
-//! crash only by looking; and from followers that never sleep while nobody takes over.
+//! Protects from: session stores that push only releases, so that followers learn of a crash only by looking, and
+//! followers that never sleep while no candidate takes over.
 
 use tenure_core::{Change, Life, Seen};
 
@@ -20,18 +20,21 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seen = Seen { seat: Some(bench.read(&watcher, &seat).await?), requests: false };
     drop(one);
     bench
-        .within("that a watch wakes when the holder is gone", async {
+        .within("a watch wakes when the holder is dead", async {
             loop {
                 let change = watcher.changed(&seat, &seen).await;
-                ensure!(change == Change::Look, "a watch of another's seat resolved with {change:?}");
+                ensure!(
+                    change == Change::Look,
+                    "the watch of a seat that another candidate holds resolved with {change:?}"
+                );
                 if bench.read(&watcher, &seat).await?.life == Life::Over {
                     return Verdict::Ok(());
                 }
-                // For no reason, which a watch may do now and then.
+                // A watch may occasionally resolve without a reason.
                 tokio::time::sleep(bench.lease() / 20).await;
             }
         })
         .await??;
     let seen = Seen { seat: Some(bench.read(&watcher, &seat).await?), requests: false };
-    bench.stays_quiet("a holder that was seen to be gone", &watcher, &seat, &seen).await
+    bench.stays_quiet("a dead holder that the caller has seen", &watcher, &seat, &seen).await
 }

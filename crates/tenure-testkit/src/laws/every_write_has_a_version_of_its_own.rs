@@ -1,8 +1,7 @@
-//! No two writes of a seat ever have the same version, also if they say the same, and also if one
-//! says again what one before the last has said. (Every write carries a new nonce, which a store
-//! without versions of its own may use.)
+//! No two writes of a seat ever have the same version, not even two writes of the same content, with or without
+//! another write in between. (Every write carries a new nonce, which a store without versions of its own can use.)
 //!
-//! Protects from: a bid based on a sight of the seat from before another has held it.
+//! Protects from: a bid that is based on a view of the seat from before another candidate held it.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +30,15 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let version = bench.write(&store, &seat, last.as_ref(), &record).await?.version;
         ensure!(!versions.contains(&version), "two writes have the same version {:?}", version.as_str());
         for old in &versions {
-            bench.lose("a swap on the version of an older write that said the same", &store, &seat, Some(old), &record).await?;
+            bench
+                .lose(
+                    "a swap on the version of an older write with the same content",
+                    &store,
+                    &seat,
+                    Some(old),
+                    &record,
+                )
+                .await?;
         }
         versions.insert(version.clone());
         last = Some(version);
@@ -39,7 +46,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     if let Some(delete) = bench.subject.delete(&seat) {
         delete.await;
         let version = bench.write(&store, &seat, None, &bench.vacant(1)).await?.version;
-        ensure!(!versions.contains(&version), "a seat that was deleted and written anew has a version that it had before");
+        ensure!(
+            !versions.contains(&version),
+            "a seat that was deleted and written again has a version that it had before"
+        );
     }
     Ok(())
 }

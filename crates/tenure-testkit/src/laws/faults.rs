@@ -5,7 +5,7 @@
 //!  other ──▶ [ clear  ] ──▶             or to the server itself
 //! ```
 //!
-//! A store describes its server once, as a [`Server`], and has every law as a test of its own:
+//! A store author describes the server once, as a [`Server`], and gets every law as a separate test:
 //!
 //! ```text
 //! // tests/faults.rs
@@ -18,9 +18,9 @@
 //! }
 //! ```
 //!
-//! Whatever happens, no two candidates ever work at once: every law ends with that, by the moments at which work was
-//! done. How long something takes is never measured, as the machine may be busy; a fault lasts for a part of a lease,
-//! or until a candidate has noticed it.
+//! Every law also checks that no two candidates ever worked at once, by the recorded moments of their work. No law
+//! measures how long something takes, because the machine may be busy. A fault lasts for a part of a lease, or until a
+//! candidate has noticed it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,145 +30,148 @@ use tenure_core::{BoxFuture, Builder, Clock, DynSeatStore, DynStore, Push, Recor
 
 use crate::candidate::PATIENCE;
 use crate::failure::ensure;
-use crate::kit::judge;
+use crate::kit::run_check;
 use crate::proxy::Proxy;
 use crate::servers::connections;
 use crate::{Failure, OverlapDetector, TestCandidate, Verdict};
 
-/// A server that can be made to fail, and how a store gets to it.
+/// A server that a law can make fail, and the way in which a store connects to it.
 pub trait Server: Send + Sync + 'static {
-    /// Starts a server that can be used as a law wishes, or returns one that other tests use at the same time.
+    /// Starts a server that meets the requirements of a law, or returns one that other tests use at the same time.
     fn start(wish: Wish) -> Self
     where
         Self: Sized;
 
-    /// Where the server listens, as `host:port`. The laws put a proxy in front of it.
+    /// Returns the address of the server, as `host:port`. The laws put a proxy in front of it.
     fn address(&self) -> String;
 
-    /// Opens a store that connects to this address instead, as another process would have it. It must not connect yet.
+    /// Opens a store that connects to this address, as another process would. It must not connect yet.
     fn open(&self, address: &str) -> Box<dyn DynStore>;
 
-    /// The most connections to the server that so many processes, of which one leads, need.
+    /// Returns the largest number of connections to the server that this many processes need, if one of them leads.
     fn connections(&self, processes: usize) -> usize;
 
-    /// Stops the server (SIGSTOP): its connections stay open, and it answers nothing.
+    /// Pauses the server (SIGSTOP): its connections stay open, but it does not answer.
     fn pause(&mut self);
 
-    /// Lets the server go on (SIGCONT).
+    /// Resumes the server (SIGCONT) after [`Server::pause`].
     fn resume(&mut self);
 
-    /// Kills the server (SIGKILL) and starts it again at the same address, with everything it has confirmed.
+    /// Kills the server (SIGKILL) and starts it again at the same address, with all data that it has confirmed.
     fn restart(&mut self);
 
-    /// What the store promises if the server is restarted without its data. `None` if no test can do that to it.
+    /// Returns what the store promises if the server restarts without its data. `None` if a test cannot do that.
     fn after_loss(&self) -> Option<AfterLoss> {
         None
     }
 
-    /// Kills the server and starts it again at the same address without any data.
+    /// Kills the server and starts it again at the same address without any data. Needed if [`Server::after_loss`]
+    /// returns a promise.
     fn restart_empty(&mut self) {}
 
-    /// The lease of candidates. Long enough for calls to be answered on a busy machine (3 s).
+    /// Returns the lease of the candidates (default: 3 s): long enough for calls on a busy machine.
     fn lease(&self) -> Duration {
         Duration::from_secs(3)
     }
 
-    /// A lease within which the server can be killed and restarted.
+    /// Returns a lease in which the server can be killed and restarted (default: five leases).
     fn long_lease(&self) -> Duration {
         self.lease() * 5
     }
 
-    /// How long to wait for what must happen.
+    /// Returns how long a law waits for an event that must happen.
     fn patience(&self) -> Duration {
         PATIENCE
     }
 
-    /// Sets options of every candidate, such as `takeover`.
+    /// Sets options of every candidate, such as `takeover`. The default changes nothing.
     fn configure(&self, election: Builder) -> Builder {
         election
     }
 
-    /// Whether a seat is lost with the connection that it is held on, as with the lock of a database session. A
-    /// broken connection may then cost the term.
+    /// Returns whether a seat is lost together with its connection, like the lock of a database session. Then a broken
+    /// connection may cost the term.
     fn ends_with_its_connection(&self) -> bool {
         false
     }
 
-    /// Whether a call that waits on a slow connection has its answer though other calls were given up on it. Otherwise
-    /// it fails: the store closes the connection at once.
+    /// Returns whether a call on a slow connection gets its answer although other calls on it have timed out. If not,
+    /// the call fails, because the store closes the connection at once.
     fn waits_for_slow_answers(&self) -> bool {
         true
     }
 
-    /// Bytes that are in a request that takes a seat, and in nothing that is sent before it; as they are on the wire,
-    /// escaped if records travel inside of JSON.
+    /// Returns bytes that occur in a request that takes a seat, and in no earlier request. These are the bytes on the
+    /// wire, escaped if records are sent inside JSON.
     fn bid(&self) -> &'static str {
         "\"incarnation\""
     }
 
-    /// Bytes by which to know the requests that keep a term. None if they cannot be told apart from others.
+    /// Returns bytes that identify the requests that renew a term. Empty if they cannot be distinguished from others.
     fn renewals(&self) -> &'static [&'static str] {
         &["\"incarnation\""]
     }
 }
 
-/// What a law does to a server.
+/// The requirements of a law on its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The law stops or restarts the server, so nobody else may use it.
+    /// The law pauses or restarts the server, so no other test may use it.
     pub alone: bool,
-    /// The law looks for bytes in what is sent ([`Server::bid`], [`Server::renewals`]), so it must not be encrypted.
+    /// The law searches the traffic for bytes ([`Server::bid`], [`Server::renewals`]), so it must not be encrypted.
     pub plain: bool,
 }
 
-/// Whose tokens still rise after a server has lost its data.
+/// The tokens that still rise after a server has lost its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterLoss {
-    /// Those of candidates that were there: they remember the last term.
+    /// Only the tokens of candidates that were running at the loss: they remember the last term.
     TokensOfWitnessesRise,
-    /// Also those of candidates that are started later: the store's floor is above what it gave out before.
+    /// Also the tokens of candidates that start later: the store's floor is above all tokens from before the loss.
     AllTokensRise,
 }
 
-/// A law about faults.
+/// A law about networks and servers that fail.
 #[derive(Clone, Copy)]
 pub struct FaultLaw {
-    /// What it says, as a sentence in the form of a name.
+    /// The law as a sentence in snake case, which is also the name of its file and of its test.
     pub name: &'static str,
     needs: &'static [Need],
     check: fn(Rig) -> BoxFuture<'static, Verdict>,
 }
 
-/// What a law needs.
+/// A requirement of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// A server of its own, which it stops or restarts.
+    /// A server of its own, which it pauses or restarts.
     Alone,
-    /// Messages that can be told apart.
+    /// Traffic that is not encrypted.
     Plain,
     /// Data that can be lost.
     Loss,
     /// A term that outlives a connection.
     OutlivesConnections,
-    /// Requests that can be told apart from others.
+    /// Renewals that can be distinguished from other requests.
     Renewals,
     Push,
 }
 
 impl FaultLaw {
-    /// What it does to a server.
+    /// Returns the requirements of this law on its server.
     pub fn wish(&self) -> Wish {
         Wish { alone: self.needs.contains(&Need::Alone), plain: self.needs.contains(&Need::Plain) }
     }
 
-    /// Why this law does not apply to a server; `None` if it does.
+    /// Returns why this law does not apply to a server; `None` if it applies.
     pub fn does_not_apply(&self, server: &dyn Server) -> Option<&'static str> {
         self.needs.iter().find_map(|need| {
             let (has, otherwise) = match need {
                 Need::Alone | Need::Plain => (true, ""),
-                Need::Loss => (server.after_loss().is_some(), "the server cannot be emptied"),
+                Need::Loss => (server.after_loss().is_some(), "the server cannot be restarted without its data"),
                 Need::OutlivesConnections => (!server.ends_with_its_connection(), "a term ends with its connection"),
-                Need::Renewals => (!server.renewals().is_empty(), "renewals cannot be told apart from other requests"),
+                Need::Renewals => {
+                    (!server.renewals().is_empty(), "renewals cannot be distinguished from other requests")
+                }
                 Need::Push => {
                     ((*server.open(&server.address())).promises().push != Push::None, "the store has no push")
                 }
@@ -177,12 +180,12 @@ impl FaultLaw {
         })
     }
 
-    /// Holds a store and its server to the law.
+    /// Checks a store and its server against the law, on a tokio runtime of its own. Blocks the thread meanwhile.
     ///
     /// # Errors
-    /// How the law was broken.
+    /// If the store breaks the law: what was expected, and what happened instead.
     pub fn check_on(&self, server: Box<dyn Server>) -> Verdict {
-        judge(server.patience() * 6, (self.check)(Rig::new(server)))
+        run_check(server.patience() * 6, (self.check)(Rig::new(server)))
     }
 }
 
@@ -192,7 +195,7 @@ impl std::fmt::Debug for FaultLaw {
     }
 }
 
-/// The one list of the laws: gives it to another macro, behind what that is given by itself.
+/// The list of the laws, passed to another macro together with that macro's own arguments.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __faults_each {
@@ -200,16 +203,16 @@ macro_rules! __faults_each {
         $($then)+ { [$($with)*]
             // The network.
             a_leader_that_is_cut_off_stops_before_another_starts,
-            a_bid_whose_reply_is_lost_is_a_term_all_the_same,
+            a_winning_bid_whose_reply_is_lost_still_leads_to_a_term,
             a_renewal_whose_reply_is_lost_costs_no_term,
             a_message_cut_in_the_middle_costs_no_term,
             connections_that_are_reset_cost_no_term,
-            a_watch_that_is_cut_is_taken_up_again,
-            a_connection_that_was_given_up_is_closed_though_it_answers_after_all,
+            a_watch_that_is_cut_is_resumed,
+            an_abandoned_connection_is_closed_even_if_it_answers_later,
             // The server.
-            a_server_that_stops_for_a_moment_costs_no_term_and_for_long_costs_one,
-            a_server_that_is_killed_and_restarted_has_forgotten_nothing,
-            a_server_restarted_empty_is_waited_out_and_tokens_go_on_rising,
+            a_server_paused_briefly_costs_no_term_and_paused_for_long_costs_one,
+            a_server_that_is_killed_and_restarted_keeps_its_seats,
+            after_a_server_restarts_empty_the_seat_is_waited_out_and_tokens_rise,
             faults_leave_no_connections_behind,
         }
     };
@@ -228,8 +231,8 @@ macro_rules! __faults_tests {
     };
 }
 
-/// Makes every law about faults a test of a store: `faults!(MyServer)`, where `MyServer` is a
-/// [`Server`](crate::faults::Server). To be put into a module of its own.
+/// Expands to one test for each law about faults: `faults!(MyServer)`, where `MyServer` is a
+/// [`Server`](crate::faults::Server). Use it in a module of its own.
 #[macro_export]
 macro_rules! faults {
     ($server:ty) => {
@@ -251,15 +254,15 @@ macro_rules! fault_laws {
 
 crate::__faults_each! { [] fault_laws! }
 
-/// All laws about faults.
+/// Returns all laws about networks and servers that fail.
 pub fn all() -> Vec<FaultLaw> {
     LAWS.to_vec()
 }
 
-/// Holds a server to the law of this name. [`faults!`](crate::faults!) calls this.
+/// Checks a server against the law with this name. [`faults!`](crate::faults!) calls this.
 ///
 /// # Panics
-/// If the law is broken, or there is none of this name.
+/// If the store breaks the law, or there is no law with this name.
 pub fn hold<S: Server>(law: &str) {
     let law = LAWS.iter().find(|one| one.name == law).unwrap_or_else(|| panic!("there is no law {law:?}"));
     let server: Box<dyn Server> = Box::new(S::start(law.wish()));
@@ -270,12 +273,12 @@ pub fn hold<S: Server>(law: &str) {
     law.check_on(server).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Where a law is tried: a server, two ways to it, and a detector.
+/// The environment of a law: a server, two proxies in front of it, and a detector of overlaps.
 struct Rig {
     server: Box<dyn Server>,
-    /// The way of the candidate that a fault happens to.
+    /// The proxy of the candidate that a fault affects.
     faulty: Proxy,
-    /// The way of everybody else.
+    /// The proxy of all others.
     clear: Proxy,
     detector: OverlapDetector,
     seat: SeatName,
@@ -287,7 +290,7 @@ impl Rig {
         Self { server, faulty, clear, detector: OverlapDetector::new(), seat: new_seat() }
     }
 
-    /// Has the candidates from now on stand for another seat, with another detector.
+    /// Uses another seat and another detector from now on.
     fn begin_anew(&mut self) {
         (self.detector, self.seat) = (OverlapDetector::new(), new_seat());
     }
@@ -296,12 +299,12 @@ impl Rig {
         self.server.lease()
     }
 
-    /// A candidate on the way that fails, working whenever it leads.
+    /// Starts a candidate behind the faulty proxy that works whenever it leads.
     fn one(&self, lease: Duration) -> TestCandidate {
         self.stand(&self.faulty, "one", lease, |election| election)
     }
 
-    /// A candidate that no fault of the network happens to, working whenever it leads.
+    /// Starts a candidate behind the clear proxy that works whenever it leads.
     fn other(&self, lease: Duration) -> TestCandidate {
         self.stand(&self.clear, "other", lease, |election| election)
     }
@@ -321,14 +324,14 @@ impl Rig {
         candidate
     }
 
-    /// A store without an engine, on the way that this proxy is on.
+    /// Opens a store without an engine, behind this proxy.
     fn connect(&self, way: &Proxy) -> Arc<dyn DynSeatStore> {
         let store: Arc<dyn DynSeatStore> = Arc::new(SingleSeat::new(self.server.open(&way.address().to_string())));
         store.attach(&Clock::system());
         store
     }
 
-    /// The record of the seat, as the server has it now.
+    /// Reads the current record of the seat.
     async fn record(&self) -> Result<Option<Record>, Failure> {
         let store = self.connect(&self.clear);
         Ok(self.within("a reading", store.read(&self.seat)).await??.seat.map(|seat| seat.record))
@@ -337,7 +340,7 @@ impl Rig {
     async fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
         let patience = self.server.patience();
         let waited = tokio::time::timeout(patience, future).await;
-        waited.map_err(|_| Failure::new(format!("waited {patience:?} in vain: {what}")))
+        waited.map_err(|_| Failure::new(format!("timed out after {patience:?}, expected: {what}")))
     }
 
     async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Verdict {
@@ -349,13 +352,13 @@ impl Rig {
         .await
     }
 
-    /// Waits until somebody works in a term above this one.
+    /// Waits until a candidate works in a term with a higher token.
     async fn works_above(&self, token: Token) -> Result<Token, Failure> {
-        self.within("that somebody works in a later term", self.detector.acted_above(token)).await
+        self.within("a candidate works in a later term", self.detector.acted_above(token)).await
     }
 
-    /// Waits until a term was prolonged by a renewal that was sent from now on, and must not be lost. The first that
-    /// succeeds may have been under way.
+    /// Waits for a renewal of the term that was sent after this call. Fails if the term is lost. It waits for two
+    /// renewals, because the first one may have been in flight.
     async fn is_kept(&self, who: &TestCandidate, token: Token) -> Verdict {
         for _ in 0..2 {
             self.is_renewed(who, token).await?;
@@ -363,30 +366,31 @@ impl Rig {
         Ok(())
     }
 
-    /// Waits until a term was prolonged, and must not be lost.
+    /// Waits until the term is renewed. Fails if the term is lost.
     async fn is_renewed(&self, who: &TestCandidate, token: Token) -> Verdict {
         let id = &who.election.candidate().id;
         let deadline = || who.election.term().filter(|term| term.token() == token).map(|term| term.deadline());
         let before = deadline();
-        self.until(&format!("that the term of {id} is renewed"), || deadline().is_none() || deadline() != before)
-            .await?;
+        self.until(&format!("the term of {id} is renewed"), || deadline().is_none() || deadline() != before).await?;
         ensure!(deadline().is_some(), "the fault has cost {id} the term with token {token}");
         Ok(())
     }
 
-    /// That there was one term and no other.
+    /// Checks that there was only one term.
     fn led_once(&self) -> Verdict {
-        let sittings = self.detector.work_spans();
-        ensure!(sittings == 1, "the fault has cost a term: there were {sittings}");
+        let terms = self.detector.work_spans();
+        ensure!(terms == 1, "the fault has cost a term: there were {terms} terms");
         Ok(())
     }
 
-    /// Ends a trial: waits until no fault has left connections behind, and judges whether two ever worked at once.
+    /// Ends a trial: waits until no surplus connections are left, and checks that no two candidates worked at once.
     async fn settles(&self, candidates: [TestCandidate; 2]) -> Verdict {
         let most = self.server.connections(candidates.len());
         let count = || connections(self.faulty.address().port()) + connections(self.clear.address().port());
-        let settled = self.until("that no connections are left behind", || count() <= most).await;
-        settled.map_err(|failure| Failure::new(format!("{failure}: {} connections, not {most}", count())))?;
+        let settled = self.until("no surplus connections are left", || count() <= most).await;
+        settled.map_err(|failure| {
+            Failure::new(format!("{failure}: there are {} connections, at most {most} are needed", count()))
+        })?;
         for one in &candidates {
             one.election.stop();
         }
@@ -397,7 +401,7 @@ impl Rig {
     }
 }
 
-/// A seat that no other law, and no other run of this one, uses.
+/// Returns a seat that no other law, and no other run of this law, uses.
 fn new_seat() -> SeatName {
     SeatName::new(format!("faults-{:016x}", rand::random::<u64>())).unwrap_or_else(|error| panic!("{error}"))
 }

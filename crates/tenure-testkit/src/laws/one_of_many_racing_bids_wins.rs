@@ -1,8 +1,7 @@
-//! Of many bids on the same version, made at the same time over many connections, exactly one is
-//! done, and the seat names that one.
+//! Of many concurrent bids on the same version, over many connections, exactly one succeeds, and the seat names its
+//! bidder.
 //!
-//! Protects from: a check and a write that something can come in between, and from a loser that
-//! believes it has won.
+//! Protects from: another write between the check and the write, and a loser that believes it has won.
 
 use futures_util::future::join_all;
 use tenure_core::{Swap, Version};
@@ -19,7 +18,7 @@ const ROUNDS: u64 = 6;
 
 pub(super) async fn check(bench: Bench) -> Verdict {
     let connections: Vec<_> = (0..BIDDERS).map(|_| bench.connect()).collect();
-    // On a seat that never was, and on one that was given up.
+    // On a seat that does not exist yet, and on a released one.
     let seat = bench.seat("raced");
     let mut expected = None;
     for token in 1..=ROUNDS {
@@ -51,7 +50,7 @@ async fn race(
             won.push((store, me, version));
         }
     }
-    ensure!(won.len() == 1, "{} of {BIDDERS} racing bids were done, not one", won.len());
+    ensure!(won.len() == 1, "{} of {BIDDERS} racing bids succeeded, expected exactly one", won.len());
     let (store, me, version) = won.remove(0);
     let seen = bench.read(&store, seat).await?;
     ensure!(

@@ -1,4 +1,4 @@
-//! Moves bytes one way, as the rules say.
+//! Moves bytes in one direction, as the rules say.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::{Control, Way};
 
-/// What a pump goes by.
+/// The direction of a pump, and the state that it shares with others.
 pub(super) struct Side<'a> {
     pub(super) way: Way,
     pub(super) control: &'a Control,
-    /// Set once a request has gone through whose reply must not.
-    pub(super) robbed: &'a watch::Sender<bool>,
+    /// Set once a request was delivered whose reply must be dropped.
+    pub(super) drop_reply: &'a watch::Sender<bool>,
 }
 
 /// Moves bytes from one socket to another.
@@ -25,7 +25,7 @@ pub(super) struct Pump<'a> {
     side: Side<'a>,
 }
 
-/// Bytes under way, and when they may arrive.
+/// Bytes to deliver, and when each is due.
 type Queue = VecDeque<(Instant, Vec<u8>)>;
 
 impl<'a> Pump<'a> {
@@ -33,7 +33,7 @@ impl<'a> Pump<'a> {
         Self { from, to, side }
     }
 
-    /// Until one end hangs up, or the connection is to be cut.
+    /// Moves bytes until one end closes the connection, or until the connection must be cut.
     pub(super) async fn run(self) {
         let mut rules = self.side.control.rules.subscribe();
         let mut queue = Queue::new();
@@ -51,14 +51,14 @@ impl<'a> Pump<'a> {
                 }
                 bytes = read(self.from) => match bytes {
                     None => return,
-                    // By the rules of now: they may have changed while this waited.
+                    // The current rules, which may have changed during the wait.
                     Some(bytes) => queue.push_back((Instant::now() + self.rules().1, bytes)),
                 },
             }
         }
     }
 
-    /// Whether what goes this way is held back, and by how much it is delayed.
+    /// Returns whether bytes in this direction are held back, and how long they are delayed.
     fn rules(&self) -> (bool, Duration) {
         let rules = self.side.control.rules.borrow();
         match self.side.way {
@@ -67,11 +67,11 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Hands bytes over, unless they are caught. Returns whether the connection goes on.
+    /// Delivers bytes, unless they must be cut or dropped. Returns whether the connection stays open.
     async fn deliver(&self, bytes: &[u8]) -> bool {
         self.side.control.delivered.fetch_add(1, Ordering::Relaxed);
-        if self.side.way == Way::Down && *self.side.robbed.borrow() {
-            // The server has answered, so it has done what it was asked.
+        if self.side.way == Way::Down && *self.side.drop_reply.borrow() {
+            // The server has replied, so it has applied the request.
             self.catch();
             return false;
         }
@@ -79,7 +79,7 @@ impl<'a> Pump<'a> {
             let mut snags = self.side.control.snags();
             if self.side.way == Way::Up && snags.drop_reply.as_ref().is_some_and(|marker| has(bytes, marker)) {
                 snags.drop_reply = None;
-                self.side.robbed.send_replace(true);
+                self.side.drop_reply.send_replace(true);
             }
             match &snags.cut {
                 Some((way, marker, after)) if *way == self.side.way && has(bytes, marker) => {
@@ -94,7 +94,7 @@ impl<'a> Pump<'a> {
             None => write(self.to, bytes).await,
             Some(after) => {
                 write(self.to, &bytes[..after]).await;
-                // What was handed over is read before the end of it is seen.
+                // Gives the receiver time to read the bytes before it sees the end of the connection.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 self.catch();
                 false
@@ -118,7 +118,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// The next bytes, or `None` at the end.
+/// Reads the next bytes; `None` at the end of the stream.
 async fn read(stream: &TcpStream) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 64 * 1024];
     loop {

@@ -1,11 +1,10 @@
 //! Counts the connections of a server, whatever its protocol.
 
-/// The number of TCP connections that a server on this machine has open on its port.
+/// Returns the number of open TCP connections of a server on this machine.
 ///
-/// The kernel's table of sockets is read, so this works for every server, also for a paused one, and
-/// opens no connection itself. A connection that only the client has closed still counts: it occupies
-/// the server. A server that a test reaches through a [`Proxy`](crate::proxy::Proxy) is counted on the
-/// server's own port.
+/// This reads the kernel's table of sockets, so it works for every server, even for a paused one, and opens no
+/// connection itself. A connection that only the client has closed still counts, because it occupies the server. If a
+/// test connects through a [`Proxy`](crate::proxy::Proxy), pass the server's own port.
 ///
 /// A fault test calls this before and after a fault and expects the number to return to its bound:
 ///
@@ -29,8 +28,8 @@ pub fn connections(port: u16) -> usize {
     tables.iter().flat_map(|table| table.lines().skip(1)).filter(|line| is_open_at(line, port)).count()
 }
 
-/// Whether a line of the table is a connection whose local port is this one. The columns are a number, the
-/// local address, the remote address and the state; addresses and states are hexadecimal.
+/// Returns whether a line of the table is an open connection with this local port. The columns are a number, the local
+/// address, the remote address and the state. Addresses and states are hexadecimal.
 fn is_open_at(line: &str, port: u16) -> bool {
     const ESTABLISHED: &str = "01";
     const CLOSE_WAIT: &str = "08";

@@ -1,4 +1,4 @@
-//! Consul servers: one, or three.
+//! Consul: one server, or a cluster of three.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::consul_api::{ask, field};
 use super::{Folder, Launch, Process, free_port};
 
-/// A Consul server on this machine, which is an agent, too.
+/// A Consul server on this machine. Dropping it ends the server.
 #[derive(Debug)]
 pub struct Consul {
-    /// Its process.
+    /// The process of the server, which a test can signal.
     pub process: Process,
     folder: Folder,
     ports: Ports,
@@ -31,7 +31,7 @@ impl Ports {
     }
 }
 
-/// How a Consul server is set up.
+/// The configuration of a Consul server, to start it with.
 #[derive(Clone, Debug)]
 pub struct ConsulSetup {
     program: PathBuf,
@@ -48,8 +48,8 @@ impl Default for ConsulSetup {
 }
 
 impl ConsulSetup {
-    /// Consul as `CONSUL_BIN` names it, as installed, or from where `scripts/servers` keeps it. It keeps
-    /// nothing over a restart, and sessions for as short as a second.
+    /// Creates the default configuration. The program is the one that `CONSUL_BIN` names, the installed one, or the one
+    /// from `scripts/servers`. The server loses its data at a restart, and allows sessions as short as a second.
     pub fn new() -> Self {
         let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
             let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -66,21 +66,21 @@ impl ConsulSetup {
         }
     }
 
-    /// With what it is told on disk, so that a restart loses nothing.
+    /// Keeps the data on disk, so that a restart loses nothing.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// With one more setting of its configuration, in JSON: `"name": value`. A later one counts.
+    /// Adds a setting in JSON: `"name": value`. It overrides earlier settings.
     #[must_use]
     pub fn with(mut self, setting: impl Into<String>) -> Self {
         self.settings.push(setting.into());
         self
     }
 
-    /// Where nobody may do anything without a token. This one may do everything.
+    /// Denies all access without a token. This token allows everything.
     #[must_use]
     pub fn with_acl(mut self, master: &str) -> Self {
         self.token = Some(master.to_owned());
@@ -89,10 +89,10 @@ impl ConsulSetup {
         ))
     }
 
-    /// Starts it, and waits until it makes sessions.
+    /// Starts the server, and waits until it can create sessions.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If Consul is not installed, or does not start.
     pub fn start(&self) -> Consul {
         let mut tries = 0;
         loop {
@@ -100,7 +100,7 @@ impl ConsulSetup {
             let mut server = self.spawn(Ports::free(), &[]);
             match server.await_ready() {
                 Ok(()) => return server,
-                // Somebody else may have been quicker to take a port.
+                // Another process may have taken a port first.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("consul {why}\n{}", server.process.output()),
             }
@@ -132,10 +132,10 @@ impl ConsulSetup {
         if !self.durable && all.is_empty() {
             launch = launch.arg("-dev");
         }
-        // A file each: they are put together, and what is said twice counts as it was said last.
+        // One file per setting: Consul merges the files, and later ones override earlier ones.
         for (number, setting) in [settings.join(",\n")].iter().chain(&self.settings).enumerate() {
             let file = folder.path().join(format!("{number}.json"));
-            std::fs::write(&file, format!("{{{setting}}}")).expect("our own folder");
+            std::fs::write(&file, format!("{{{setting}}}")).expect("a folder of this process");
             launch = launch.arg("-config-file").arg(&file);
         }
         let process = Process::spawn(launch, &folder.path().join("log"));
@@ -144,80 +144,80 @@ impl ConsulSetup {
 }
 
 impl Consul {
-    /// A server that keeps nothing over a restart.
+    /// Starts a server with the default configuration, which loses its data at a restart.
     pub fn start() -> Self {
         ConsulSetup::new().start()
     }
 
-    /// Where its HTTP interface listens, on 127.0.0.1.
+    /// Returns the port of its HTTP interface on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.ports.http
     }
 
-    /// Its host and port.
+    /// Returns the address of its HTTP interface, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.ports.http)
     }
 
-    /// Its URL, for leases as short as a second.
+    /// Returns the URL of a store on this server, which allows leases as short as a second.
     pub fn url(&self) -> String {
         format!("consul://{}/tenure?min_lease=1s", self.address())
     }
 
-    /// Its temporary folder.
+    /// Returns its temporary folder, which holds its data, configuration and log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Asks it something, with the token that may do everything: the status, and what it says.
+    /// Sends a request with the management token, and returns the status and the body of the response.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the server does not respond.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        self.try_ask(method, path, body).unwrap_or_else(|error| panic!("{method} {path} was not answered: {error}"))
+        self.try_ask(method, path, body).unwrap_or_else(|error| panic!("no response to {method} {path}: {error}"))
     }
 
-    /// Asks it something.
+    /// Sends a request with the management token, and returns the status and the body of the response.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the server does not respond.
     pub fn try_ask(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
         ask(self.ports.http, self.token.as_deref(), method, path, body)
     }
 
-    /// One field of a key's entry, empty if there is none.
+    /// Returns one field of a key's entry; empty if there is none.
     pub fn entry(&self, key: &str, name: &str) -> String {
         field(&self.ask("GET", &format!("/v1/kv/{key}"), "").1, name)
     }
 
-    /// Ends the session that has locked a key, as an operator does.
+    /// Ends the session that holds the lock of a key, as an operator can.
     pub fn destroy_session_of(&self, key: &str) {
         let session = self.entry(key, "Session");
         self.ask("PUT", &format!("/v1/session/destroy/{session}"), "");
     }
 
-    /// How many connections of clients it has open.
+    /// Returns the number of open connections of its clients.
     pub fn connections(&self) -> usize {
         super::connections(self.ports.http)
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions on the server.
     pub fn sessions(&self) -> usize {
         self.ask("GET", "/v1/session/list", "").1.matches("\"ID\"").count()
     }
 
-    /// How often something was asked of it so far, by its own count, such as `PUT` of `/v1/session/renew/_`.
+    /// Returns how many requests of one kind the server has counted, such as `PUT` of `/v1/session/renew/_`.
     pub fn count(&self, method: &str, path: &str) -> u64 {
         let metrics = self.ask("GET", "/v1/agent/metrics?format=prometheus", "").1;
         let path = path.trim_start_matches('/').replace('/', "_");
-        // Before and since Consul 1.9.
+        // The first name is that of Consul before 1.9.
         let old = format!("consul_http_{method}_{path}_count ");
         let new = format!("consul_api_http_count{{method=\"{method}\",path=\"{path}\"}} ");
         let lines = metrics.lines().filter_map(|line| line.strip_prefix(&old).or_else(|| line.strip_prefix(&new)));
         lines.filter_map(|count| count.trim().parse::<f64>().ok()).sum::<f64>() as u64
     }
 
-    /// How often anything was asked of it so far, by its own count.
+    /// Returns how many requests the server has counted in total.
     pub fn asked(&self) -> u64 {
         let metrics = self.ask("GET", "/v1/agent/metrics?format=prometheus", "").1;
         let is_count = |line: &&str| {
@@ -227,32 +227,32 @@ impl Consul {
         counts.sum::<f64>() as u64
     }
 
-    /// Runs Consul's own command against it, such as `snapshot save FILE`.
+    /// Runs the `consul` command against this server, such as `snapshot save FILE`.
     ///
     /// # Panics
-    /// With what it says, if it fails.
+    /// If the command fails, with its output.
     pub fn command(&self, arguments: &[&str]) {
         let address = format!("-http-addr={}", self.address());
         let (verbs, rest) = arguments.split_at(2.min(arguments.len()));
         Launch::new(&self.program, "consul").args(verbs).arg(address).args(rest).run();
     }
 
-    /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.
+    /// Pauses the server (SIGSTOP): its connections stay open, but it does not answer.
     pub fn pause(&mut self) {
         self.process.pause();
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the server (SIGCONT) after [`Consul::pause`].
     pub fn resume(&mut self) {
         self.process.resume();
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again on the same ports, with what its folder holds.
+    /// Starts the server again on the same ports, with the data in its folder.
     ///
     /// # Panics
     /// If it does not start.
@@ -263,15 +263,15 @@ impl Consul {
         }
     }
 
-    /// Kills it, and starts it again on the same ports without what it has written down.
+    /// Kills the server and starts it again on the same ports without its data.
     ///
     /// # Panics
-    /// If that cannot be removed, or it does not start.
+    /// If its data cannot be removed, or it does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
         let data = self.folder.path().join("data");
         if data.exists() {
-            std::fs::remove_dir_all(data).expect("our own folder");
+            std::fs::remove_dir_all(data).expect("a folder of this process");
         }
         self.restart();
     }
@@ -282,33 +282,33 @@ impl Consul {
     }
 }
 
-/// Whether it makes sessions, which it does once its servers have a leader and it is one of their nodes.
+/// Returns whether the server can create sessions. It can once the servers have a leader and it is one of their nodes.
 fn is_ready(port: u16, token: Option<&str>) -> bool {
     let made = ask(port, token, "PUT", "/v1/session/create", r#"{"NodeChecks": [], "TTL": "1000s"}"#);
     let Ok((200, said)) = made else { return false };
     ask(port, token, "PUT", &format!("/v1/session/destroy/{}", field(&said, "ID")), "").is_ok()
 }
 
-/// Three Consul servers that make one cluster.
+/// A cluster of three Consul servers. Dropping it ends them.
 #[derive(Debug)]
 pub struct ConsulCluster {
-    /// The servers.
+    /// The three servers of the cluster, in the order of their start.
     pub servers: Vec<Consul>,
 }
 
 impl ConsulCluster {
-    /// Starts them, and waits until each makes sessions.
+    /// Starts three servers with the default configuration, and waits until each can create sessions.
     ///
     /// # Panics
-    /// If they are not installed, or do not start.
+    /// If Consul is not installed, or a server does not start.
     pub fn start() -> Self {
         Self::start_with(&ConsulSetup::new())
     }
 
-    /// The same, with servers that are set up like this.
+    /// Starts three servers with this configuration, and waits until each can create sessions.
     ///
     /// # Panics
-    /// If they are not installed, or do not start.
+    /// If Consul is not installed, or a server does not start.
     pub fn start_with(setup: &ConsulSetup) -> Self {
         let mut tries = 0;
         loop {
@@ -326,10 +326,10 @@ impl ConsulCluster {
         }
     }
 
-    /// Which server leads the others.
+    /// Waits until the cluster has a leader, and returns its index.
     ///
     /// # Panics
-    /// If none does for long.
+    /// If the wait times out.
     pub fn leader(&self) -> usize {
         let began = std::time::Instant::now();
         loop {
@@ -340,12 +340,12 @@ impl ConsulCluster {
                     return leader;
                 }
             }
-            assert!(began.elapsed() < super::PATIENCE, "no server leads the others");
+            assert!(began.elapsed() < super::PATIENCE, "timed out waiting for the cluster to elect a leader");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 
-    /// A URL that names all of them.
+    /// Returns the URL of a store that names all servers.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.servers.iter().map(Consul::address).collect();
         format!("consul://{}/tenure?min_lease=1s", hosts.join(","))

@@ -1,15 +1,15 @@
-//! Just enough of Consul's HTTP interface for tests to ask an agent something.
+//! A minimal HTTP client for Consul's API, for tests.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Asks an agent, on a connection of its own: the status, and what it says.
+/// Sends a request to an agent on a new connection, and returns the status and the body of the response.
 pub(super) fn ask(port: u16, token: Option<&str>, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let token = token.map(|token| format!("X-Consul-Token: {token}\r\n")).unwrap_or_default();
-    // The old version, so that what is said ends with the connection, and is not cut in pieces.
+    // HTTP/1.0, so that the body ends with the connection and is not chunked.
     write!(
         stream,
         "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n{token}Content-Length: {}\r\n\r\n{body}",
@@ -22,7 +22,7 @@ pub(super) fn ask(port: u16, token: Option<&str>, method: &str, path: &str, body
     Ok((status, said.to_owned()))
 }
 
-/// A field of a JSON text, without looking at how it is nested. Empty if there is none.
+/// Returns the first field with this name in a JSON text, at any depth; empty if there is none.
 pub(super) fn field(json: &str, name: &str) -> String {
     let rest = json.split_once(&format!("\"{name}\"")).map_or("", |(_, rest)| rest);
     let rest = rest.trim_start().trim_start_matches(':').trim_start();

@@ -1,4 +1,4 @@
-//! An etcd cluster, of one member or several.
+//! An etcd cluster of one or several members.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use super::{Certificates, Folder, Launch, Process, free_port};
 
-/// An etcd cluster on this machine.
+/// An etcd cluster on this machine. Dropping it ends its members.
 #[derive(Debug)]
 pub struct Etcd {
-    /// Its members.
+    /// The members of the cluster, in the order of their start.
     pub members: Vec<EtcdMember>,
     certificates: Option<Certificates>,
-    /// Removed last.
+    /// Declared last, so that the folder is removed after the processes have ended.
     folder: Folder,
 }
 
-/// One member of a cluster.
+/// One member of an [`Etcd`] cluster, with a process of its own.
 #[derive(Debug)]
 pub struct EtcdMember {
-    /// Its process.
+    /// The process of this server, which a test can signal.
     pub process: Process,
     port: u16,
-    /// Where it tells how it is, always in plain.
+    /// The port of its health and metrics, always without TLS.
     metrics: u16,
 }
 
-/// A gRPC proxy in front of a cluster: one connection to the cluster for all its clients.
+/// A gRPC proxy in front of an etcd cluster, with one connection to the cluster for all its clients.
 #[derive(Debug)]
 pub struct EtcdProxy {
-    /// Its process.
+    /// The process of this server, which a test can signal.
     pub process: Process,
     port: u16,
-    /// Removed last.
+    /// Declared last, so that the folder is removed after the processes have ended.
     _folder: Folder,
 }
 
-/// How a cluster is set up.
+/// The configuration of an etcd cluster, to start it with.
 #[derive(Clone, Debug)]
 pub struct EtcdSetup {
     members: usize,
@@ -53,47 +53,47 @@ impl Default for EtcdSetup {
 }
 
 impl EtcdSetup {
-    /// One member.
+    /// Creates the default configuration: one member, without TLS.
     pub fn new() -> Self {
         Self { members: 1, tls: None, arguments: Vec::new() }
     }
 
-    /// So many members.
+    /// Sets the number of members of the cluster (default: 1).
     #[must_use]
     pub fn members(self, members: usize) -> Self {
         Self { members, ..self }
     }
 
-    /// With TLS, for `localhost` and 127.0.0.1.
+    /// Turns TLS on, with a certificate for `localhost` and 127.0.0.1.
     #[must_use]
     pub fn tls(self) -> Self {
         Self { tls: Some(false), ..self }
     }
 
-    /// With TLS, and only for those who show a certificate of the same authority.
+    /// Turns TLS on, and requires a client certificate of the same authority.
     #[must_use]
     pub fn mutual_tls(self) -> Self {
         Self { tls: Some(true), ..self }
     }
 
-    /// With more settings, as on the command line.
+    /// Adds arguments of the `etcd` command line.
     #[must_use]
     pub fn with<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Starts it, and waits until all members are healthy.
+    /// Starts the cluster, and waits until all members are healthy.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If etcd is not installed, or a member does not start.
     pub fn start(&self) -> Etcd {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.try_start() {
                 Ok(etcd) => return etcd,
-                // Somebody else may have been quicker to take a port.
+                // Another process may have taken a port first.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("etcd {why}"),
             }
@@ -116,10 +116,11 @@ impl EtcdSetup {
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
                 .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
-                // The cheapest hash: etcd answers no call while it hashes a password, which takes seconds on a busy machine.
+                // The cheapest hash: etcd answers no call while it hashes a password, which takes seconds on a busy
+                // machine.
                 .args(["--bcrypt-cost", "4"])
                 .args(["--initial-cluster", &all, "--initial-cluster-token"])
-                // Another one for every cluster, so that no two are taken for the same.
+                // A different one for every cluster, so that members do not join another test's cluster.
                 .arg(folder.path())
                 .args(&self.arguments);
             if let Some(certificates) = &certificates {
@@ -141,28 +142,28 @@ impl EtcdSetup {
 }
 
 impl Etcd {
-    /// A cluster of one.
+    /// Starts a cluster of one member with the default configuration.
     pub fn start() -> Self {
         EtcdSetup::new().start()
     }
 
-    /// Hosts and ports of all members, with commas.
+    /// Returns the addresses of all members, as `host:port` separated by commas.
     pub fn addresses(&self) -> String {
         self.members.iter().map(EtcdMember::address).collect::<Vec<_>>().join(",")
     }
 
-    /// Its URL.
+    /// Returns the URL of a store on this cluster.
     pub fn url(&self) -> String {
         let scheme = if self.certificates.is_some() { "etcds" } else { "etcd" };
         format!("{scheme}://{}", self.addresses())
     }
 
-    /// Its certificates, if it has TLS.
+    /// Returns the certificates of the cluster, if TLS is on.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// Where it keeps its data.
+    /// Returns the folder with the data of the cluster.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
@@ -193,10 +194,10 @@ impl Etcd {
         }
     }
 
-    /// Runs `etcdctl`, and returns what it said.
+    /// Runs `etcdctl` against the cluster, and returns its standard output.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the command fails.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.addresses()]);
@@ -205,87 +206,87 @@ impl Etcd {
             command.arg("--cert").arg(&certificates.cert).arg("--key").arg(&certificates.key);
         }
         let output = command.args(arguments).output();
-        let output = output.unwrap_or_else(|error| panic!("etcdctl: {error}: run scripts/servers etcd"));
+        let output = output.unwrap_or_else(|error| panic!("cannot run etcdctl: {error}; run scripts/servers etcd"));
         let said = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         let complained = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "etcdctl {arguments:?}: {said}\n{complained}");
         said
     }
 
-    /// How many connections its members have open for clients: each member has one to itself, too.
+    /// Returns the number of open client connections of all members. Each member also has one to itself.
     pub fn connections(&self) -> usize {
         self.members.iter().map(|member| super::connections(member.port)).sum()
     }
 
-    /// Kills all members, and starts them again on the same ports as a cluster that knows nothing.
+    /// Kills all members and starts them again on the same ports, as a new cluster without data.
     ///
     /// # Panics
     /// If their data cannot be removed, or they do not start.
     pub fn restart_empty(&mut self) {
         for (number, member) in self.members.iter_mut().enumerate() {
             member.process.kill();
-            std::fs::remove_dir_all(self.folder.path().join(format!("n{number}"))).expect("our own folder");
+            std::fs::remove_dir_all(self.folder.path().join(format!("n{number}"))).expect("a folder of this process");
         }
         self.members.iter_mut().for_each(|member| member.process.restart());
         for member in &mut self.members {
             let metrics = member.metrics;
-            member.process.wait_until("it is healthy", || is_healthy(metrics));
+            member.process.wait_until("the member is healthy", || is_healthy(metrics));
         }
     }
 
-    /// Which member leads, if one does.
+    /// Returns the index of the member that leads, if there is one.
     pub fn leader(&self) -> Option<usize> {
         self.members.iter().position(|member| member.metric("etcd_server_is_leader") == 1.0)
     }
 
-    /// A figure that the members tell of themselves, all of them together: its name, with what is in braces
-    /// behind it up to where it differs, as `grpc_server_started_total{grpc_method="Txn"`.
+    /// Returns the sum of a metric over all members. `name` is a prefix of the metric with its labels, such as
+    /// `grpc_server_started_total{grpc_method="Txn"`.
     ///
     /// # Panics
-    /// If a member has no such figure.
+    /// If a member does not have this metric.
     pub fn metric(&self, name: &str) -> f64 {
         self.members.iter().map(|member| member.metric(name)).sum()
     }
 }
 
 impl EtcdProxy {
-    /// Its URL, as that of a cluster of one.
+    /// Returns the URL of a store that uses only this server.
     pub fn url(&self) -> String {
         format!("etcd://127.0.0.1:{}", self.port)
     }
 }
 
 impl EtcdMember {
-    /// Its host and port.
+    /// Returns the address of this member, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its URL, as that of a cluster of one.
+    /// Returns the URL of a store that uses only this server.
     pub fn url(&self) -> String {
         format!("etcd://{}", self.address())
     }
 
-    /// Starts it again on the same ports, with what its folder holds, and waits until it is healthy.
+    /// Starts the member again on the same ports, with the data in its folder, and waits until it is healthy.
     pub fn restart(&mut self) {
         self.process.restart();
         let metrics = self.metrics;
-        self.process.wait_until("it is healthy", || is_healthy(metrics));
+        self.process.wait_until("the member is healthy", || is_healthy(metrics));
     }
 
-    /// Lets a member go on that was paused, and waits until it takes part again.
+    /// Resumes a paused member (SIGCONT), and waits until it is healthy.
     pub fn resume(&mut self) {
         self.process.resume();
         let metrics = self.metrics;
-        self.process.wait_until("it is healthy", || is_healthy(metrics));
+        self.process.wait_until("the member is healthy", || is_healthy(metrics));
     }
 
-    /// Zero if the member does not answer.
+    /// Returns the metric of this member; zero if the member does not respond.
     fn metric(&self, name: &str) -> f64 {
         let Some(all) = http(self.metrics, "/metrics") else { return 0.0 };
         let lines = all.lines().filter(|line| line.starts_with(name));
         let figures: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
-        assert!(!figures.is_empty(), "this version of etcd has no metric {name}: count by another one");
+        assert!(!figures.is_empty(), "this version of etcd has no metric {name}; use another one");
         figures.iter().sum()
     }
 }
@@ -294,7 +295,7 @@ fn is_healthy(metrics: u16) -> bool {
     http(metrics, "/health").is_some_and(|health| health.contains(r#""health":"true""#))
 }
 
-/// Asks for a page. `None`: it was not given.
+/// Returns the body of a page; `None` if the response is not 200.
 fn http(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;

@@ -4,29 +4,29 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// A temporary folder, removed with this. What a killed test left behind is removed by the next one.
+/// A temporary folder. Dropping it removes the folder. If a test is killed, the next test removes its folder.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Locked for as long as this process lives, also as seen from another namespace.
+    /// The path of a file that this process keeps locked. The lock is visible from other PID namespaces, too.
     lock: PathBuf,
     _locked: File,
 }
 
 impl Folder {
-    /// An empty folder that everybody may enter, as some servers run as users of their own.
+    /// Creates an empty folder that all users can enter, because some servers run as users of their own.
     ///
     /// # Panics
-    /// If the temporary folder cannot be written to.
+    /// If the temporary folder of the system is not writable.
     pub fn new(name: &str) -> Self {
         Self::below(&std::env::temp_dir(), name)
     }
 
-    /// One that is kept in memory where the system can: for servers that wait for the disk at every write,
-    /// and are only ever killed, not switched off.
+    /// Creates an empty folder in memory, if the system supports that. Use it for servers that wait for the disk at
+    /// every write, in tests that kill the server but not the machine.
     ///
     /// # Panics
-    /// If it cannot be written to.
+    /// If the folder is not writable.
     pub fn in_memory(name: &str) -> Self {
         match Path::new(MEMORY) {
             memory if memory.is_dir() => Self::below(memory, name),
@@ -48,7 +48,7 @@ impl Folder {
         Self { path, lock, _locked: locked }
     }
 
-    /// Where it is.
+    /// Returns the absolute path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -65,10 +65,10 @@ const MEMORY: &str = "/dev/shm";
 
 const PREFIX: &str = "tenure-servers-";
 
-/// Beside each folder is a file of this kind.
+/// The extension of the lock file beside each folder.
 const LOCK: &str = "lock";
 
-/// Removes the folders whose process is gone: the kernel has freed their locks.
+/// Removes the folders of dead processes, whose locks the kernel has freed.
 fn remove_orphans() {
     let folders = [std::env::temp_dir(), MEMORY.into()];
     for entry in folders.iter().flat_map(std::fs::read_dir).flatten().flatten() {

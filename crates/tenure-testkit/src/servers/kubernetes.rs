@@ -1,4 +1,4 @@
-//! A Kubernetes API server, with an etcd of its own and nothing behind it: no nodes, no controllers.
+//! A Kubernetes API server with an etcd of its own, but without nodes and controllers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{Certificates, Folder, Launch, Process, free_port};
 
-/// A Kubernetes API server on this machine.
+/// A Kubernetes API server on this machine. Dropping it ends the server.
 #[derive(Debug)]
 pub struct Kubernetes {
-    /// The API server's process.
+    /// The process of the API server, which a test can signal.
     pub api: Process,
-    /// The process of the etcd that it keeps everything in.
+    /// The process of the etcd that keeps the API server's data.
     pub etcd: Process,
     folder: Folder,
     certificates: Certificates,
     port: u16,
 }
 
-/// Who may do everything.
+/// The token of the administrator.
 const ADMIN: &str = "the-token-of-the-admin";
 
 impl Kubernetes {
-    /// Starts one, and waits until it is ready.
+    /// Starts an API server, and waits until it is ready.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If the API server is not installed, or does not start.
     pub fn start() -> Self {
         let mut folder = Folder::new("kubernetes");
         let certificates = Certificates::make(folder.path());
         let tokens = format!("{ADMIN},admin,admin,system:masters\n");
-        std::fs::write(folder.path().join("tokens.csv"), tokens).expect("the folder can be written to");
+        std::fs::write(folder.path().join("tokens.csv"), tokens).expect("a writable folder");
         let mut tries = 0;
         loop {
             tries += 1;
@@ -41,17 +41,17 @@ impl Kubernetes {
             let mut server = Self { api, etcd, folder, certificates: certificates.clone(), port };
             match server.ready() {
                 Ok(()) => return server,
-                // Somebody else may have been quicker to take a port.
+                // Another process may have taken a port first.
                 Err(_) if tries < 5 => folder = server.end(),
                 Err(why) => panic!("the API server {why}\n{}{}", server.etcd.output(), server.api.output()),
             }
         }
     }
 
-    /// One for all tests that run at the same time and do it no harm.
+    /// Returns a server that all tests of this process share. Use it for tests that do not disturb the server.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If the API server is not installed, or does not start.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Kubernetes>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -62,17 +62,17 @@ impl Kubernetes {
         })
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address of the server, as `127.0.0.1:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Whom it is known by.
+    /// Returns the certificates of the server and its authority.
     pub fn certificates(&self) -> &Certificates {
         &self.certificates
     }
 
-    /// Makes a namespace, and returns its name.
+    /// Creates a namespace, and returns its name.
     pub fn namespace(&self) -> String {
         let name = format!("test-{:08x}", rand::random::<u32>());
         let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
@@ -80,12 +80,12 @@ impl Kubernetes {
         name
     }
 
-    /// A kubeconfig file with which the admin gets to a namespace.
+    /// Writes a kubeconfig file for the administrator and this namespace, and returns its path.
     pub fn kubeconfig(&self, namespace: &str) -> PathBuf {
         self.kubeconfig_of(ADMIN, namespace, &format!("https://{}", self.address()))
     }
 
-    /// A kubeconfig file with which whoever has this token gets to a namespace, by way of this URL.
+    /// Writes a kubeconfig file for this token, namespace and URL, and returns its path.
     pub fn kubeconfig_of(&self, token: &str, namespace: &str, server: &str) -> PathBuf {
         let path = self.folder.path().join(format!("kubeconfig-{:08x}", rand::random::<u32>()));
         let ca = self.certificates.ca.display();
@@ -96,17 +96,17 @@ impl Kubernetes {
              contexts: [{{name: test, context: {{cluster: test, user: test, namespace: {namespace}}}}}]\n\
              users: [{{name: test, user: {{token: {token}}}}}]\n"
         );
-        std::fs::write(&path, text).expect("the folder can be written to");
+        std::fs::write(&path, text).expect("a writable folder");
         path
     }
 
-    /// A kubeconfig file with which the admin gets to a namespace by way of this URL.
+    /// Writes a kubeconfig file for the administrator, this namespace and this URL, and returns its path.
     pub fn kubeconfig_by(&self, namespace: &str, server: &str) -> PathBuf {
         self.kubeconfig_of(ADMIN, namespace, server)
     }
 
-    /// Makes a service account that may do this to leases in a namespace, and returns a token of its.
-    /// [`Kubernetes::revoke`] takes it away again.
+    /// Creates a service account with these verbs on the leases of a namespace, and returns a token of it.
+    /// [`Kubernetes::revoke`] removes the account.
     pub fn service_account(&self, namespace: &str, name: &str, verbs: &[&str]) -> String {
         let core = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
@@ -124,22 +124,22 @@ impl Kubernetes {
         token.unwrap_or_else(|| panic!("no token in {answer}")).to_owned()
     }
 
-    /// Removes a service account: its tokens are no longer good, some seconds later at the latest.
+    /// Removes a service account. Its tokens become invalid within some seconds.
     pub fn revoke(&self, namespace: &str, name: &str) {
         self.must("DELETE", &format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}"), "");
     }
 
-    /// Asks as the admin, and returns what was answered.
+    /// Sends a request as the administrator, and returns the body of the response.
     ///
     /// # Panics
-    /// If it is not a yes.
+    /// If the status is not a success.
     pub fn must(&self, method: &str, path: &str, body: &str) -> String {
         let (status, answer) = self.ask(method, path, body);
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
         answer
     }
 
-    /// Asks as the admin, and returns the status (0 if there is none) and what was answered.
+    /// Sends a request as the administrator, and returns the status (0 if there is no response) and the body.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--noproxy", "*", "--max-time", "20", "-X", method, "-w", "\n%{http_code}"]);
@@ -149,14 +149,15 @@ impl Kubernetes {
             curl.args(["--data-binary", body]);
         }
         curl.arg(format!("https://{}{path}", self.address()));
-        let output = curl.output().unwrap_or_else(|error| panic!("curl: {error}: run scripts/servers kubernetes"));
+        let output =
+            curl.output().unwrap_or_else(|error| panic!("cannot run curl: {error}; run scripts/servers kubernetes"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (answer, status) = text.rsplit_once('\n').unwrap_or(("", &text));
         (status.trim().parse().unwrap_or(0), answer.to_owned())
     }
 
-    /// Starts the API server again after it was killed. What it knows is in the etcd. (Asked to end, it takes a
-    /// minute: it waits for those who watch.)
+    /// Starts the API server again after it was killed. Its data is in the etcd. (Do not stop it with SIGTERM: it would
+    /// take a minute, because it waits for its watches.)
     ///
     /// # Panics
     /// If it does not start.
@@ -175,7 +176,7 @@ impl Kubernetes {
     }
 }
 
-/// Whether it says that it is ready.
+/// Returns whether the API server is ready.
 fn answers(certificates: &Certificates, port: u16) -> bool {
     let asked = Command::new("curl")
         .args(["-s", "--noproxy", "*", "--max-time", "5", "-H", &format!("Authorization: Bearer {ADMIN}"), "--cacert"])

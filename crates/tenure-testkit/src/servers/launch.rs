@@ -1,10 +1,10 @@
-//! How a server is started.
+//! The command line of a server.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A command that starts a server in the foreground, and how to get hold of it.
+/// A command that starts a server in the foreground, and the command that installs the server.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub(super) program: PathBuf,
@@ -15,7 +15,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts `program`, which `scripts/servers NAME` installs.
+    /// Creates a command for `program`, which `scripts/servers NAME` installs.
     pub fn new(program: impl Into<PathBuf>, name: &str) -> Self {
         Self {
             program: program.into(),
@@ -26,36 +26,35 @@ impl Launch {
         }
     }
 
-    /// With one more argument.
+    /// Adds an argument after those of earlier calls.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.arguments.push(argument.as_ref().to_owned());
         self
     }
 
-    /// With more arguments.
+    /// Adds several arguments after those of earlier calls.
     #[must_use]
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
-    /// With this environment variable.
+    /// Sets an environment variable of the server.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// As this user, where the tests run as root: some servers refuse to be.
+    /// Runs the server as this user if the tests run as root, because some servers refuse to run as root.
     #[must_use]
     pub fn as_user(mut self, user: &str) -> Self {
         self.user = rustix::process::geteuid().is_root().then(|| user.to_owned());
         self
     }
 
-    /// The command, under a wrapper that has the kernel kill it when the thread that spawns it is
-    /// gone.
+    /// Returns the command, with a wrapper that makes the kernel kill it when the thread that spawned it ends.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
@@ -67,13 +66,14 @@ impl Launch {
         command
     }
 
-    /// Runs it to its end, as for `initdb`.
+    /// Runs the command until it exits, for programs such as `initdb`.
     ///
     /// # Panics
-    /// With what it said, if it fails.
+    /// If the command fails, with its output.
     pub fn run(&self) {
         self.must_exist();
-        let output = self.command().output().unwrap_or_else(|error| panic!("setpriv: {error}: {}", self.install));
+        let output =
+            self.command().output().unwrap_or_else(|error| panic!("cannot run setpriv: {error}; run {}", self.install));
         assert!(
             output.status.success(),
             "{} failed: {}\n{}{}",
@@ -84,8 +84,10 @@ impl Launch {
         );
     }
 
+    /// Checks that the program is installed.
+    ///
     /// # Panics
-    /// With the command that installs it, if it is missing.
+    /// If it is missing, with the command that installs it.
     pub(super) fn must_exist(&self) {
         let found = |program: &Path| {
             program.components().count() > 1 && program.exists()
@@ -93,7 +95,7 @@ impl Launch {
                     .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
         };
         for program in [Path::new("setpriv"), &self.program] {
-            assert!(found(program), "{} is not installed here: run {}", program.display(), self.install);
+            assert!(found(program), "{} is not installed; run {}", program.display(), self.install);
         }
     }
 }

@@ -8,18 +8,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Folder, Launch, Process, free_port};
 
-/// A PostgreSQL server on this machine, with a database `postgres` and a superuser of that name.
+/// A PostgreSQL server on this machine, with a database `postgres` and a superuser `postgres`. Dropping it ends the
+/// server.
 #[derive(Debug)]
 pub struct Postgres {
-    /// The postmaster. The server's other processes are its children.
+    /// The postmaster, which is the parent of the server's other processes.
     pub process: Process,
     folder: Folder,
     port: u16,
-    /// Lets its processes go on, should this one be killed while they are paused.
+    /// A process that resumes the server's processes if this process is killed while they are paused.
     waker: Option<Child>,
 }
 
-/// How a PostgreSQL server is set up.
+/// The configuration of a PostgreSQL server, to start it with.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresSetup {
     settings: Vec<String>,
@@ -29,50 +30,50 @@ pub struct PostgresSetup {
 }
 
 impl PostgresSetup {
-    /// A server that lets everybody in, and has its data on disk when it says so as far as a crash of its
-    /// own processes goes, not of the machine.
+    /// Creates the default configuration: all users can log in without a password. Committed data survives a crash of
+    /// the server's processes, but not of the machine.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a setting, as `name=value`.
+    /// Adds a setting of `postgresql.conf`, as `name=value`.
     #[must_use]
     pub fn with(mut self, setting: impl Into<String>) -> Self {
         self.settings.push(setting.into());
         self
     }
 
-    /// With these lines as `pg_hba.conf`.
+    /// Sets the lines of `pg_hba.conf`, which says who can log in and how.
     #[must_use]
     pub fn access(mut self, lines: &str) -> Self {
         self.access = Some(format!("{lines}\n"));
         self
     }
 
-    /// With a certificate of its own making in `server.crt`, for `localhost` and 127.0.0.1.
+    /// Turns TLS on, with a self-signed certificate for `localhost` and 127.0.0.1 in `server.crt`.
     #[must_use]
     pub fn encrypts(self) -> Self {
         self.with("ssl=on").with("ssl_cert_file=server.crt").with("ssl_key_file=server.key")
     }
 
-    /// With a wall clock that [`Postgres::step_clock`] sets. Needs libfaketime.
+    /// Gives the server a wall clock that [`Postgres::step_clock`] sets. Needs libfaketime.
     #[must_use]
     pub fn clock_by_hand(mut self) -> Self {
         self.clock_by_hand = true;
         self
     }
 
-    /// As a standby of this one.
+    /// Makes the server a standby of this primary.
     #[must_use]
     pub fn standby_of(mut self, primary: &Postgres) -> Self {
         self.copy_of = Some(primary.port);
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the server, and waits until it answers.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If PostgreSQL is not installed, or does not start.
     pub fn start(&self) -> Postgres {
         let folder = Folder::new("postgres");
         own(folder.path());
@@ -87,14 +88,15 @@ impl PostgresSetup {
                 .run(),
         }
         if let Some(access) = &self.access {
-            // The test itself gets in by the socket, whatever it says of hosts.
-            std::fs::write(data.join("pg_hba.conf"), format!("local all all trust\n{access}")).expect("our own file");
+            // The test itself connects through the Unix socket, whatever the lines say about hosts.
+            std::fs::write(data.join("pg_hba.conf"), format!("local all all trust\n{access}"))
+                .expect("a file of this process");
         }
         if self.settings.iter().any(|setting| setting == "ssl=on") {
             make_certificate(&data);
         }
         let clock = folder.path().join("clock");
-        std::fs::write(&clock, "+0\n").expect("our own file");
+        std::fs::write(&clock, "+0\n").expect("a file of this process");
         let log = folder.path().join("log");
         let mut tries = 0;
         loop {
@@ -104,7 +106,7 @@ impl PostgresSetup {
             let ready = process.try_wait_until(&mut || answers(folder.path(), port));
             match ready {
                 Ok(()) => return Postgres { process, folder, port, waker: None },
-                // Somebody else may have been quicker to take the port.
+                // Another process may have taken the port first.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("postgres {why}\n{}", process.output()),
             }
@@ -115,8 +117,8 @@ impl PostgresSetup {
         let mut launch = tool("postgres");
         if self.clock_by_hand {
             let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-            assert!(Path::new(library).exists(), "libfaketime is not installed here: run scripts/servers faketime");
-            // For the server alone, not for what starts it as another user.
+            assert!(Path::new(library).exists(), "libfaketime is not installed; run scripts/servers faketime");
+            // Only for the server, not for the wrapper that starts it as another user.
             launch = Launch::new("env", "postgres")
                 .as_user("postgres")
                 .arg(format!("LD_PRELOAD={library}"))
@@ -126,7 +128,7 @@ impl PostgresSetup {
         }
         launch = launch.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
         let socket = format!("unix_socket_directories={}", folder.display());
-        // In its folder, where nothing is left behind when it is killed.
+        // Shared memory in its folder, so that a killed server leaves nothing elsewhere.
         let memory = "dynamic_shared_memory_type=mmap";
         let common =
             ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300", "autovacuum=off", memory, &socket];
@@ -138,52 +140,52 @@ impl PostgresSetup {
 }
 
 impl Postgres {
-    /// A server that lets everybody in.
+    /// Starts a server with the default configuration, which lets all users log in.
     pub fn start() -> Self {
         PostgresSetup::new().start()
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Returns the port of the server on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its host and port.
+    /// Returns the address of the server, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its URL.
+    /// Returns the URL of a store on this server.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
     }
 
-    /// Its temporary folder, with its socket. Its data is in `data` there.
+    /// Returns its temporary folder, with its socket and, in `data`, its data.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Runs SQL as the superuser, on a connection of its own, and returns what it answers: a line a row,
-    /// with `|` between columns.
+    /// Runs SQL as the superuser on a new connection, and returns the result: one line per row, with `|` between
+    /// columns.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the statement fails.
     pub fn sql(&self, sql: &str) -> String {
         self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The same, told instead of a panic.
+    /// Runs SQL as the superuser on a new connection, like [`Postgres::sql`].
     ///
     /// # Errors
-    /// What the server says.
+    /// The message of the server, if the statement fails.
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
         ask(self.folder.path(), self.port, sql)
     }
 
-    /// Stops all of its processes (SIGSTOP): connections stay open, and nothing is answered.
+    /// Pauses all processes of the server (SIGSTOP): connections stay open, but the server does not answer.
     pub fn pause(&mut self) {
         self.signal(Signal::STOP);
-        // The postmaster dies with us whatever its state, but its children must run to notice.
+        // The postmaster dies with this process, even while it is paused, but its children must run to notice that.
         let children = self.children();
         let waker = Command::new("sh")
             .args(["-c", "read _; kill -CONT \"$@\"", "sh"])
@@ -196,13 +198,13 @@ impl Postgres {
         self.wake(waker.ok());
     }
 
-    /// Lets them go on (SIGCONT).
+    /// Resumes all processes of the server (SIGCONT) after [`Postgres::pause`].
     pub fn resume(&mut self) {
         self.signal(Signal::CONT);
         self.wake(None);
     }
 
-    /// Ends the last waker, which wakes whoever still sleeps.
+    /// Ends the current waker, which resumes all paused processes, and sets the next one.
     fn wake(&mut self, next: Option<Child>) {
         if let Some(mut last) = std::mem::replace(&mut self.waker, next) {
             drop(last.stdin.take());
@@ -210,16 +212,16 @@ impl Postgres {
         }
     }
 
-    /// Kills all of its processes (SIGKILL), as a crash of the machine would.
+    /// Kills all processes of the server (SIGKILL), as a crash of the machine would.
     pub fn kill(&mut self) {
-        // Stopped first, or it starts others in place of those that die.
+        // The postmaster is stopped first. Otherwise it would replace processes that die.
         self.process.pause();
         let children = self.children();
         for child in &children {
             let _ = kill_process(*child, Signal::KILL);
         }
         self.process.kill();
-        // One that is dead and not buried yet has let go of everything.
+        // A zombie has already closed all of its files.
         let is_alive = |child: &Pid| {
             let status = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap_or_default();
             status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
@@ -229,15 +231,14 @@ impl Postgres {
         }
     }
 
-    /// Starts it again on the same port, with what its folder holds.
+    /// Starts the server again on the same port, with the data in its folder.
     pub fn restart(&mut self) {
         self.process.restart();
         let (folder, port) = (self.folder.path().to_owned(), self.port);
         self.process.wait_until("it answers", || answers(&folder, port));
     }
 
-    /// Kills it, and starts another on the same port that knows nothing of what it was told, nor of how it
-    /// was set up.
+    /// Kills the server and starts a new one on the same port, without its data and without its configuration.
     pub fn restart_empty(&mut self) {
         self.kill();
         self.remove_shared_memory();
@@ -247,13 +248,13 @@ impl Postgres {
         self.restart();
     }
 
-    /// Sets the wall clock that it goes by this many seconds from the true time. Only with
+    /// Sets the wall clock of the server to this many seconds from the true time. Needs
     /// [`PostgresSetup::clock_by_hand`].
     pub fn step_clock(&self, seconds: i32) {
         let (now, next) = (self.folder.path().join("clock"), self.folder.path().join("clock.next"));
-        // Renamed into place, as it is read at every look at the clock.
-        std::fs::write(&next, format!("{seconds:+}\n")).expect("our own file");
-        std::fs::rename(&next, &now).expect("our own file");
+        // Renamed into place, because the file is read whenever the server reads its clock.
+        std::fs::write(&next, format!("{seconds:+}\n")).expect("a file of this process");
+        std::fs::rename(&next, &now).expect("a file of this process");
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -277,27 +278,27 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if self.process.ended().is_none() {
-            // At once, but it clears away what its processes share.
+            // This ends the server at once, but lets it remove its shared memory.
             self.resume();
             self.process.end(Signal::QUIT);
         } else {
             self.remove_shared_memory();
         }
         self.wake(None);
-        // What libfaketime shares among the processes of a server outlives one that is killed.
+        // The shared memory of libfaketime outlives a server that is killed.
         for name in ["sem.faketime_sem_", "faketime_shm_"] {
             let _ = std::fs::remove_file(format!("/dev/shm/{name}{}", self.process.id()));
         }
     }
 }
 
-/// Removes the segment of shared memory by which a server knows that another is still there, if nobody uses
-/// it any more. It outlives a server that is killed.
+/// Removes the shared memory segment that shows a new server whether the old one still runs, if no process uses it. The
+/// segment outlives a server that is killed.
 pub(super) fn remove_shared_memory(folder: &Path) {
     let notes = std::fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
     let Some(named) = notes.lines().nth(6).map(|line| line.split_whitespace().collect::<Vec<_>>()) else { return };
     let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    // Of each its key, its number, its mode, its size, who made it, who used it last, and how many do now.
+    // The columns: key, id, mode, size, creator, last user, and the number of processes that use it.
     let is_it = |segment: &Vec<&str>| segment.len() > 6 && segment[..2] == named && segment[6] == "0";
     if segments.lines().map(|line| line.split_whitespace().collect()).any(|segment| is_it(&segment)) {
         let _ = Command::new("ipcrm").args(["-m", named[1]]).output();
@@ -341,12 +342,12 @@ fn ask(folder: &Path, port: u16, sql: &str) -> Result<String, String> {
         .arg(folder)
         .env("PGCONNECT_TIMEOUT", "10")
         .output()
-        .map_err(|error| format!("psql: {error}: run scripts/servers postgres"))?;
+        .map_err(|error| format!("cannot run psql: {error}; run scripts/servers postgres"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Gives a folder to the user that the server runs as.
+/// Makes the server's user the owner of a folder.
 fn own(folder: &Path) {
     if !rustix::process::geteuid().is_root() {
         return;
@@ -354,7 +355,7 @@ fn own(folder: &Path) {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == "postgres");
     let numbers = user.and_then(|fields| Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?)));
-    let (user, group) = numbers.expect("the user postgres is not there: run scripts/servers postgres");
+    let (user, group) = numbers.expect("the user postgres does not exist; run scripts/servers postgres");
     std::os::unix::fs::chown(folder, Some(user), Some(group)).expect("our own folder");
 }
 

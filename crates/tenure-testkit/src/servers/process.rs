@@ -1,4 +1,4 @@
-//! A server's process.
+//! The process of a server.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Launch;
 
-/// How long a server may take for what it usually does in a moment: only a broken one takes it all.
+/// The time-out of waits for a server. It is long, because only a broken server needs that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server's process. It is killed with this, at the latest.
+/// The process of a server. Dropping it kills the process, and prints the end of its output if the test has failed.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -22,94 +22,95 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a server. What it prints goes to the end of `log`.
+    /// Starts a server, and appends its output to the file `log`.
     ///
     /// # Panics
-    /// If it is not installed, with the command that does.
+    /// If it is not installed, with the command that installs it.
     pub fn spawn(launch: Launch, log: &Path) -> Self {
         launch.must_exist();
-        let file = File::options().create(true).append(true).open(log).expect("the log can be written");
+        let file = File::options().create(true).append(true).open(log).expect("a writable log");
         let mut command = launch.command();
         command.stdin(Stdio::null()).stdout(file.try_clone().expect("a second handle")).stderr(file);
-        let child = nurse(command).unwrap_or_else(|error| panic!("{}: {error}", launch.program.display()));
+        let child =
+            spawn_on_permanent_thread(command).unwrap_or_else(|error| panic!("{}: {error}", launch.program.display()));
         Self { child, launch, log: log.to_owned() }
     }
 
-    /// Waits until the server says that it is ready.
+    /// Polls until the server is ready; `what` names the condition.
     ///
     /// # Panics
-    /// With what it said, if it ends or takes too long.
+    /// If the server exits or the wait times out, with the output of the server.
     pub fn wait_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) {
         if let Err(why) = self.try_wait_until(&mut ready) {
-            panic!("{} {why} before this: {what}\n{}", self.launch.program.display(), self.output());
+            panic!("{} {why}, expected: {what}\n{}", self.launch.program.display(), self.output());
         }
     }
 
-    /// The same, told instead of a panic.
+    /// Polls until the server is ready, like [`Process::wait_until`].
     ///
     /// # Errors
-    /// If it ends or takes too long.
+    /// If the server exits or the wait times out.
     pub fn try_wait_until(&mut self, ready: &mut dyn FnMut() -> bool) -> Result<(), String> {
         let began = Instant::now();
         loop {
             if let Some(status) = self.ended() {
-                return Err(format!("ended with {status}"));
+                return Err(format!("exited with {status}"));
             }
             if ready() {
                 return Ok(());
             }
             if began.elapsed() > PATIENCE {
-                return Err(format!("took more than {PATIENCE:?}"));
+                return Err(format!("timed out after {PATIENCE:?}"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Its process id.
+    /// Returns the process id of the server, as the system knows it.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends it a signal. None is sent to a process that has ended.
+    /// Sends a signal to the process. Does nothing if the process has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.
+    /// Pauses the process (SIGSTOP): its connections stay open, but it does not answer.
     pub fn pause(&mut self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the process (SIGCONT) after [`Process::pause`].
     pub fn resume(&mut self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it (SIGKILL), and waits until it is gone.
+    /// Kills the process (SIGKILL), and waits until it has ended.
     pub fn kill(&mut self) {
         self.end(Signal::KILL);
     }
 
-    /// Sends it this signal, and waits until it is gone.
+    /// Sends this signal to the process, and waits until it has ended.
     pub fn end(&mut self, signal: Signal) {
         self.signal(signal);
         let _ = self.child.wait();
     }
 
-    /// Starts it again as it was, after it has ended.
+    /// Kills the process, if it still runs, and starts it again with the same command.
     pub fn restart(&mut self) {
         self.kill();
         *self = Self::spawn(self.launch.clone(), &self.log);
     }
 
-    /// What it has printed so far.
+    /// Returns the output of the process so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -121,18 +122,18 @@ impl Drop for Process {
         if std::thread::panicking() {
             let output = self.output();
             let shown: Vec<_> = output.lines().rev().take(30).collect();
-            eprintln!("-- the end of what {} said:", self.launch.program.display());
+            eprintln!("-- the end of the output of {}:", self.launch.program.display());
             shown.iter().rev().for_each(|line| eprintln!("   {line}"));
         }
     }
 }
 
-/// Spawns on a thread that lives as long as this process. The signal at the death of a parent follows
-/// the *thread* that spawned a child, and those of tests come and go.
-fn nurse(command: std::process::Command) -> std::io::Result<Child> {
+/// Spawns a child on a thread that lives as long as this process. The kernel signals the death of the parent when the
+/// *thread* that spawned the child ends, and the threads of tests end early.
+fn spawn_on_permanent_thread(command: std::process::Command) -> std::io::Result<Child> {
     type Order = (std::process::Command, mpsc::Sender<std::io::Result<Child>>);
-    static NURSE: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
-    let nurse = NURSE.get_or_init(|| {
+    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
         let (orders, inbox) = mpsc::channel::<Order>();
         let run = move || {
             for (mut command, reply) in inbox {
@@ -143,6 +144,6 @@ fn nurse(command: std::process::Command) -> std::io::Result<Child> {
         orders
     });
     let (reply, answer) = mpsc::channel();
-    nurse.send((command, reply)).expect("the thread lives");
-    answer.recv().expect("the thread lives")
+    spawner.send((command, reply)).expect("a running thread");
+    answer.recv().expect("a running thread")
 }

@@ -1,20 +1,20 @@
-//! A Redis server, or one that speaks like it.
+//! A Redis or Valkey server.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Folder, Launch, Process, Reply, free_port, resp};
 
-/// A Redis server on this machine.
+/// A Redis or Valkey server on this machine. Dropping it ends the server.
 #[derive(Debug)]
 pub struct Redis {
-    /// Its process.
+    /// The process of the server, which a test can signal.
     pub process: Process,
     folder: Folder,
     port: u16,
 }
 
-/// How a Redis server is set up.
+/// The configuration of a Redis server, to start it with.
 #[derive(Clone, Debug)]
 pub struct RedisSetup {
     program: PathBuf,
@@ -23,12 +23,12 @@ pub struct RedisSetup {
 }
 
 impl RedisSetup {
-    /// Redis as installed here, which keeps nothing over a restart.
+    /// Creates a configuration for the installed Redis, which loses its data at a restart.
     pub fn redis() -> Self {
         Self { program: "redis-server".into(), name: "redis", arguments: Vec::new() }
     }
 
-    /// Valkey, from the system or from where `scripts/servers` keeps it.
+    /// Creates a configuration for Valkey, from the system or from `scripts/servers`.
     pub fn valkey() -> Self {
         let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
             let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -38,23 +38,23 @@ impl RedisSetup {
         Self { program: kept.unwrap_or_else(|| "valkey-server".into()), name: "valkey", arguments: Vec::new() }
     }
 
-    /// With every write on disk before it is answered, so that a restart loses nothing.
+    /// Writes every change to disk before the reply, so that a restart loses nothing.
     #[must_use]
     pub fn durable(self) -> Self {
         self.with(["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// With more settings, as on the command line.
+    /// Adds arguments of the `redis-server` command line.
     #[must_use]
     pub fn with<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the server, and waits until it answers.
     ///
     /// # Panics
-    /// If it is not installed, or does not start.
+    /// If the server is not installed, or does not start.
     pub fn start(&self) -> Redis {
         let folder = Folder::new(self.name);
         let log = folder.path().join("log");
@@ -66,7 +66,7 @@ impl RedisSetup {
             let ready = process.try_wait_until(&mut || answers(port));
             match ready {
                 Ok(()) => return Redis { process, folder, port },
-                // Somebody else may have been quicker to take the port.
+                // Another process may have taken the port first.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("{} {why}\n{}", self.name, process.output()),
             }
@@ -81,8 +81,8 @@ impl RedisSetup {
         let config = folder.path().join("sentinel.conf");
         let mut launch = Launch::new(&self.program, self.name);
         if is_sentinel {
-            // It writes down what it learns.
-            std::fs::File::options().create(true).append(true).open(&config).expect("a file in our own folder");
+            // Sentinel writes its state to this file.
+            std::fs::File::options().create(true).append(true).open(&config).expect("a file of this process");
             launch = launch.arg(&config);
         } else {
             launch = launch.args(["--save", "", "--repl-diskless-sync-delay", "0"]);
@@ -99,62 +99,62 @@ impl RedisSetup {
 }
 
 impl Redis {
-    /// A server that keeps nothing over a restart.
+    /// Starts the installed Redis with the default configuration, which loses its data at a restart.
     pub fn start() -> Self {
         RedisSetup::redis().start()
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Returns the port of the server on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its host and port.
+    /// Returns the address of the server, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its URL.
+    /// Returns the URL of a store on this server.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    /// Its temporary folder.
+    /// Returns its temporary folder, with its data and its log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Asks it something, on a connection of its own.
+    /// Sends a command on a new connection, and returns the reply.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the server does not reply.
     pub fn ask(&self, command: &[&str]) -> Reply {
-        self.try_ask(command).unwrap_or_else(|error| panic!("{command:?} was not answered: {error}"))
+        self.try_ask(command).unwrap_or_else(|error| panic!("no reply to {command:?}: {error}"))
     }
 
-    /// Asks it something, on a connection of its own.
+    /// Sends a command on a new connection, and returns the reply.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the server does not reply.
     pub fn try_ask(&self, command: &[&str]) -> io::Result<Reply> {
         resp::ask(self.port, command)
     }
 
-    /// One field of its `INFO`, empty if there is none.
+    /// Returns one field of `INFO`; empty if there is none.
     pub fn info(&self, section: &str, field: &str) -> String {
         let info = self.ask(&["INFO", section]);
         let line = info.text().lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_default().to_owned()
     }
 
-    /// How often a command was called, by the server's own count.
+    /// Returns how often a command was called, from the server's statistics.
     pub fn calls(&self, command: &str) -> u64 {
         let stats = self.info("commandstats", &format!("cmdstat_{command}"));
         let calls = stats.split(',').find_map(|field| field.strip_prefix("calls="));
         calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
     }
 
-    /// How many clients are connected, without the one that asks, replicas and Sentinels.
+    /// Returns the number of connected clients, without this call's own, replicas and Sentinels.
     pub fn clients(&self) -> usize {
         let list = self.ask(&["CLIENT", "LIST"]);
         let asks = |line: &&str| line.contains(" cmd=client") || line.contains(" flags=S");
@@ -162,44 +162,44 @@ impl Redis {
         list.text().lines().filter(|line| !asks(line) && !is_sentinel(line)).count()
     }
 
-    /// Stops it (SIGSTOP): its connections stay open, and nothing is answered.
+    /// Pauses the server (SIGSTOP): its connections stay open, but it does not answer.
     pub fn pause(&mut self) {
         self.process.pause();
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the server (SIGCONT) after [`Redis::pause`].
     pub fn resume(&mut self) {
         self.process.resume();
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again on the same port, with what its folder holds.
+    /// Starts the server again on the same port, with the data in its folder.
     pub fn restart(&mut self) {
         self.process.restart();
         let port = self.port;
         self.process.wait_until("it answers", || answers(port));
     }
 
-    /// Kills it, and starts it again on the same port without what it has written down.
+    /// Kills the server and starts it again on the same port without its data.
     ///
     /// # Panics
-    /// If that cannot be removed.
+    /// If its data cannot be removed, or it does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
         let written = self.folder.path().join("appendonlydir");
         if written.exists() {
-            std::fs::remove_dir_all(written).expect("our own folder");
+            std::fs::remove_dir_all(written).expect("a folder of this process");
         }
         let _ = std::fs::remove_file(self.folder.path().join("appendonly.aof"));
         self.restart();
     }
 }
 
-/// Whether it is there and has loaded its data. One that asks for a password is.
+/// Returns whether the server runs and has loaded its data. It may require a password.
 fn answers(port: u16) -> bool {
     resp::ask(port, &["PING"])
         .is_ok_and(|reply| reply.text() == "PONG" || ["NOAUTH", "NOPERM"].iter().any(|e| reply.text().starts_with(e)))

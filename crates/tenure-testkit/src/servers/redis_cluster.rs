@@ -2,18 +2,18 @@
 
 use super::{Redis, RedisSetup, Reply};
 
-/// A Redis Cluster of three masters.
+/// A Redis Cluster of three masters on this machine. Dropping it ends the nodes.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// Its nodes.
+    /// The three nodes of the cluster. Each is a master.
     pub nodes: Vec<Redis>,
 }
 
 impl RedisCluster {
-    /// Starts the nodes, shares the slots out among them, and waits until they agree.
+    /// Starts the nodes, assigns the slots to them, and waits until all of them see the whole cluster.
     ///
     /// # Panics
-    /// If one is not installed, or does not start.
+    /// If Redis is not installed, or a node does not start.
     pub fn start() -> Self {
         let setup = RedisSetup::redis().with([
             "--cluster-enabled",
@@ -38,7 +38,7 @@ impl RedisCluster {
         }
         for node in &mut nodes {
             let port = node.port();
-            node.process.wait_until("it sees the whole cluster", || {
+            node.process.wait_until("the node sees the whole cluster", || {
                 let info = super::resp::ask(port, &["CLUSTER", "INFO"]);
                 info.is_ok_and(|info| {
                     let text = info.text();
@@ -49,8 +49,7 @@ impl RedisCluster {
         Self { nodes }
     }
 
-    /// Moves a key's slot, and what is in it, to another node, as an operator does who shares the slots
-    /// out anew.
+    /// Moves a key's slot and its contents to another node, as an operator does to rebalance a cluster.
     ///
     /// # Panics
     /// If a node refuses.
@@ -59,7 +58,7 @@ impl RedisCluster {
         let slot = slot.to_string();
         let is_there = |node: &&Redis| node.ask(&["EXISTS", key]) == Reply::Number(1);
         let from = self.nodes.iter().find(is_there).expect("the key is on a node");
-        let to = self.nodes.iter().find(|node| node.port() != from.port()).expect("there is another");
+        let to = self.nodes.iter().find(|node| node.port() != from.port()).expect("another node");
         let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]).text().to_owned());
         must(to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]));
         must(from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]));
@@ -72,7 +71,7 @@ impl RedisCluster {
         }
     }
 
-    /// A URL that names the nodes.
+    /// Returns the URL of a store that names all nodes.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(Redis::address).collect();
         format!("redis+cluster://{}", hosts.join(","))

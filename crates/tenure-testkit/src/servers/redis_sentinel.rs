@@ -1,24 +1,24 @@
-//! A Redis server and its replica, watched over by three Sentinels.
+//! A Redis server and its replica, monitored by three Sentinels.
 
 use super::{Redis, RedisSetup};
 
-/// A Redis server, its replica, and three Sentinels that replace it within a second or two.
+/// A Redis master, its replica, and three Sentinels that fail over within a second or two. Dropping it ends them.
 #[derive(Debug)]
 pub struct RedisSentinel {
-    /// The two servers. Which of them is the master, the Sentinels say.
+    /// The two servers. [`RedisSentinel::master`] returns which of them is the master.
     pub servers: [Redis; 2],
-    /// The Sentinels.
+    /// The three Sentinels, two of which must agree to fail over.
     pub sentinels: Vec<Redis>,
 }
 
 impl RedisSentinel {
-    /// What the Sentinels call the master.
+    /// The name under which the Sentinels monitor the master.
     pub const NAME: &'static str = "tenure";
 
-    /// Starts all of them, and waits until the replica follows and the Sentinels know each other.
+    /// Starts all processes, and waits until the replica follows the master and the Sentinels know each other.
     ///
     /// # Panics
-    /// If one is not installed, or does not start.
+    /// If Redis is not installed, or a process does not start.
     pub fn start() -> Self {
         let master = Redis::start();
         let port = master.port().to_string();
@@ -30,14 +30,16 @@ impl RedisSentinel {
                 sentinel.ask(&["SENTINEL", "SET", Self::NAME, setting, value]);
             }
         }
-        replica.process.wait_until("it follows", || master.info("replication", "connected_slaves") == "1");
+        replica
+            .process
+            .wait_until("the replica follows the master", || master.info("replication", "connected_slaves") == "1");
         let follows = |replica: &Redis| replica.info("replication", "master_link_status") == "up";
         while !follows(&replica) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         for sentinel in &mut sentinels {
             let port = sentinel.port();
-            sentinel.process.wait_until("it knows the others", || {
+            sentinel.process.wait_until("the Sentinel knows the others", || {
                 let known = super::resp::ask(port, &["SENTINEL", "CKQUORUM", Self::NAME]);
                 let has_replica = super::resp::ask(port, &["INFO", "sentinel"])
                     .is_ok_and(|info| info.text().contains("slaves=1,sentinels=3"));
@@ -47,13 +49,13 @@ impl RedisSentinel {
         Self { servers: [master, replica], sentinels }
     }
 
-    /// A URL that names the Sentinels.
+    /// Returns the URL of a store that names the Sentinels.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(Redis::address).collect();
         format!("redis+sentinel://{}/{}", hosts.join(","), Self::NAME)
     }
 
-    /// Which of the servers the Sentinels take for the master.
+    /// Returns the index of the server that the Sentinels regard as the master.
     pub fn master(&self) -> Option<usize> {
         let reply =
             self.sentinels.iter().find_map(|s| s.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]).ok())?;

@@ -1,26 +1,26 @@
-//! Just enough of Redis' protocol to ask a server something from a test.
+//! A minimal client of the Redis protocol, for tests.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What a server answered.
+/// The reply of a Redis server to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Text.
+    /// A string, which the server sent as a simple or bulk string.
     Text(String),
-    /// An error, in the server's words.
+    /// An error, with the message of the server.
     Error(String),
-    /// A number.
+    /// An integer, such as the reply to `INCR`.
     Number(i64),
-    /// Nothing.
+    /// A null reply, for a value that does not exist.
     Nil,
-    /// Several of these.
+    /// An array of replies, such as the reply to `CLUSTER SLOTS`.
     List(Vec<Reply>),
 }
 
 impl Reply {
-    /// The text of it, empty if it is none.
+    /// Returns the text of a string or an error; empty for other replies.
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Error(text) => text,
@@ -29,7 +29,7 @@ impl Reply {
     }
 }
 
-/// Asks a server on this machine.
+/// Sends a command to a server on this machine, on a new connection.
 pub(super) fn ask(port: u16, command: &[&str]) -> io::Result<Reply> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -45,7 +45,7 @@ pub(super) fn ask(port: u16, command: &[&str]) -> io::Result<Reply> {
 fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Reply> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
-    let bad = || io::Error::new(io::ErrorKind::InvalidData, "not Redis' protocol");
+    let bad = || io::Error::new(io::ErrorKind::InvalidData, "the reply does not follow the Redis protocol");
     let (kind, rest) = line.trim_end().split_at_checked(1).ok_or_else(bad)?;
     let number = || rest.parse::<i64>().map_err(|_| bad());
     Ok(match kind {

@@ -1,4 +1,4 @@
-//! A store that blocks the thread which calls it.
+//! A store that can block the thread of its caller.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::cuttable::notes_of;
 
-/// A store that blocks the thread which calls it while its [`Brake`] is on: to an engine, that is
-/// as if its process were paused.
+/// A store that blocks the thread of its caller while its [`Brake`] is on. For an engine, this is as if its process
+/// were paused.
 #[derive(Debug)]
 pub struct Blocking<S> {
     store: S,
@@ -30,11 +30,11 @@ struct Shared {
     blocked: watch::Sender<bool>,
 }
 
-/// A thread is never blocked for longer than this, so that a test that has failed comes to an end.
+/// The longest time that a thread is blocked, so that a failed test ends.
 const LONGEST: Duration = Duration::from_secs(120);
 
 impl<S: Store> Blocking<S> {
-    /// This store, and the switch to block it with.
+    /// Wraps this store, and returns it with the switch that blocks it.
     pub fn new(store: S) -> (Self, Brake) {
         let shared = Shared { on: Mutex::new(false), off: Condvar::new(), blocked: watch::Sender::new(false) };
         let brake = Brake(Arc::new(shared));
@@ -43,20 +43,20 @@ impl<S: Store> Blocking<S> {
 }
 
 impl Brake {
-    /// Blocks the thread of the next call.
+    /// Turns the brake on: the next call blocks its thread.
     pub fn pull(&self) {
         *self.lock() = true;
     }
 
-    /// Lets go.
+    /// Turns the brake off and resumes the blocked thread.
     pub fn release(&self) {
         *self.lock() = false;
         self.0.off.notify_all();
     }
 
-    /// Resolves when a thread is blocked.
+    /// Waits until a call has blocked its thread.
     pub async fn blocked(&self) {
-        // Fails only if the switch is gone, which it is not.
+        // This fails only if the sender is dropped, and `self` holds the sender.
         let _ = self.0.blocked.subscribe().wait_for(|blocked| *blocked).await;
     }
 

@@ -1,4 +1,4 @@
-//! A store that counts the calls made to it.
+//! A store that counts its calls.
 
 use tenure_core::{
     Answers, Board, Call, Clock, DynNotes, DynStore, Expect, Interest, Lifeline, News, Note, NoteState, NoteWrite,
@@ -8,45 +8,45 @@ use tokio::sync::watch;
 
 use super::cuttable::notes_of;
 
-/// A store that counts the calls made to it, as they come in.
+/// A store that counts its calls, when each call begins.
 #[derive(Debug)]
 pub struct Counting<S> {
     store: S,
     counts: watch::Sender<Counts>,
 }
 
-/// How many calls were made to a store.
+/// The number of calls to a store, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Readings of a seat.
+    /// Reads of a seat, whether they were answered or not.
     pub reads: u64,
     /// Conditional writes of a seat, other than renewals.
     pub swaps: u64,
-    /// Renewals.
+    /// Renewals of a seat, whether they succeeded or not.
     pub renewals: u64,
-    /// Readings that were answered. A candidate that has had one is told of what happens from then on.
+    /// Seats whose read succeeded. From its first answer on, a candidate is notified of changes.
     pub looks: u64,
-    /// Calls in which seats were read or written: several seats may share one.
+    /// Calls that read or write seats. Several seats can share a call.
     pub calls: u64,
-    /// Notes that were written, and boards that were listed.
+    /// Notes that were written, plus boards that were listed.
     pub notes: u64,
-    /// The notes among them that announce a process or its candidates.
+    /// The written notes that announce a process or its candidates.
     pub announcing: u64,
 }
 
-/// Reads what a [`Counting`] store has counted. Clones read the same.
+/// Reads the counts of a [`Counting`] store. Clones read the same counts.
 #[derive(Clone, Debug)]
 pub struct Counter(watch::Receiver<Counts>);
 
 impl Counter {
-    /// The calls so far.
+    /// Returns the counts of all calls that have begun so far.
     pub fn counts(&self) -> Counts {
         *self.0.borrow()
     }
 
-    /// Resolves once the counts are like this.
+    /// Waits until the counts satisfy this condition.
     pub async fn wait_for(&self, enough: impl FnMut(&Counts) -> bool) {
-        // Fails only if the store is gone; then there is nothing more to come.
+        // This fails only if the store is dropped, and then the counts never change again.
         if self.0.clone().wait_for(enough).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -54,7 +54,7 @@ impl Counter {
 }
 
 impl<S: Store> Counting<S> {
-    /// This store, and what it counts.
+    /// Wraps this store, and returns it with the reader of its counts.
     pub fn new(store: S) -> (Self, Counter) {
         let (counts, counter) = watch::channel(Counts::default());
         (Self { store, counts }, Counter(counter))

@@ -1,4 +1,4 @@
-//! A store whose connection can be cut from outside.
+//! A store whose connection a test can cut.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,23 +9,23 @@ use tenure_core::{
 };
 use tokio::sync::watch;
 
-/// What happens to the calls to a store.
+/// The treatment of calls to a [`Cuttable`] store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Traffic {
-    /// They pass.
+    /// Calls reach the store, and their answers reach the caller.
     #[default]
     Pass,
-    /// They wait at the door until this changes, and then go on as it says.
+    /// Calls wait until the treatment changes, and then follow the new one.
     Wait,
-    /// They are never answered, nor do they reach the store.
+    /// Calls never reach the store, and are never answered.
     Hang,
-    /// They are refused and do not reach the store.
+    /// Calls do not reach the store, and fail as refused.
     Refuse,
-    /// They reach the store, but the outcome is reported as unknown.
+    /// Calls reach the store, but their outcome is reported as unknown.
     LoseAnswers,
 }
 
-/// A store whose connection can be cut from outside, by a [`Wire`].
+/// A store whose connection a test can cut with a [`Wire`].
 #[derive(Debug)]
 pub struct Cuttable {
     wire: Wire,
@@ -38,7 +38,7 @@ pub struct Cuttable {
 pub struct Wire(Arc<Shared>);
 
 struct Shared {
-    /// `None` once it has crashed.
+    /// `None` after a crash.
     store: Mutex<Option<Arc<dyn DynStore>>>,
     state: watch::Sender<State>,
 }
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl Cuttable {
-    /// This store, and the switch to cut it off with.
+    /// Wraps this store, and returns it with the switch that cuts it off.
     pub fn new(store: impl Store) -> (Self, Wire) {
         let promises = Store::promises(&store);
         let has_notes = Store::notes(&store).is_some();
@@ -62,21 +62,20 @@ impl Cuttable {
 }
 
 impl Wire {
-    /// Sets what happens to all calls from now on, and to those that wait.
+    /// Sets the treatment of all calls from now on, including those that wait.
     pub fn set(&self, traffic: Traffic) {
         self.0.state.send_modify(|state| (state.reads, state.writes) = (traffic, traffic));
     }
 
-    /// Sets what happens to writes of seats and notes.
+    /// Sets the treatment of writes of seats and notes. Reads are not affected.
     pub fn set_writes(&self, traffic: Traffic) {
         self.0.state.send_modify(|state| state.writes = traffic);
     }
 
-    /// Drops the connection, as the end of its process would. Calls that are under way, and all
-    /// later ones, are never answered.
+    /// Drops the connection, as the end of its process would. Calls in flight and all later calls are never answered.
     pub fn crash(&self) {
         self.0.state.send_modify(|state| state.crashed = true);
-        // Dropped outside of the lock: closing may take long.
+        // Dropped outside of the lock, because closing can take long.
         let store = self.store().take();
         drop(store);
     }
@@ -87,11 +86,11 @@ impl Wire {
 
     async fn crashed(&self) {
         let mut state = self.0.state.subscribe();
-        // Fails only if the switch is gone, which it is not.
+        // This fails only if the sender is dropped, and `self` holds the sender.
         let _ = state.wait_for(|state| state.crashed).await;
     }
 
-    /// Lets a call through as the switch says.
+    /// Makes a call, treated as the switch says.
     async fn pass<T, F>(&self, writes: bool, call: impl FnOnce(Arc<dyn DynStore>) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -99,7 +98,7 @@ impl Wire {
         self.pass_or_lose(writes, |store, _| call(store)).await
     }
 
-    /// The same for a call that is told whether what it answers is lost.
+    /// Makes a call that gets to know whether its answer is to be lost.
     async fn pass_or_lose<T, F>(
         &self,
         writes: bool,
@@ -111,10 +110,10 @@ impl Wire {
         let traffic = |state: &State| if writes { state.writes } else { state.reads };
         let mut state = self.0.state.subscribe();
         let traffic = state.wait_for(|state| traffic(state) != Traffic::Wait).await.map(|state| traffic(&state));
-        // It fails only if the switch is gone, which it is not.
+        // This fails only if the sender is dropped, and `self` holds the sender.
         let traffic = traffic.unwrap_or(Traffic::Hang);
         match traffic {
-            Traffic::Refuse => return Err(StoreError::refused("the connection was told to refuse this")),
+            Traffic::Refuse => return Err(StoreError::refused("the test refuses this call")),
             Traffic::Pass | Traffic::LoseAnswers => {}
             Traffic::Hang | Traffic::Wait => return std::future::pending().await,
         }
@@ -131,7 +130,7 @@ impl Wire {
         }
     }
 
-    /// `None` if the connection crashes first; the call is dropped by then.
+    /// Waits for a call; `None` if the connection crashes first, which drops the call.
     async fn unless_crashed<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -140,11 +139,11 @@ impl Wire {
         }
     }
 
-    /// Watches while the connection is good. Once it was cut, and is good again, whoever watches begins anew.
+    /// Watches until the connection is cut. The caller watches again once the connection works.
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
         let is_good = |state: &State| matches!(state.reads, Traffic::Pass | Traffic::LoseAnswers);
         let mut state = self.0.state.subscribe();
-        // Fails only if the switch is gone, which it is not.
+        // This fails only if the sender is dropped, and `self` holds the sender.
         drop(state.wait_for(is_good).await);
         let store = self.store().clone();
         let Some(store) = store else { return std::future::pending().await };
@@ -227,12 +226,12 @@ impl Notes for Cuttable {
     }
 }
 
-/// Where answers go that may be lost.
+/// Returns a receiver that forwards answers unless they are to be lost.
 fn unless<T: 'static>(lost: bool, to: &Answers<T>) -> Answers<T> {
     if lost { Answers::new(|_, _| {}) } else { to.clone() }
 }
 
-/// The notes of a store that has some.
+/// Returns the notes of the store, or an error if it has none.
 pub(super) fn notes_of(store: &dyn DynStore) -> Result<&dyn DynNotes, StoreError> {
     store.notes().ok_or_else(|| StoreError::denied("the store has no notes"))
 }

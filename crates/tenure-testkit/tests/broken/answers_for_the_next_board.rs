@@ -1,11 +1,11 @@
-//! Hands the list of each board to the one behind it in the same call.
+//! Gives the list of each board as the answer for the next board of the same call.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct AnswersForTheNextBoard;
 
-impl Bend for AnswersForTheNextBoard {
+impl Defect for AnswersForTheNextBoard {
     fn promises(&self, parts: &Parts) -> Promises {
         let most = tenure_core::BatchLimits { seats: 10, calls: 1 };
         Promises { reads: most, writes: most, ..SeatStore::promises(&parts.store) }

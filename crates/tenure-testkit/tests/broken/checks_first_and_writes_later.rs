@@ -5,7 +5,7 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct ChecksFirst;
 
-impl Bend for ChecksFirst {
+impl Defect for ChecksFirst {
     async fn swap(
         &self,
         parts: &Parts,

@@ -1,11 +1,11 @@
-//! Lets nobody have a seat for a while after it was released, like a lock delay.
+//! Refuses all bids for a while after a release, like a lock delay.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct DelaysAfterARelease;
 
-impl Bend for DelaysAfterARelease {
+impl Defect for DelaysAfterARelease {
     async fn swap(
         &self,
         parts: &Parts,

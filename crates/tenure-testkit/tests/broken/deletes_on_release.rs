@@ -5,7 +5,7 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct DeletesOnRelease;
 
-impl Bend for DeletesOnRelease {
+impl Defect for DeletesOnRelease {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         Ok(Reading::of(SeatStore::read(&parts.store, seat).await?.seat))
     }

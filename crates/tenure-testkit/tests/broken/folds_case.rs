@@ -1,4 +1,4 @@
-//! Takes names that differ only in case for the same, like some collations.
+//! Treats names that differ only in case as equal, like some collations.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn folded(seat: &SeatName) -> SeatName {
     SeatName::new(seat.as_str().to_lowercase()).unwrap()
 }
 
-impl Bend for FoldsCase {
+impl Defect for FoldsCase {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         SeatStore::read(&parts.store, &folded(seat)).await
     }

@@ -5,7 +5,7 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct ForgetsUnknownFields;
 
-impl Bend for ForgetsUnknownFields {
+impl Defect for ForgetsUnknownFields {
     async fn swap(
         &self,
         parts: &Parts,

@@ -1,4 +1,4 @@
-//! Has one place for the answer to whoever asks, so that two who ask at once may get each other's.
+//! Keeps the answer of every caller in one place, so that concurrent callers can get each other's answer.
 
 use super::*;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct WrongCaller(Mutex<Option<Reading>>);
 
-impl Bend for WrongCaller {
+impl Defect for WrongCaller {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         let reading = SeatStore::read(&parts.store, seat).await?;
         *self.0.lock().unwrap() = Some(reading.clone());

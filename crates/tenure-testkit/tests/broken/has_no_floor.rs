@@ -1,11 +1,11 @@
-//! Remembers nothing of a seat that was deleted.
+//! Keeps no floor for a seat that was deleted.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct HasNoFloor;
 
-impl Bend for HasNoFloor {
+impl Defect for HasNoFloor {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         Ok(Reading::of(SeatStore::read(&parts.store, seat).await?.seat))
     }

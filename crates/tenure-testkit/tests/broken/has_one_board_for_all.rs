@@ -1,4 +1,4 @@
-//! Has the requests of all seats on one board.
+//! Keeps the requests of all seats on one board.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn the_one(board: &Board) -> Board {
     }
 }
 
-impl Bend for OneBoardForAll {
+impl Defect for OneBoardForAll {
     async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         write_one(parts.notes(), NoteWrite { board: the_one(&note.board), ..note.clone() }).await
     }

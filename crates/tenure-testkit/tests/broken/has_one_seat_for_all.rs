@@ -1,4 +1,4 @@
-//! Keeps all seats in one place.
+//! Keeps all seats in one record.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn the_one() -> SeatName {
     SeatName::new("the one").unwrap()
 }
 
-impl Bend for OneSeatForAll {
+impl Defect for OneSeatForAll {
     async fn read(&self, parts: &Parts, _: &SeatName) -> Result<Reading, StoreError> {
         SeatStore::read(&parts.store, &the_one()).await
     }

@@ -1,4 +1,4 @@
-//! Tells the identity of its data, and writes absent seats whichever data they were absent from.
+//! Reports the identity of its data, but writes an absent seat whatever identity the bid expects.
 
 use tenure_core::Identity;
 
@@ -7,7 +7,7 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct IgnoresTheIdentity;
 
-impl Bend for IgnoresTheIdentity {
+impl Defect for IgnoresTheIdentity {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         let reading = SeatStore::read(&parts.store, seat).await?;
         Ok(Reading { identity: Some(Identity::new("data")), ..reading })

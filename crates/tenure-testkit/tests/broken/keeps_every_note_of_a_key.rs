@@ -1,4 +1,4 @@
-//! Adds a note instead of replacing the one with its key.
+//! Adds a note instead of replacing the note with the same key.
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub(crate) struct KeepsEveryNote(AtomicU64);
 
-impl Bend for KeepsEveryNote {
+impl Defect for KeepsEveryNote {
     async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         let key = format!("{}#{}", note.key, self.0.fetch_add(1, Ordering::Relaxed));
         write_one(parts.notes(), NoteWrite { key, ..note.clone() }).await

@@ -5,7 +5,7 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct LosesNotes;
 
-impl Bend for LosesNotes {
+impl Defect for LosesNotes {
     async fn list(&self, parts: &Parts, board: &Board) -> Result<Vec<Note>, StoreError> {
         Ok(parts.notes().list_one(board).await?.pop().into_iter().collect())
     }

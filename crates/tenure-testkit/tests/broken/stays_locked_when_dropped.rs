@@ -1,4 +1,4 @@
-//! Takes a lock for every call, and gives it back only if the call comes to its end.
+//! Takes a lock for every call, and frees it only if the call runs to its end.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub(crate) struct StaysLocked(AtomicBool);
 
-impl Bend for StaysLocked {
+impl Defect for StaysLocked {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         while self.0.swap(true, Ordering::AcqRel) {
             tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! Takes every error for "no".
+//! Reports every error as an absent seat or a lost swap.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct SwallowsErrors;
 
-impl Bend for SwallowsErrors {
+impl Defect for SwallowsErrors {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         Ok(SeatStore::read(&parts.store, seat).await.unwrap_or(Reading::of(None)))
     }

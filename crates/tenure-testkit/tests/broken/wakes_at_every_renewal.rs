@@ -1,11 +1,11 @@
-//! Takes every change of the version for news.
+//! Wakes a watch at every change of the version.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct WakesAtEveryRenewal;
 
-impl Bend for WakesAtEveryRenewal {
+impl Defect for WakesAtEveryRenewal {
     async fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> Change {
         let version = seen.seat.as_ref().map(|seat| seat.version.clone());
         loop {

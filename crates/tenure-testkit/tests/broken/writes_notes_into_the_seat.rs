@@ -1,11 +1,11 @@
-//! Writes the seat again whenever somebody leaves a note.
+//! Writes the seat again with every note.
 
 use super::*;
 
 #[derive(Default)]
 pub(crate) struct WritesNotesIntoTheSeat;
 
-impl Bend for WritesNotesIntoTheSeat {
+impl Defect for WritesNotesIntoTheSeat {
     async fn write_note(&self, parts: &Parts, note: &NoteWrite) -> Result<NoteState, StoreError> {
         if let Some(seat) = note.board.seat()
             && let Some(now) = SeatStore::read(&parts.store, seat).await?.seat

@@ -1,7 +1,7 @@
-//! Mutants: the engine with one thing broken, as text files in `mutants/`.
+//! Mutants: the engine with one defect, as text files in `mutants/`.
 //!
 //! ```text
-//! What is broken, in a sentence.
+//! A sentence that says what is broken.
 //! file: crates/tenure-core/src/election.rs
 //! caught by: a_paused_leader_stops_believing
 //! on: clock
@@ -13,28 +13,28 @@
 
 use std::path::{Path, PathBuf};
 
-/// One thing broken in the sources of the workspace.
+/// A defect in the sources of the workspace.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "not every test that reads mutants applies them")]
 pub(crate) struct Mutant {
     pub(crate) name: String,
     pub(crate) file: PathBuf,
     pub(crate) caught_by: String,
-    /// The subject of `tests/conformance.rs` on which the law is tried.
+    /// The subject of `tests/conformance.rs` that the law runs on.
     pub(crate) on: String,
     pub(crate) find: String,
     pub(crate) replace: String,
 }
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Reads all mutants, each of which must be well formed and fit the sources as they are.
+/// Reads all mutants. Each must be well formed, and its `find` text must occur exactly once in its source file.
 pub(crate) fn load() -> Result<Vec<Mutant>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
-    let listed = std::fs::read_dir(&folder).map_err(|error| format!("no mutants: {error}"))?;
+    let listed = std::fs::read_dir(&folder).map_err(|error| format!("cannot read the mutants: {error}"))?;
     let mut files: Vec<_> = listed.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.sort();
     let mut mutants = Vec::new();
@@ -44,7 +44,10 @@ pub(crate) fn load() -> Result<Vec<Mutant>, String> {
             .map_err(|error| format!("{}: {}: {error}", path.display(), mutant.file.display()))?;
         let found = source.matches(&mutant.find).count();
         if found != 1 {
-            return Err(format!("{}: what to find occurs {found} times, not once", path.display()));
+            return Err(format!(
+                "{}: the text under `--- find` occurs {found} times in the source, expected once",
+                path.display()
+            ));
         }
         mutants.push(mutant);
     }
@@ -60,7 +63,7 @@ fn parse(path: &Path) -> Result<Mutant, String> {
         line.map(str::to_owned).ok_or_else(|| format!("has no `{name}: `"))
     };
     if head.starts_with("file: ") || find.trim().is_empty() {
-        return Err("begins with a sentence, and has something to find".to_owned());
+        return Err("must start with a sentence, and the text under `--- find` must not be empty".to_owned());
     }
     Ok(Mutant {
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),

@@ -1,5 +1,5 @@
-//! A tiny server of its own, and a store that talks to it by lines of text over TCP: the laws about faults hold on it,
-//! and each fails on a store or server with a flaw.
+//! A tiny server, and a store that talks to it in lines of text over TCP. The laws about faults hold on them, and
+//! each law fails on a store or server with a flaw.
 
 mod server;
 mod store;
@@ -13,26 +13,26 @@ use tenure_testkit::faults::{AfterLoss, Server, Wish};
 use self::server::Tiny;
 use self::store::TinyStore;
 
-/// What is wrong with a store or its server.
+/// A flaw of a store or its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Renewals are answered without the server.
-    KeepsByItself,
-    /// Readings are what was read and confirmed last, not what the server has.
-    ReadsWhatItLastHeard,
-    /// What is left of a reply that was cut is put before the next one, on another connection.
+    /// The store answers renewals without the server.
+    AnswersRenewalsItself,
+    /// The store returns the last state that it read or wrote, not the state of the server.
+    ReadsFromItsCache,
+    /// The store joins the rest of a cut reply with the next reply on another connection.
     KeepsHalfAReply,
-    /// A connection that broke is used for ever.
-    NeverConnectsAgain,
-    /// A watch whose connection broke waits for ever.
+    /// The store uses a broken connection forever.
+    NeverReconnects,
+    /// A watch waits forever on a broken connection.
     WatchesABrokenConnection,
-    /// Connections that were given up are kept.
-    KeepsWhatItGaveUp,
-    /// A renewal that is not answered soon is told as done.
-    TakesSilenceForAYes,
-    /// The server forgets what it has confirmed.
+    /// The store keeps connections that it has abandoned.
+    KeepsAbandonedConnections,
+    /// The store reports a renewal without an early answer as successful.
+    TreatsSilenceAsSuccess,
+    /// The server loses data that it has confirmed.
     ForgetsWhenRestarted,
-    /// The floor of tokens is lost with the data.
+    /// The server loses the floor of tokens together with its data.
     HasNoFloor,
 }
 
@@ -61,7 +61,7 @@ impl Server for TinyServer {
         Box::new(TinyStore::new(address, self.flaw))
     }
 
-    /// One for calls, and one for the watch.
+    /// One connection for calls, and one for the watch.
     fn connections(&self, processes: usize) -> usize {
         2 * processes
     }
@@ -90,11 +90,11 @@ impl Server for TinyServer {
         Duration::from_secs(1)
     }
 
-    /// Short where laws are to fail.
+    /// Short for a server with a flaw, because its law is expected to fail.
     fn patience(&self) -> Duration {
         Duration::from_secs(if self.flaw.is_some() { 10 } else { 60 })
     }
 }
 
-/// Shared between the threads of the server and the test.
+/// State that the threads of the server and the test share.
 type Shared<T> = Arc<std::sync::Mutex<T>>;

@@ -1,4 +1,4 @@
-//! The server: one line asks, one line answers.
+//! The tiny server: each request is a line, and so is each reply.
 //!
 //! ```text
 //! read NAME                      → FLOOR none | FLOOR VERSION RECORD
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::Shared;
 
-/// A running server. Ends with this.
+/// A running server. Dropping it ends the server.
 pub(super) struct Tiny {
     address: SocketAddr,
     data: Shared<Data>,
@@ -28,7 +28,7 @@ pub(super) struct Tiny {
 
 #[derive(Default)]
 struct Data {
-    /// Versions never repeat, also after a loss of data: they go on from the time.
+    /// Versions start from the time, so that they never repeat, even after a loss of data.
     last_version: u64,
     floor: u64,
     seats: BTreeMap<String, (u64, String)>,
@@ -37,7 +37,7 @@ struct Data {
 #[derive(Clone, Copy, Default)]
 struct State {
     paused: bool,
-    /// Connections that were made before the last restart are cut.
+    /// The number of restarts. Connections from before the last restart are cut.
     restarts: u64,
     changes: u64,
     over: bool,
@@ -49,7 +49,7 @@ impl Data {
         Self { last_version: now, floor: if has_floor { now } else { 0 }, seats: BTreeMap::new() }
     }
 
-    /// Answers everything but a watch. `None`: this is not a question.
+    /// Answers every request except a watch; `None` if the line is not such a request.
     fn answer(&mut self, question: &str) -> Option<String> {
         let mut parts = question.splitn(4, ' ');
         let (verb, name) = (parts.next()?, parts.next()?);
@@ -113,7 +113,7 @@ impl Tiny {
     }
 
     pub(super) fn restart(&self, empty: bool) {
-        // Time goes on in between, and with it the floor.
+        // Time passes meanwhile, and the floor rises with it.
         std::thread::sleep(Duration::from_millis(10));
         if empty {
             *self.data.lock().expect("no panic") = Data::empty(self.has_floor);
@@ -150,7 +150,7 @@ async fn connection(stream: TcpStream, data: Shared<Data>, state: Arc<watch::Sen
                     let is_new = |now: &State| !now.paused && data.lock().expect("no panic").holder(name) != seen;
                     tokio::select! {
                         _ = now.wait_for(is_new) => {}
-                        // The other end has closed the connection, or asks before it was answered.
+                        // The client has closed the connection, or has sent a request before the reply.
                         _ = lines.next_line() => return,
                     }
                     "changed".to_owned()

@@ -1,4 +1,4 @@
-//! The store: a connection for calls, and one for a watch.
+//! The tiny store, with one connection for calls and one for a watch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::net::TcpStream;
 
 use super::{Flaw, Shared};
 
-/// Seats on a tiny server.
+/// A store on a tiny server.
 pub(super) struct TinyStore {
     address: String,
     flaw: Option<Flaw>,
-    /// The connection for calls, while no call is under way on it.
+    /// The connection for calls, while no call uses it.
     idle: Shared<Option<Connection>>,
-    /// Where flaws keep what should have been closed, cleared or asked for anew.
+    /// What flaws keep: abandoned connections, the rest of a cut reply, and the last readings.
     kept: Shared<Vec<Connection>>,
     half: Shared<String>,
-    heard: Shared<BTreeMap<SeatName, Reading>>,
+    cache: Shared<BTreeMap<SeatName, Reading>>,
 }
 
 type Connection = BufReader<TcpStream>;
 
-/// A connection that is under way: it is closed when its call is dropped, or kept where that is the flaw.
+/// A connection in use by a call. Dropping the call closes it, or keeps it if that is the flaw.
 struct Lent<'a> {
     store: &'a TinyStore,
     connection: Option<Connection>,
@@ -34,13 +34,13 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        if self.store.has(Flaw::KeepsWhatItGaveUp) {
+        if self.store.has(Flaw::KeepsAbandonedConnections) {
             self.store.kept.lock().expect("no panic").extend(self.connection.take());
         }
     }
 }
 
-/// Who a record names, as one word.
+/// Returns the holder and token of a record as one word.
 pub(super) fn holder(record: Option<&Record>) -> String {
     let named = record.and_then(|record| Some((record.holder.as_ref()?.incarnation, record.token)));
     named.map_or_else(|| "-".to_owned(), |(incarnation, token)| format!("{incarnation:?}-{token}").replace(' ', ""))
@@ -58,7 +58,7 @@ impl TinyStore {
             idle: Shared::default(),
             kept: Shared::default(),
             half: Shared::default(),
-            heard: Shared::default(),
+            cache: Shared::default(),
         }
     }
 
@@ -67,11 +67,11 @@ impl TinyStore {
     }
 
     async fn connect(&self) -> Result<Connection, StoreError> {
-        let refused = |error| StoreError::refused("the tiny server cannot be reached").because(error);
+        let refused = |error| StoreError::refused("cannot connect to the tiny server").because(error);
         TcpStream::connect(&self.address).await.map(BufReader::new).map_err(refused)
     }
 
-    /// Asks on the idle connection, or else on a new one, and leaves it for the next call.
+    /// Sends a request on the idle connection, or on a new one, and keeps the connection for the next call.
     async fn ask(&self, question: &str) -> Result<String, StoreError> {
         let idle = self.idle.lock().expect("no panic").take();
         let connection = match idle {
@@ -83,19 +83,19 @@ impl TinyStore {
         if self.has(Flaw::KeepsHalfAReply) {
             answer.clone_from(&self.half.lock().expect("no panic"));
         }
-        let asked = talk(lent.connection.as_mut().expect("it was just lent"), question, &mut answer).await;
+        let asked = talk(lent.connection.as_mut().expect("a connection in use"), question, &mut answer).await;
         if asked.is_err() {
             *self.half.lock().expect("no panic") = answer.clone();
         }
         let answer = asked.map(|()| answer);
-        if answer.is_ok() || self.has(Flaw::NeverConnectsAgain) {
+        if answer.is_ok() || self.has(Flaw::NeverReconnects) {
             *self.idle.lock().expect("no panic") = lent.connection.take();
         }
         answer
     }
 }
 
-/// Asks, and adds what is answered to this.
+/// Sends a request, and appends the reply to `answer`.
 async fn talk(connection: &mut Connection, question: &str, answer: &mut String) -> Result<(), StoreError> {
     let unknown = |error| StoreError::unknown("the connection broke").because(error);
     connection.get_mut().write_all(format!("{question}\n").as_bytes()).await.map_err(unknown)?;
@@ -104,7 +104,7 @@ async fn talk(connection: &mut Connection, question: &str, answer: &mut String) 
         Some('\n') => Ok(()),
         cut => {
             answer.extend(cut);
-            Err(StoreError::unknown("the connection ended before the answer did"))
+            Err(StoreError::unknown("the connection ended before the reply was complete"))
         }
     }
 }
@@ -119,9 +119,9 @@ impl SeatStore for TinyStore {
     }
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
-        let heard = self.heard.lock().expect("no panic").get(seat).cloned();
-        if let Some(heard) = heard.filter(|_| self.has(Flaw::ReadsWhatItLastHeard)) {
-            return Ok(heard);
+        let cached = self.cache.lock().expect("no panic").get(seat).cloned();
+        if let Some(cached) = cached.filter(|_| self.has(Flaw::ReadsFromItsCache)) {
+            return Ok(cached);
         }
         let name = seat;
         let answer = self.ask(&format!("read {}", word(name))).await?;
@@ -134,7 +134,7 @@ impl SeatStore for TinyStore {
             }
         };
         let reading = Reading { seat, floor, identity: None };
-        self.heard.lock().expect("no panic").insert(name.clone(), reading.clone());
+        self.cache.lock().expect("no panic").insert(name.clone(), reading.clone());
         Ok(reading)
     }
 
@@ -145,7 +145,7 @@ impl SeatStore for TinyStore {
             Some(version) => {
                 let version = Version::new(version);
                 let written = Seat { record: next.clone(), version: version.clone(), life: Life::Observe };
-                self.heard.lock().expect("no panic").insert(seat.clone(), Reading::of(Some(written)));
+                self.cache.lock().expect("no panic").insert(seat.clone(), Reading::of(Some(written)));
                 Ok(Swap::Done { version, since: None, granted: None })
             }
             None if answer == "lost" => Ok(Swap::Lost),
@@ -154,11 +154,11 @@ impl SeatStore for TinyStore {
     }
 
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        if self.has(Flaw::KeepsByItself) {
+        if self.has(Flaw::AnswersRenewalsItself) {
             return Ok(Swap::Done { version: held.clone(), since: None, granted: None });
         }
         let renewed = self.swap(seat, Some(held), record);
-        if self.has(Flaw::TakesSilenceForAYes) {
+        if self.has(Flaw::TreatsSilenceAsSuccess) {
             let done = Swap::Done { version: held.clone(), since: None, granted: None };
             return tokio::time::timeout(Duration::from_millis(50), renewed).await.unwrap_or(Ok(done));
         }
@@ -175,7 +175,7 @@ impl SeatStore for TinyStore {
             if self.has(Flaw::WatchesABrokenConnection) {
                 std::future::pending::<()>().await;
             }
-            // Not at once, should nobody be there to connect to.
+            // A pause, in case no server accepts connections.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Change::Look

@@ -1,4 +1,4 @@
-//! Candidates at one detector, whose work tells whether two ever led at once.
+//! Candidates that share one overlap detector.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses some of it")]
 
@@ -9,13 +9,13 @@ use tenure_core::Builder;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, leading, told, until, within};
 
-/// Short, but with room for a busy machine. Consul ends a session after twice as long.
+/// Short, but long enough for a busy machine. Consul ends a session after up to twice as long.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 
 /// The key of the one seat of a test.
 pub(crate) const SEAT: &str = "tenure/seats/jobs/seat";
 
-/// A candidate for the one seat of a test.
+/// Starts a candidate for the one seat of a test.
 pub(crate) fn stand(url: &str, id: &str, detector: &OverlapDetector) -> TestCandidate {
     stand_with(url, id, detector, |election| election)
 }

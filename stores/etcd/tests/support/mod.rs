@@ -1,4 +1,4 @@
-//! Candidates at one detector, whose work tells whether two ever led at once.
+//! Candidates that share one overlap detector.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses some of it")]
 
@@ -10,7 +10,7 @@ use tenure_etcd::EtcdStore;
 use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{TestCandidate, acted_above, told, until, within};
 
-/// A candidate for the one seat of a test.
+/// Starts a candidate for the one seat of a test.
 pub(crate) fn stand(url: &str, id: &str, lease: Duration, detector: &OverlapDetector) -> TestCandidate {
     stand_with(url, id, lease, detector, |election| election)
 }
@@ -25,7 +25,7 @@ pub(crate) fn stand_with(
     TestCandidate::stand(EtcdStore::from_url(url).unwrap(), id, detector, |election| configure(election.lease(lease)))
 }
 
-/// A store at this URL, asked about one seat at a time.
+/// Opens a store at this URL that takes one seat at a time.
 pub(crate) fn seats(url: &str) -> SingleSeat {
     of(EtcdStore::from_url(url).unwrap_or_else(|error| panic!("{error}")))
 }

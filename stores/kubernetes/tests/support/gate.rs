@@ -1,5 +1,5 @@
-//! A gate before an API server that speaks TLS for those who do not, so that what goes through can be
-//! seen: what was asked can be counted, and a fault proxy before it can tell one message from another.
+//! A gate before an API server: it accepts plain HTTP and forwards it over TLS. So tests can count the requests,
+//! and a fault proxy before the gate can tell one message from another.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,16 +13,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-/// A gate. Ends with this, and what goes through it.
+/// A gate. Dropping it ends all connections through it.
 pub(crate) struct Gate {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     /// Whether answers to watches are held back.
     mute: watch::Sender<bool>,
-    /// What watches are told that the server has not said.
-    says: Arc<watch::Sender<String>>,
-    /// What every watch is told as soon as it begins.
-    greets: Arc<watch::Sender<String>>,
+    /// A line that is sent to all watches as if the server had sent it.
+    injected: Arc<watch::Sender<String>>,
+    /// A line that every watch receives as soon as it begins.
+    first_line: Arc<watch::Sender<String>>,
     task: JoinHandle<()>,
 }
 
@@ -38,16 +38,16 @@ impl Gate {
         let tls = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (asked, mute) = (Arc::<Mutex<Vec<String>>>::default(), watch::Sender::new(false));
-        let (server, log, muted) = (server.address(), asked.clone(), mute.subscribe());
-        let says = Arc::new(watch::Sender::new(String::new()));
-        let said = says.clone();
-        let greets = Arc::new(watch::Sender::new(String::new()));
-        let greeted = greets.subscribe();
+        let (requests, mute) = (Arc::<Mutex<Vec<String>>>::default(), watch::Sender::new(false));
+        let (server, log, muted) = (server.address(), requests.clone(), mute.subscribe());
+        let injected = Arc::new(watch::Sender::new(String::new()));
+        let said = injected.clone();
+        let first_line = Arc::new(watch::Sender::new(String::new()));
+        let greeted = first_line.subscribe();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(pass(
+                connections.spawn(forward(
                     stream,
                     server.clone(),
                     tls.clone(),
@@ -58,36 +58,36 @@ impl Gate {
                 ));
             }
         });
-        Self { address, asked, mute, says, greets, task }
+        Self { address, requests, mute, injected, first_line, task }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked so far: method and path.
-    pub(crate) fn asked(&self) -> MutexGuard<'_, Vec<String>> {
-        self.asked.lock().unwrap()
+    /// Returns the requests so far: method and path.
+    pub(crate) fn requests(&self) -> MutexGuard<'_, Vec<String>> {
+        self.requests.lock().unwrap()
     }
 
-    /// How often something like this was asked.
+    /// Counts the requests with this method and this text in their path.
     pub(crate) fn count(&self, method: &str, part: &str) -> usize {
-        self.asked().iter().filter(|line| line.starts_with(method) && line.contains(part)).count()
+        self.requests().iter().filter(|line| line.starts_with(method) && line.contains(part)).count()
     }
 
-    /// Holds back what is said to watches from now on, without a word.
+    /// Holds back everything that the server sends to watches from now on, or stops doing so.
     pub(crate) fn mute(&self, mute: bool) {
         self.mute.send_replace(mute);
     }
 
-    /// Says something to all watches as if the server had: one line, in a piece of its own.
-    pub(crate) fn say_to_watches(&self, line: &str) {
-        self.says.send_replace(piece(line));
+    /// Sends a line to all watches as if the server had sent it, in a chunk of its own.
+    pub(crate) fn send_to_watches(&self, line: &str) {
+        self.injected.send_replace(chunk(line));
     }
 
-    /// Says something to every watch that begins from now on; nothing if it is empty.
-    pub(crate) fn greet_watches(&self, line: &str) {
-        self.greets.send_replace(if line.is_empty() { String::new() } else { piece(line) });
+    /// Sends a line to every watch that begins from now on; none if it is empty.
+    pub(crate) fn begin_watches_with(&self, line: &str) {
+        self.first_line.send_replace(if line.is_empty() { String::new() } else { chunk(line) });
     }
 }
 
@@ -97,12 +97,12 @@ impl Drop for Gate {
     }
 }
 
-/// A line in a piece of its own.
-fn piece(line: &str) -> String {
+/// Encodes a line as a chunk of its own.
+fn chunk(line: &str) -> String {
     format!("{:x}\r\n{line}\n\r\n", line.len() + 1)
 }
 
-async fn pass(
+async fn forward(
     stream: TcpStream,
     server: String,
     tls: TlsConnector,
@@ -134,7 +134,7 @@ async fn pass(
         let mut buffer = vec![0; 1 << 16];
         let (mut muted, mut said) = (muted, said);
         loop {
-            let mut piece = tokio::select! {
+            let mut chunk = tokio::select! {
                 read = from_server.read(&mut buffer) => match read {
                     Ok(count @ 1..) => buffer[..count].to_vec(),
                     _ => return,
@@ -144,13 +144,13 @@ async fn pass(
                     false => continue,
                 },
             };
-            if *watches.borrow() && piece.starts_with(b"HTTP/1.1 200") {
-                piece.extend_from_slice(greeted.borrow().as_bytes());
+            if *watches.borrow() && chunk.starts_with(b"HTTP/1.1 200") {
+                chunk.extend_from_slice(greeted.borrow().as_bytes());
             }
             if *watches.borrow() {
                 let _ = muted.wait_for(|muted| !muted).await;
             }
-            if to_client.write_all(&piece).await.is_err() {
+            if to_client.write_all(&chunk).await.is_err() {
                 return;
             }
         }

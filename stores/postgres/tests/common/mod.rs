@@ -1,6 +1,6 @@
-//! Candidates that work at a detector, and what is asked of them.
+//! Helpers of the tests: candidates that work under an overlap detector, stores and records.
 
-#![allow(dead_code, unused_imports, reason = "each test uses what it needs")]
+#![allow(dead_code, unused_imports, reason = "each test program uses some of the helpers")]
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use tenure_testkit::OverlapDetector;
 pub(crate) use tenure_testkit::candidate::{PATIENCE, TestCandidate, acted_above, leading, within};
 use tenure_testkit::servers::Postgres;
 
-/// Short, but with room for a busy machine.
+/// Short, but long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 
-/// The two modes, as the end of a URL.
+/// The two modes, as suffixes of a URL.
 pub(crate) const MODES: [&str; 2] = ["?mode=lease", "?mode=session"];
 
-/// A candidate that works at the detector whenever it leads.
+/// Starts a candidate that works under the detector whenever it leads.
 pub(crate) fn stand(url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
     stand_for(LEASE, url, seat, detector)
 }
 
-/// One that takes over only when a leader whose session was ended from outside must have stopped: with
-/// `takeover=instant` the two may overlap until the news has arrived, and that is said.
+/// Starts a candidate with `takeover=safe`, which waits until a leader whose session ended must have stopped. With
+/// `takeover=instant` the two may overlap until the old leader notices, as the promises say.
 pub(crate) fn stand_safely(url: &str, seat: &str, detector: &OverlapDetector) -> TestCandidate {
     stand_with(url, seat, detector, |election| election.lease(LEASE).takeover(Takeover::Safe))
 }
@@ -45,7 +45,7 @@ fn stand_with(
     )
 }
 
-/// The store at this URL, asked about one seat at a time.
+/// Opens the store at this URL, for calls about one seat at a time.
 pub(crate) fn seats_at(url: &str) -> SingleSeat {
     SingleSeat::new(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")))
 }
@@ -54,12 +54,12 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// The token that a seat has in the server's tables.
+/// Returns the token of a seat in the server's tables.
 pub(crate) fn token_of(server: &Postgres, seat: &str) -> Token {
     Token::new(server.sql(&format!("SELECT token FROM tenure.seats WHERE name = '{seat}'")).parse().unwrap())
 }
 
-/// A record that names a holder.
+/// Returns a record with a holder.
 pub(crate) fn held(token: u64, incarnation: u128) -> Record {
     let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(incarnation) };
     Record { nonce: rand::random(), ..Record::new(Some(holder), Token::new(token), PATIENCE) }

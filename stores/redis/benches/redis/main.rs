@@ -1,15 +1,15 @@
-//! Figures of elections over a Redis server on this machine: how soon a leader is followed, and what a
-//! thousand elections in one process cost while another process keeps the server busy, beside a thousand
-//! locks of rslock.
+//! Measures elections over a Redis server on this machine: how long a hand-over takes, and what a thousand
+//! elections in one process cost while another process keeps the server busy, compared with a thousand locks of
+//! rslock.
 //!
-//!   scripts/bench redis        TENURE_BENCH_SECONDS=60 is how long the thousand run
+//!   scripts/bench redis        TENURE_BENCH_SECONDS=60 sets how long the thousand elections run
 
 mod rslock;
 
 use tenure_redis::RedisStore;
 use tenure_testkit::figures::{Open, RedisTarget, beside_a_load, crowd_child, hand_over};
 
-const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("a URL that can be read"));
+const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("the URL is valid"));
 
 fn main() {
     if crowd_child(OPEN) || rslock::child() {

@@ -1,4 +1,4 @@
-//! As many locks of rslock in one process, each extended every third of its time: what others pay.
+//! For comparison: as many locks of rslock in one process, each extended every third of its time.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +10,7 @@ const CHILD: &str = "TENURE_BENCH_RSLOCK";
 const LOCKS: usize = 1000;
 const TIME: Duration = Duration::from_secs(3);
 
-/// Prints what they cost, while another process keeps the server busy.
+/// Prints what the locks cost while another process keeps the server busy.
 pub(crate) fn beside_a_load(target: &dyn BenchTarget) {
     let load = target.saturate();
     let child = Command::new(std::env::current_exe().expect("this program"))
@@ -21,7 +21,7 @@ pub(crate) fn beside_a_load(target: &dyn BenchTarget) {
     assert!(child.expect("this program starts").success());
 }
 
-/// Holds the locks, if this process was started to; returns whether it was.
+/// Holds the locks if this process was started for that. Returns whether it was.
 pub(crate) fn child() -> bool {
     let Ok(url) = std::env::var(CHILD) else { return false };
     let seconds = number("TENURE_BENCH_SECONDS", 60);
@@ -48,9 +48,9 @@ pub(crate) fn child() -> bool {
         let before = Usage::of_this_process();
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let after = Usage::of_this_process();
-        println!("{LOCKS} locks of rslock beside the same: {} lost", lost.get());
+        println!("{LOCKS} locks of rslock under the same load: {} lost", lost.get());
         println!(
-            "   {:.2} CPU-s per 30 s, {:.1} MB for all of the process, {:.1} MB more than before they started",
+            "   {:.2} CPU-s per 30 s, {:.1} MB for the whole process, {:.1} MB more than before they started",
             (after.processor - before.processor).as_secs_f64() / seconds as f64 * 30.0,
             after.memory as f64 / 1e6,
             after.memory.saturating_sub(empty) as f64 / 1e6,

@@ -1,4 +1,5 @@
--- KEYS[1] board
+-- Lists the notes of a board that have not expired. Returns keys and values in turn.
+-- KEYS[1]: board
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local notes, found = redis.call('HGETALL', KEYS[1]), {}

@@ -1,5 +1,5 @@
--- KEYS[1] board; ARGV: note's key, lifetime in ms ('0' to remove it), value, channel ('' to wake nobody)
--- Answers whether it was there.
+-- Writes or removes a note. Returns 1 if the note existed and had not expired, otherwise 0.
+-- KEYS[1]: board; ARGV: key of the note, lifetime in ms ('0' removes it), value, channel ('' to publish nothing)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function lasts(note) return note and tonumber(string.match(note, '^%d+') or 0) > now end
@@ -10,7 +10,7 @@ else
     if ARGV[4] ~= '' then redis.call('PUBLISH', ARGV[4], 'request') end
     redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now + ARGV[2]) .. ' ' .. ARGV[3])
     if not was then
-        -- There is one more: a good time to take off those that have expired.
+        -- The board grows by one note, so expired notes are removed now.
         local notes = redis.call('HGETALL', KEYS[1])
         for i = 1, #notes, 2 do
             if not lasts(notes[i + 1]) then redis.call('HDEL', KEYS[1], notes[i]) end

@@ -1,4 +1,6 @@
--- KEYS[1] seat; ARGV: 'nonce' or 'holder', what that must be ('' for no seat), nonce, record, holder, channel
+-- Writes a seat on condition. Returns 1 if it was written, 0 if the condition does not hold.
+-- KEYS[1]: seat; ARGV: field to compare ('nonce' or 'holder'), its expected value ('' for no seat), then the new
+-- nonce, record and holder, and the channel.
 local now = redis.call('TIME')
 local seat = redis.call('HMGET', KEYS[1], ARGV[1], 'holder')
 if (seat[1] or '') ~= ARGV[2] then return 0 end

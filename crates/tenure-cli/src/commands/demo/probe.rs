@@ -1,4 +1,4 @@
-//! The command that the candidates of the demo run: holds a lock on one file for as long as it lives.
+//! The command that the demo's candidates run. It locks a file for as long as it lives, to detect overlaps.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -7,10 +7,10 @@ use std::io::Write;
 /// The hidden first argument that makes this program a probe.
 pub(crate) const PROBE: &str = "__probe";
 
-/// What a probe has to tell when it starts.
+/// The report that a probe writes when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    /// Another had the lock.
+    /// Another probe held the lock.
     pub(super) overlap: bool,
     pub(super) token: u64,
     pub(super) candidate: String,
@@ -28,7 +28,7 @@ impl Report {
     }
 }
 
-/// Takes the lock on the file, tells so on standard output, and waits to be ended.
+/// Locks the file, writes a report to standard output, and waits to be killed.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let path = args.next().unwrap_or_default();
     let file = File::options().create(true).append(true).open(path);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_probe_tells_is_understood() {
+    fn the_report_of_a_probe_is_parsed() {
         let report = Report { overlap: false, token: 7, candidate: "alice".to_owned() };
         assert_eq!(Report::parse("alone 7 alice"), Some(report.clone()));
         assert_eq!(Report::parse("overlap 7 alice"), Some(Report { overlap: true, ..report }));

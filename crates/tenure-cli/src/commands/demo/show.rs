@@ -1,4 +1,4 @@
-//! What the demo shows: lines that stay, and on a terminal one below them that moves.
+//! The output of the demo: a line for each hand-over and, on a terminal, a status line below them.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(super) struct Show {
     json: bool,
     quiet: bool,
     paint: Paint,
-    /// Readable once somebody has interrupted the demo.
+    /// Becomes readable when the demo is interrupted.
     interrupted: UnixStream,
 }
 
@@ -44,15 +44,17 @@ impl Show {
             return Ok(());
         }
         let lease = tenure::span::show(lease);
-        self.print(self.paint.bold("Three candidates, one leads. Its end is another's beginning."))?;
+        self.print(
+            self.paint.bold("Three candidates, one leader. When the leader ends, another candidate takes over."),
+        )?;
         self.print(self.paint.dim(format!(
-            "Each runs a command while it leads, which locks one file to tell whether it is alone. Lease: {lease}."
+            "The leader's command locks a file, to show that no other command runs at the same time. Lease: {lease}."
         )))?;
         self.print("")?;
         self.print(self.paint.dim(format!("{:<8}{:<22}{:<20}{}", "", "the leader", "the next", "after")))
     }
 
-    /// The line that moves.
+    /// Updates the status line.
     pub(super) fn now(&self, candidates: &[Candidate]) {
         if !self.paint.is_on() || self.json || self.quiet {
             return;
@@ -85,7 +87,7 @@ impl Show {
         }
         self.clear();
         let (from, to) =
-            (format!("{} {}", round.from.0, round.end.told()), format!("{} (term {})", round.to.0, round.to.1));
+            (format!("{} {}", round.from.0, round.end.description()), format!("{} (term {})", round.to.0, round.to.1));
         let overlap = if round.overlap { self.paint.red("  overlap!") } else { String::new() };
         self.print(format!("{number:>5}.  {from:<22}{:<20}{}{overlap}", to, took(round.took)))
     }
@@ -117,7 +119,7 @@ impl Show {
             took.sort();
             if let Some(median) = took.get(took.len() / 2).filter(|_| !self.quiet) {
                 self.print(format!(
-                    "  {:<16}{} until the next one's command ran{}",
+                    "  {:<16}{} until the next leader's command ran{}",
                     end.word(),
                     self::took(*median),
                     end.note()
@@ -127,9 +129,9 @@ impl Show {
         Ok(())
     }
 
-    /// Prints a line. Standard output may be blocked (Ctrl-S, a full pipe): an interrupt ends the demo then, too.
+    /// Prints a line. While standard output is blocked (Ctrl-S, a full pipe), an interrupt still ends the demo.
     fn print(&self, line: impl Display) -> Result<(), Failure> {
-        if self.has_room() { print(line) } else { Err(Failure::nobody_reads()) }
+        if self.has_room() { print(line) } else { Err(Failure::reader_gone()) }
     }
 
     fn print_over(&self, line: &str) {
@@ -140,7 +142,7 @@ impl Show {
         }
     }
 
-    /// Waits until standard output takes more; `false` if it does not and the demo is interrupted.
+    /// Waits until standard output accepts more; `false` if the demo is interrupted first.
     fn has_room(&self) -> bool {
         let stdout = std::io::stdout();
         let mut sources = [PollFd::new(&stdout, PollFlags::OUT), PollFd::new(&self.interrupted, PollFlags::IN)];

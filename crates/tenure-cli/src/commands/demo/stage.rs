@@ -1,4 +1,4 @@
-//! Where the demo happens: a folder, and the candidates in it, each a `tenure run` of its own.
+//! The environment of the demo: a temporary folder, and three candidates, each a `tenure run` process.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, PipeWriter, Read};
@@ -14,20 +14,20 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use super::probe::{PROBE, Report};
 use crate::process::shim::Shim;
 
-/// What happens on the stage.
-pub(super) enum Happening {
+/// An event of the demo.
+pub(super) enum StageEvent {
     /// A command has started.
     Started(Report, Instant),
-    /// Somebody at the keyboard has seen enough.
+    /// The user has interrupted the demo.
     Interrupted,
 }
 
 pub(super) struct Stage {
     folder: PathBuf,
     lease: Duration,
-    /// What probes write to.
+    /// The pipe that probes write their reports to.
     reports: PipeWriter,
-    pub(super) happenings: Receiver<Happening>,
+    pub(super) events: Receiver<StageEvent>,
     pub(super) candidates: Vec<Candidate>,
 }
 
@@ -46,15 +46,15 @@ pub(super) enum State {
 }
 
 impl Stage {
-    /// Returns, beside the stage, what becomes readable once somebody has interrupted the demo.
+    /// Creates the folder and starts the candidates. The returned stream becomes readable when the demo is interrupted.
     pub(super) fn set(names: &[&'static str], lease: Duration) -> io::Result<(Self, UnixStream)> {
         let folder = std::env::temp_dir().join(format!("tenure-demo-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let (reader, reports) = io::pipe()?;
-        let (tell, happenings) = channel();
-        listen_to_probes(reader, tell.clone());
-        let interrupted = listen_to_keyboard(tell)?;
-        let mut stage = Self { folder, lease, reports, happenings, candidates: Vec::new() };
+        let (sender, events) = channel();
+        listen_to_probes(reader, sender.clone());
+        let interrupted = listen_to_signals(sender)?;
+        let mut stage = Self { folder, lease, reports, events, candidates: Vec::new() };
         for name in names {
             let pid = stage.start(name)?;
             stage.candidates.push(Candidate { name, pid, state: State::Waits });
@@ -62,7 +62,7 @@ impl Stage {
         Ok((stage, interrupted))
     }
 
-    /// Starts a candidate. It dies with this thread, so that nothing is left of a demo that was killed.
+    /// Starts a candidate. It dies with this thread, so that a demo which is killed leaves no processes behind.
     fn start(&self, name: &str) -> io::Result<Pid> {
         let store = format!("sqlite:{}", self.folder.join("seats.db").display());
         let lease = tenure::span::show(self.lease);
@@ -77,7 +77,7 @@ impl Stage {
                     command.env_remove(variable);
                 }
             }
-            // No options from a file that happens to lie here, either.
+            // Options from a tenure.toml in the current folder do not apply, either.
             command.current_dir(&self.folder);
         })?;
         let nothing = fs::File::options().read(true).write(true).open("/dev/null")?;
@@ -85,7 +85,7 @@ impl Stage {
         Ok(shim.pid)
     }
 
-    /// Starts a candidate again that is gone.
+    /// Starts a candidate again after it has ended.
     pub(super) fn restart(&mut self, at: usize) -> io::Result<()> {
         self.candidates[at].pid = self.start(self.candidates[at].name)?;
         self.candidates[at].state = State::Waits;
@@ -98,7 +98,7 @@ impl Candidate {
         let _ = kill_process(self.pid, signal);
     }
 
-    /// Waits for its end.
+    /// Waits until the candidate has ended.
     pub(super) fn wait(&mut self) {
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
         self.state = State::Gone;
@@ -124,11 +124,11 @@ impl Drop for Stage {
     }
 }
 
-fn listen_to_probes(reader: io::PipeReader, tell: Sender<Happening>) {
+fn listen_to_probes(reader: io::PipeReader, sender: Sender<StageEvent>) {
     std::thread::spawn(move || {
         for line in BufReader::new(reader).lines().map_while(Result::ok) {
             if let Some(report) = Report::parse(&line)
-                && tell.send(Happening::Started(report, Instant::now())).is_err()
+                && sender.send(StageEvent::Started(report, Instant::now())).is_err()
             {
                 return;
             }
@@ -136,7 +136,7 @@ fn listen_to_probes(reader: io::PipeReader, tell: Sender<Happening>) {
     });
 }
 
-fn listen_to_keyboard(tell: Sender<Happening>) -> io::Result<UnixStream> {
+fn listen_to_signals(sender: Sender<StageEvent>) -> io::Result<UnixStream> {
     let (mut reader, writer) = UnixStream::pair()?;
     let (interrupted, other_end) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -145,7 +145,7 @@ fn listen_to_keyboard(tell: Sender<Happening>) -> io::Result<UnixStream> {
     std::thread::spawn(move || {
         while reader.read_exact(&mut [0]).is_ok() {
             let _ = other_end.shutdown(Shutdown::Both);
-            if tell.send(Happening::Interrupted).is_err() {
+            if sender.send(StageEvent::Interrupted).is_err() {
                 return;
             }
         }

@@ -1,8 +1,8 @@
-//! `--health-cmd`: a command that tells how well this candidate is.
+//! `--health-cmd`: a command that reports the health of this candidate.
 //!
-//! It runs under a guard of its own, as the command that leads does: at its time-out, and when tenure is
-//! gone, however that came about, the guard kills it with everything it has started. Of what it prints
-//! the end is kept, and all of it is read, so that it neither waits nor fills the memory.
+//! The health command runs under a guard of its own, like the main command. At the time-out, and whenever tenure is
+//! gone, the guard kills the health command and everything it has started. All of its output is read, so that it does
+//! not block, but only the end is kept, so that it does not fill the memory.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -18,24 +18,24 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::args::Run;
 use crate::failure::Failure;
-use crate::process::keeper::Keeper;
+use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
-use crate::process::wire::{Exit, News};
+use crate::process::wire::{Exit, GuardEvent};
 
-/// So much of what it prints is kept, from the end.
+/// The number of bytes of output that are kept, from the end.
 const KEPT: usize = 4096;
 
-/// So much longer than its time-out a check may take before its guard counts as failed, and longer still
-/// before the engine stops waiting for it, and all that is known is that it was late.
+/// How long after the time-out of a check its guard counts as failed. The engine waits four times as long, so that it
+/// normally gets the reason and not only its own time-out.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// How long a guard that somebody has stopped in mid-check stays so, at most.
-const MOST_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time that a guard which is stopped (SIGSTOP) during a check stays stopped.
+const MAX_WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where what is wrong with a candidate is told.
+/// The metadata key of a candidate's health error.
 const ERROR: &str = "error";
 
-/// A health command, to be asked on one thread.
+/// A health command. It is used on one thread.
 pub(crate) struct HealthCommand {
     command: [OsString; 3],
     election: String,
@@ -43,46 +43,46 @@ pub(crate) struct HealthCommand {
     candidate: Arc<OnceLock<Arc<str>>>,
     timeout: Duration,
     least: f64,
-    /// Its guard, between two checks.
-    keeper: RefCell<Option<Keeper>>,
+    /// The guard, between two checks.
+    guard: RefCell<Option<GuardHandle>>,
     verdict: Verdict,
 }
 
-/// What was wrong at the last check, in words, for who tells people about it. Nothing: it is well.
+/// The error of the last check, shared with the messages for people. Empty if the candidate is healthy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict(Arc<Mutex<String>>);
 
 impl Verdict {
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Returns whether nothing was wrong before.
-    fn set(&self, words: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        std::mem::replace(&mut *said, words.to_owned()).is_empty()
+    /// Sets the error, and returns whether there was none before.
+    fn set(&self, error: &str) -> bool {
+        let mut current = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        std::mem::replace(&mut *current, error.to_owned()).is_empty()
     }
 }
 
-/// How a check has ended.
+/// The way a check has ended.
 enum Outcome {
     Exited(Exit),
-    /// It was killed, as its time was up.
-    Late,
+    /// It timed out and was killed.
+    TimedOut,
     NotExecuted(Errno),
 }
 
-/// How it has ended, and the end of what it printed: to standard output, and to standard error.
+/// The outcome of a check, and the end of its standard output and standard error.
 type Done = (Outcome, String, String);
 
 impl HealthCommand {
-    /// The health command of this election, if there is one.
+    /// Returns the health command of this election, if there is one.
     pub(crate) fn new(args: &Run, options: &ElectionOptions) -> Result<Option<Self>, Failure> {
-        let Some(command) = options.health_command() else { return args.needs_a_health_command().map(|()| None) };
+        let Some(command) = options.health_command() else { return args.reject_health_options().map(|()| None) };
         let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
         let timeout = options.health_timeout.unwrap_or(lease * 2 / 15);
         if timeout.is_zero() {
-            return Err(Failure::new("a health command needs time: the health time-out must not be 0"));
+            return Err(Failure::new("--health-timeout must not be 0"));
         }
         Ok(Some(Self {
             command: ["sh".into(), "-c".into(), command.into()],
@@ -90,7 +90,7 @@ impl HealthCommand {
             candidate: Arc::default(),
             timeout,
             least: options.least_health()?.get(),
-            keeper: RefCell::new(None),
+            guard: RefCell::new(None),
             verdict: Verdict::default(),
         }))
     }
@@ -99,31 +99,32 @@ impl HealthCommand {
         self.verdict.clone()
     }
 
-    /// To be set as soon as the election has started; the first check waits for it.
+    /// Returns the cell for the candidate's id. The first check waits for it, so set it once the election has started.
     pub(crate) fn candidate(&self) -> Arc<OnceLock<Arc<str>>> {
         self.candidate.clone()
     }
 
-    /// When the engine may stop waiting for an answer.
-    pub(crate) fn latest(&self) -> Duration {
+    /// Returns how long the engine waits for a check.
+    pub(crate) fn engine_timeout(&self) -> Duration {
         self.timeout.saturating_add(4 * SLACK)
     }
 
-    /// Asks it once.
-    pub(crate) async fn ask(&self) -> Report {
-        let judged = match self.run().await {
-            Ok((outcome, out, err)) => judge(&outcome, &out, &err, self.timeout),
-            Err(error) => Err(format!("the health command could not be run: {error}")),
+    /// Runs the command once and returns its report.
+    pub(crate) async fn check(&self) -> Report {
+        let result = match self.run().await {
+            Ok((outcome, out, err)) => evaluate(&outcome, &out, &err, self.timeout),
+            Err(error) => Err(format!("cannot run the health command: {error}")),
         };
-        let (report, words) = match judged {
-            Ok(score) if score < self.least => {
-                (score.into(), format!("the health command says {score}, which is below {}", self.least))
-            }
+        let (report, error) = match result {
+            Ok(score) if score < self.least => (
+                score.into(),
+                format!("the health command reports a score of {score}, below the minimum of {}", self.least),
+            ),
             Ok(score) => (score.into(), String::new()),
-            Err(words) => ((0.0, [(ERROR, words.clone())]).into(), words),
+            Err(error) => ((0.0, [(ERROR, error.clone())]).into(), error),
         };
-        if self.verdict.set(&words) && !words.is_empty() {
-            tracing::warn!(election = self.election, reason = words, "is not well");
+        if self.verdict.set(&error) && !error.is_empty() {
+            tracing::warn!(election = self.election, reason = error, "candidate is unhealthy");
         }
         report
     }
@@ -131,71 +132,71 @@ impl HealthCommand {
     async fn run(&self) -> io::Result<Done> {
         let kill_at = now().saturating_add(self.timeout.as_nanos().try_into().unwrap_or(u64::MAX));
         let overdue = tokio::time::Instant::now().checked_add(self.timeout.saturating_add(SLACK));
-        let mut taken = self.keeper.borrow_mut().take();
+        let mut taken = self.guard.borrow_mut().take();
         loop {
             let is_new = taken.is_none();
-            let mut keeper = taken.take().map_or_else(|| self.start_guard(), Ok)?;
-            let run = self.run_under(&mut keeper, kill_at);
+            let mut guard = taken.take().map_or_else(|| self.start_guard(), Ok)?;
+            let run = self.run_under(&mut guard, kill_at);
             let ended = match overdue {
                 Some(overdue) => tokio::time::timeout_at(overdue, run).await.unwrap_or(Ok(None)),
                 None => run.await,
             };
             if let Ok(Some(done)) = ended {
-                self.keeper.replace(Some(keeper));
+                self.guard.replace(Some(guard));
                 return Ok(done);
             }
-            keeper.destroy().await;
+            guard.destroy().await;
             ended?;
-            // That somebody has killed a guard while it waited says nothing about the candidate's health.
+            // A guard that was killed between two checks says nothing about the candidate's health: try a new one.
             if is_new || now() >= kill_at {
-                return Err(io::Error::other("its guard died or does not answer"));
+                return Err(io::Error::other("its guard was killed or does not respond"));
             }
         }
     }
 
-    fn start_guard(&self) -> io::Result<Keeper> {
+    fn start_guard(&self) -> io::Result<GuardHandle> {
         let variables = [("TENURE_ELECTION", &*self.election), ("TENURE_CANDIDATE", &**self.candidate.wait())];
-        Keeper::start_guard(&self.command, &variables)
+        GuardHandle::start_guard(&self.command, &variables)
     }
 
-    /// Runs it, and returns when nothing is left of it; `None` if the guard cannot be counted on.
-    async fn run_under(&self, keeper: &mut Keeper, kill_at: u64) -> io::Result<Option<Done>> {
-        let nothing = File::open("/dev/null")?;
+    /// Runs the command, and returns when no process of it is left; `None` if the guard has failed.
+    async fn run_under(&self, guard: &mut GuardHandle, kill_at: u64) -> io::Result<Option<Done>> {
+        let dev_null = File::open("/dev/null")?;
         let ((mut out, its_out), (mut err, its_err)) = (Tail::of_pipe()?, Tail::of_pipe()?);
-        let streams = [nothing.as_fd(), its_out.as_fd(), its_err.as_fd()];
-        if !keeper.start(None, kill_at, streams, None) {
+        let streams = [dev_null.as_fd(), its_out.as_fd(), its_err.as_fd()];
+        if !guard.start(None, kill_at, streams, None) {
             return Ok(None);
         }
         drop((its_out, its_err));
-        let mut nudge = tokio::time::interval((self.timeout / 4).clamp(Duration::from_millis(1), MOST_PATIENCE));
-        let (mut late, mut outcome) = (false, None);
+        let mut wake = tokio::time::interval((self.timeout / 4).clamp(Duration::from_millis(1), MAX_WAKE_INTERVAL));
+        let (mut timed_out, mut outcome) = (false, None);
         loop {
             tokio::select! {
                 biased;
-                news = keeper.news() => match news {
+                event = guard.event() => match event {
                     None => return Ok(None),
-                    // Afterwards it is what was left behind.
-                    Some(News::Cut) => late |= outcome.is_none(),
-                    Some(News::Failed { errno }) => {
+                    // After the command has ended, this concerns only processes that it has left behind.
+                    Some(GuardEvent::TimeUp) => timed_out |= outcome.is_none(),
+                    Some(GuardEvent::Failed { errno }) => {
                         outcome = Some(Outcome::NotExecuted(Errno::from_raw_os_error(errno)));
                     }
-                    Some(News::Exited(exit)) => {
+                    Some(GuardEvent::Exited(exit)) => {
                         outcome = Some(Outcome::Exited(exit));
-                        // What it has left behind goes at once.
-                        if !keeper.kill_at(0) {
+                        // Kills the processes that it has left behind.
+                        if !guard.kill_at(0) {
                             return Ok(None);
                         }
                     }
-                    Some(News::Gone) => break,
-                    Some(News::Ready | News::Heard | News::Started { .. }) => {}
+                    Some(GuardEvent::Gone) => break,
+                    Some(GuardEvent::Ready | GuardEvent::Acknowledged | GuardEvent::Started { .. }) => {}
                 },
-                _ = nudge.tick() => keeper.wake(),
+                _ = wake.tick() => guard.wake(),
                 () = out.read(), if !out.over => {}
                 () = err.read(), if !err.over => {}
             }
         }
         let outcome = match outcome {
-            Some(Outcome::Exited(Exit::Signal(_))) | None if late => Outcome::Late,
+            Some(Outcome::Exited(Exit::Signal(_))) | None if timed_out => Outcome::TimedOut,
             Some(outcome) => outcome,
             None => return Ok(None),
         };
@@ -203,36 +204,36 @@ impl HealthCommand {
     }
 }
 
-/// The score that a check came to, or what was wrong.
-fn judge(outcome: &Outcome, out: &str, err: &str, timeout: Duration) -> Result<f64, String> {
+/// Returns the score of a check, or its error.
+fn evaluate(outcome: &Outcome, out: &str, err: &str, timeout: Duration) -> Result<f64, String> {
     let last = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(printable);
-    let says = || last(err).or_else(|| last(out)).map(|line| format!(": {line}")).unwrap_or_default();
+    let output = || last(err).or_else(|| last(out)).map(|line| format!(": {line}")).unwrap_or_default();
     match outcome {
         Outcome::Exited(Exit::Code(0)) => match last(out).and_then(|line| line.parse::<f64>().ok()) {
             None => Ok(1.0),
             Some(score) if (0.0..=1.0).contains(&score) => Ok(score),
-            Some(score) => Err(format!("the health command says {score}, which is not from 0 to 1")),
+            Some(score) => Err(format!("the health command reports a score of {score}; a score must be from 0 to 1")),
         },
-        Outcome::Exited(Exit::Code(code)) => Err(format!("the health command ended with exit code {code}{}", says())),
+        Outcome::Exited(Exit::Code(code)) => Err(format!("the health command exited with code {code}{}", output())),
         Outcome::Exited(Exit::Signal(signal)) => {
-            Err(format!("the health command was ended by signal {signal}{}", says()))
+            Err(format!("the health command was killed by signal {signal}{}", output()))
         }
-        Outcome::Late => {
+        Outcome::TimedOut => {
             let timeout = tenure::span::show(Duration::from_millis(timeout.as_millis().try_into().unwrap_or(u64::MAX)));
-            Err(format!("the health command took longer than {timeout} and was killed{}", says()))
+            Err(format!("the health command timed out after {timeout}{}", output()))
         }
-        Outcome::NotExecuted(errno) => Err(format!("the health command could not be started: {errno}")),
+        Outcome::NotExecuted(errno) => Err(format!("cannot start the health command: {errno}")),
     }
 }
 
-/// A line that others may be shown: no control characters, and not too long.
+/// Shortens a line, and replaces its control characters, so that it can be shown to others.
 fn printable(line: &str) -> String {
-    const MOST: usize = 200;
-    let cut = line.char_indices().nth(MOST).map_or(line, |(at, _)| &line[..at]);
+    const MAX: usize = 200;
+    let cut = line.char_indices().nth(MAX).map_or(line, |(at, _)| &line[..at]);
     crate::commands::printable(cut)
 }
 
-/// The end of what comes out of a pipe.
+/// Reads a pipe and keeps the end of its contents.
 struct Tail {
     pipe: Receiver,
     kept: Vec<u8>,
@@ -240,23 +241,23 @@ struct Tail {
 }
 
 impl Tail {
-    /// Also the other end of the pipe.
+    /// Creates a pipe, and returns its reader and its write end.
     fn of_pipe() -> io::Result<(Self, OwnedFd)> {
         let (reader, writer) = io::pipe()?;
         let pipe = Receiver::from_owned_fd(reader.into())?;
         Ok((Self { pipe, kept: Vec::new(), over: false }, writer.into()))
     }
 
-    /// Waits for more, and takes it in. Nothing is lost if the future is dropped.
+    /// Waits for more data and reads it. Cancel safe: no data is lost if the future is dropped.
     async fn read(&mut self) {
         match self.pipe.readable().await {
-            Ok(()) => drop(self.take_in()),
+            Ok(()) => drop(self.read_available()),
             Err(_) => self.over = true,
         }
     }
 
-    /// Returns whether there may be more at once.
-    fn take_in(&mut self) -> bool {
+    /// Reads what is available, and returns whether there may be more.
+    fn read_available(&mut self) -> bool {
         let mut bytes = [0; 16 * 1024];
         match self.pipe.try_read(&mut bytes) {
             Ok(0) => self.over = true,
@@ -272,11 +273,11 @@ impl Tail {
         self.kept.drain(..self.kept.len().saturating_sub(KEPT));
     }
 
-    /// All that has come by now.
+    /// Reads the rest of the pipe and returns the end of its contents.
     fn finish(mut self) -> String {
-        // As much as a pipe can hold, and no more: whoever could still write to it is gone.
+        // As much as a pipe can hold, and no more: all processes that could write to it are gone.
         for _ in 0..64 {
-            if !self.take_in() {
+            if !self.read_available() {
                 break;
             }
         }
@@ -288,37 +289,37 @@ impl Tail {
 mod tests {
     use super::*;
 
-    fn judged(exit: Exit, out: &str, err: &str) -> Result<f64, String> {
-        judge(&Outcome::Exited(exit), out, err, Duration::from_secs(2))
+    fn evaluate_exit(exit: Exit, out: &str, err: &str) -> Result<f64, String> {
+        evaluate(&Outcome::Exited(exit), out, err, Duration::from_secs(2))
     }
 
     #[test]
-    fn a_command_is_as_well_as_its_exit_code_or_the_number_that_it_prints() {
+    fn the_score_comes_from_the_exit_code_or_from_the_last_line() {
         for (out, score) in [("", 1.0), ("ok\n", 1.0), ("0.25\n", 0.25), ("hello\n 0.5 \n\n", 0.5), ("0.5\nok\n", 1.0)]
         {
-            assert_eq!(judged(Exit::Code(0), out, "0.1"), Ok(score), "{out:?}");
+            assert_eq!(evaluate_exit(Exit::Code(0), out, "0.1"), Ok(score), "{out:?}");
         }
         for out in ["", "1\n", "0.9\n"] {
-            assert!(judged(Exit::Code(3), out, "").is_err(), "{out:?}");
+            assert!(evaluate_exit(Exit::Code(3), out, "").is_err(), "{out:?}");
         }
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_told() {
+    fn a_score_out_of_range_is_an_error() {
         for out in ["2", "-0.1", "NaN", "inf", "1.000001", "1e300"] {
-            let said = judged(Exit::Code(0), out, "").unwrap_err();
-            assert!(said.ends_with("which is not from 0 to 1"), "{said}");
+            let error = evaluate_exit(Exit::Code(0), out, "").unwrap_err();
+            assert!(error.ends_with("; a score must be from 0 to 1"), "{error}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_line_without_control_characters() {
-        let said = judged(Exit::Code(7), "out\n", "first\nno \x1b[31mdisk\n").unwrap_err();
-        assert_eq!(said, "the health command ended with exit code 7: no \u{fffd}[31mdisk");
-        let said = judged(Exit::Signal(9), "out\n", "").unwrap_err();
-        assert_eq!(said, "the health command was ended by signal 9: out");
-        let said = judge(&Outcome::Late, "", &"x".repeat(10_000), Duration::from_secs(2)).unwrap_err();
-        assert!(said.starts_with("the health command took longer than 2s and was killed: xxx") && said.len() < 300);
+    fn an_error_is_one_line_without_control_characters() {
+        let error = evaluate_exit(Exit::Code(7), "out\n", "first\nno \x1b[31mdisk\n").unwrap_err();
+        assert_eq!(error, "the health command exited with code 7: no \u{fffd}[31mdisk");
+        let error = evaluate_exit(Exit::Signal(9), "out\n", "").unwrap_err();
+        assert_eq!(error, "the health command was killed by signal 9: out");
+        let error = evaluate(&Outcome::TimedOut, "", &"x".repeat(10_000), Duration::from_secs(2)).unwrap_err();
+        assert!(error.starts_with("the health command timed out after 2s: xxx") && error.len() < 300);
     }
 
     #[tokio::test(flavor = "current_thread")]

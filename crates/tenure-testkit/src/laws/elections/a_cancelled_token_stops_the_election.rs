@@ -1,7 +1,7 @@
-//! An election that was given a token with `stop_on` stops when it is cancelled, as if stopped by
-//! hand.
+//! An election that was given a token with `stop_on` stops when the token is cancelled, as after a call of
+//! `stop()`.
 //!
-//! Protects from: a service that is asked to end, and leads on.
+//! Protects from: a service that is asked to end and keeps leading.
 
 use std::time::Instant;
 
@@ -21,9 +21,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let stops = Instant::now();
     token.cancel();
     let ended = one.stopped().await;
-    ensure!(ended == Ended::Stopped, "a cancelled token must end it as stopped, not as: {ended}");
-    ensure!(bench.gave_up(&seat, stops).await?, "a candidate that was stopped by a token has kept the seat");
-    // Also if it was cancelled before the start.
+    ensure!(ended == Ended::Stopped, "a cancelled token must end the election as stopped, not as: {ended}");
+    ensure!(bench.has_released(&seat, stops).await?, "a candidate that a token stopped did not release the seat");
+    // A token that was cancelled before the start has the same effect.
     let late = bench.stand_with(&bench.seat("late"), "late", |election| election.stop_on(token))?;
     late.stopped().await;
     Ok(())

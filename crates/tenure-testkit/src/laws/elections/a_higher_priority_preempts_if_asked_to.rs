@@ -1,9 +1,9 @@
-//! A candidate of higher priority that is told to preempt takes over from a leader of lower priority
-//! once it has been there for a while; one that is not told to waits for its turn.
+//! A candidate of higher priority with `preempt` takes over from a leader of lower priority after it has been
+//! healthy for a while. Without `preempt` it waits until the seat is free.
 //!
-//! Protects from: work that stays on the second choice for ever, and from seats that move for nothing.
+//! Protects from: work that stays on the second choice forever, and seats that move for no reason.
 
-use tenure_core::{Event, EndReason};
+use tenure_core::{EndReason, EventKind};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -24,8 +24,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     eager.reports_to(&detector);
     eager.term().await;
     let ended =
-        bench.event("that the leader hands over", &mut events, |e| matches!(e, Event::LostLeadership { .. })).await?;
-    let Event::LostLeadership { why, .. } = ended else { return Ok(()) };
-    ensure!(why == EndReason::SteppedDown || !why.is_voluntary(), "it ended for another reason: {}", why.as_str());
+        bench.event("the leader hands over", &mut events, |e| matches!(e, EventKind::LostLeadership { .. })).await?;
+    let EventKind::LostLeadership { why, .. } = ended else { return Ok(()) };
+    ensure!(
+        why == EndReason::SteppedDown || !why.is_voluntary(),
+        "the term ended for another reason: {}",
+        why.as_str()
+    );
     detector.shifts_do_not_overlap()
 }

@@ -1,9 +1,9 @@
-//! A leader that steps down is followed by another, and does not take the seat back first. When
-//! that one steps down in turn, the first may lead again.
+//! A leader that steps down is replaced by another candidate, and does not take the seat back first. When that
+//! candidate steps down in turn, the first one can lead again.
 //!
 //! Protects from: an unfit leader that wins again at once, and one that never stands again.
 
-use tenure_core::{Event, EndReason};
+use tenure_core::{EventKind, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -32,24 +32,24 @@ async fn hand_over(bench: &Bench, from: &TestCandidate, to: &TestCandidate) -> V
         from.election.step_down();
         let ended = bench
             .event("the end of the term that steps down", &mut events, |event| {
-                matches!(event, Event::LostLeadership { token: ended, .. } if *ended == token)
+                matches!(event, EventKind::LostLeadership { token: ended, .. } if *ended == token)
             })
             .await?;
-        let Event::LostLeadership { why, .. } = ended else { continue };
+        let EventKind::LostLeadership { why, .. } = ended else { continue };
         ensure!(
             why == EndReason::SteppedDown || !why.is_voluntary(),
-            "a term that was to be handed over ended for another reason: {}",
+            "the term ended for another reason than the request to step down: {}",
             why.as_str()
         );
         let next = to.term().await.token();
         ensure!(next > token, "the next term has token {next}, which is not above {token}");
-        // On a machine so busy that the term was lost before it could be handed over: once more.
+        // If the machine is so busy that the term was lost before the hand-over, repeat.
         if why == EndReason::SteppedDown {
             let seen = bench.read(&bench.connect(), &bench.seat("steps-down")).await?;
             let holder = seen.record.holder.map(|holder| holder.incarnation);
             ensure!(
                 seen.record.token != next || holder == Some(to.election.candidate().incarnation),
-                "the seat of the next term names somebody else: {holder:?}"
+                "the seat of the next term names another candidate: {holder:?}"
             );
             from.must_not_lead()?;
             return Ok(());

@@ -1,8 +1,9 @@
-//! A leader that finds another in its seat, by whatever force, stops at once and is told why.
+//! A leader that finds another candidate in its seat, for whatever reason, stops at once and is notified of the
+//! reason.
 //!
-//! Protects from: a leader that goes on renewing what is no longer its own.
+//! Protects from: a leader that keeps renewing a seat that is no longer its own.
 
-use tenure_core::{Event, Swap, EndReason};
+use tenure_core::{EventKind, Swap, EndReason};
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -18,7 +19,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let mut term = one.term().await;
     let mut events = one.election.events();
     let usurper = candidate("usurper");
-    // The leader renews at the same time, so it may take a few tries.
+    // The leader renews at the same time, so this can take a few attempts.
     loop {
         let seen = bench.read(&store, &seat).await?;
         let record = bench.held(&usurper, seen.record.token.get() + 1);
@@ -29,12 +30,12 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     let before = one.counter.counts();
     let ended = bench
-        .event("that a leader whose seat was taken is told", &mut events, |event| {
-            matches!(event, Event::LostLeadership { token, .. } if *token >= term.token())
+        .event("an event that the leader has lost its seat", &mut events, |event| {
+            matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token())
         })
         .await?;
-    let Event::LostLeadership { why, .. } = ended else { return Ok(()) };
-    // One reading may have been under way already; another one must have told.
+    let EventKind::LostLeadership { why, .. } = ended else { return Ok(()) };
+    // One read may have been in flight already. A later one must show the new holder.
     let looked = one.counter.counts().reads > before.reads + 1;
     ensure!(
         why == EndReason::SeatLost || (why == EndReason::NotRenewed && !looked),

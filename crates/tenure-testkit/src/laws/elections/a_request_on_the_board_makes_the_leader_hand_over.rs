@@ -1,9 +1,9 @@
-//! A follower can ask the leader to step down by way of the board: it is told whom it has asked, the
-//! leader hands over in good order, and a request outlives no term.
+//! A follower can ask the leader to step down through the board. The follower learns which leader it asked, the
+//! leader hands over in an orderly way, and a request does not outlive its term.
 //!
-//! Protects from: requests that are never read, or that end the term of the next leader, too.
+//! Protects from: requests that are never read, and requests that also end the term of the next leader.
 
-use tenure_core::{EndReason, Error, Event, Fault};
+use tenure_core::{EndReason, Error, EventKind, Fault};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -26,31 +26,31 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let asked = match asked {
             Ok(Some(asked)) => asked,
             Ok(None) => continue,
-            // So busy a machine that the store's answer came too late: ask again, as a user would.
+            // If the machine is so busy that the call timed out, ask again, as a user would.
             Err(Error::Store(error)) if error.fault() == Fault::Unknown => continue,
             Err(error) => return Err(error.into()),
         };
         let me = other.election.candidate().incarnation;
         if asked.candidate.incarnation == me {
-            // So busy a machine that one has lost the seat meanwhile: have it back, and once more.
+            // If the machine is so busy that one has lost the seat meanwhile, let it lead again and repeat.
             other.election.step_down();
             one.term().await;
             continue;
         }
         let ended = bench
             .event("the end of the term that was asked to step down", &mut events, |event| {
-                matches!(event, Event::LostLeadership { token, .. } if *token == asked.token)
+                matches!(event, EventKind::LostLeadership { token, .. } if *token == asked.token)
             })
             .await?;
         let next = other.term().await.token();
         ensure!(next > asked.token, "the next term has token {next}, which is not above {}", asked.token);
-        if matches!(ended, Event::LostLeadership { why: EndReason::SteppedDown, .. }) {
+        if matches!(ended, EventKind::LostLeadership { why: EndReason::SteppedDown, .. }) {
             break;
         }
     }
     let store = bench.connect();
     bench
-        .until("that the request was taken off the board", || async {
+        .until("the request is removed from the board", || async {
             let requests = tenure_core::Board::Requests(seat.clone());
             Ok(crate::laws::notes_of(&store)?.list_one(&requests).await?.is_empty())
         })

@@ -1,10 +1,10 @@
-//! A leader that reports that it is not well hands over, does not take the seat again while it is not,
-//! and stands again by itself once it has been well for a while.
+//! A leader that reports that it is unhealthy hands over, does not take the seat again while it is unhealthy, and
+//! stands again once it has been healthy for a while.
 //!
-//! Protects from: a health score that nobody reads, an unhealthy leader that wins again at once, and
-//! one that never stands again.
+//! Protects from: a health score that is never used, an unhealthy leader that wins again at once, and a leader that
+//! never stands again.
 
-use tenure_core::{Event, Health, EndReason};
+use tenure_core::{EndReason, EventKind, Health};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -13,7 +13,7 @@ use crate::{Bench, OverlapDetector, Verdict};
 pub(super) const NEEDS: &[Need] = &[];
 
 pub(super) async fn check(bench: Bench) -> Verdict {
-    let seat = bench.seat("unwell");
+    let seat = bench.seat("unhealthy");
     let detector = OverlapDetector::new();
     let one = bench.stand(&seat, "one")?;
     one.reports_to(&detector);
@@ -21,16 +21,18 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     one.term().await;
     one.election.report_health(0.79, ())?;
     let ended = bench
-        .event("that an unhealthy leader ends its term", &mut events, |event| {
-            matches!(event, Event::LostLeadership { .. })
+        .event("an unhealthy leader ends its term", &mut events, |event| {
+            matches!(event, EventKind::LostLeadership { .. })
         })
         .await?;
-    let Event::LostLeadership { token, why } = ended else { return Ok(()) };
-    ensure!(why == EndReason::Unhealthy || !why.is_voluntary(), "it ended for another reason: {}", why.as_str());
+    let EventKind::LostLeadership { token, why } = ended else { return Ok(()) };
+    ensure!(why == EndReason::Unhealthy || !why.is_voluntary(), "the term ended for another reason: {}", why.as_str());
 
-    // With nobody well nobody leads, and it shows.
+    // While no candidate is healthy, none leads, and the health of the election shows it.
     bench
-        .until("that nobody leads, visibly", || async { Ok(matches!(one.election.health(), Health::Degraded { .. })) })
+        .until("the election is degraded, because there is no leader", || async {
+            Ok(matches!(one.election.health(), Health::Degraded { .. }))
+        })
         .await?;
     one.must_not_lead()?;
     let other = bench.stand(&seat, "other")?;
@@ -38,12 +40,18 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let next = other.term().await.token();
     ensure!(next > token, "the next term has token {next}, which is not above {token}");
     one.knows_a_leader().await;
-    ensure!(one.election.health().is_healthy(), "a follower that sees a leader says: {}", one.election.health());
+    ensure!(
+        one.election.health().is_healthy(),
+        "the health of a follower that sees a leader is: {}",
+        one.election.health()
+    );
 
-    // Well again for long enough, it stands again; and meanwhile the other one falls ill.
+    // After it has been healthy for long enough, it stands again. Meanwhile the other one becomes unhealthy.
     one.election.report_healthy(true, ())?;
     bench
-        .event("that it is well again", &mut events, |event| matches!(event, Event::HealthChanged { healthy: true }))
+        .event("an event that the candidate is healthy again", &mut events, |event| {
+            matches!(event, EventKind::HealthChanged { healthy: true })
+        })
         .await?;
     other.election.report_healthy(false, ())?;
     let last = one.term().await.token();

@@ -1,5 +1,4 @@
-//! A handler that blocks for as long as it likes delays neither renewals nor anything else of the
-//! election.
+//! A handler that blocks delays neither renewals nor any other part of the election.
 //!
 //! Protects from: a leader that loses its seat because its own handler was slow.
 
@@ -16,23 +15,23 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let (release, released) = mpsc::channel::<()>();
     let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
     let one = bench.stand_with(&seat, "one", |election| {
-        election.on_started_leading(move |term| {
-            let _ = entered.send(term.token());
-            // Until the law lets go of the other end.
+        election.on_leadership_changed(move |leads| {
+                    let _ = entered.send(leads);
+            // Blocks until the law drops the other end.
             let _ = released.recv();
         })
     })?;
-    bench.within("that the handler is called", has_entered.recv()).await?;
+    bench.within("the handler is called", has_entered.recv()).await?;
     let before = one.counter.counts();
     bench
-        .within("that the seat is renewed while a handler blocks", async {
+        .within("the seat is renewed while a handler blocks", async {
             one.counter.wait_for(|counts| counts.renewals >= before.renewals + 5).await;
         })
         .await?;
     let leader = one.election.leader().map(|leader| leader.candidate);
     ensure!(
         leader.is_none_or(|leader| leader == *one.election.candidate()),
-        "another leads, though nobody else stands"
+        "another candidate leads, although there is only one"
     );
     drop(release);
     one.election.stop();

@@ -1,7 +1,7 @@
-//! A candidate that is stopped while its bid is under way makes sure that it does not keep the seat,
-//! whether the bid is still to arrive or its answer was lost.
+//! A candidate that is stopped while its bid is in flight makes sure that it does not keep the seat, whether the
+//! bid has not arrived yet or its answer was lost.
 //!
-//! Protects from: a seat that is won by somebody who is no longer there.
+//! Protects from: a seat that is won by a candidate that no longer exists.
 
 use tenure_core::Ended;
 
@@ -25,7 +25,7 @@ async fn stop_during(bench: &Bench, store: &Connection, traffic: Traffic) -> Ver
     let seat = bench.seat(&format!("during-{traffic:?}"));
     let one = bench.stand_behind(|wire| wire.set_writes(traffic), &seat, "one", |election| election)?;
     bench
-        .within("that a bid is made", async { one.counter.wait_for(|counts| counts.swaps >= 1).await })
+        .within("a bid is made", async { one.counter.wait_for(|counts| counts.swaps >= 1).await })
         .await?;
     one.election.stop();
     one.wire.set(Traffic::Pass);
@@ -33,8 +33,8 @@ async fn stop_during(bench: &Bench, store: &Connection, traffic: Traffic) -> Ver
     ensure!(ended == Ended::Stopped, "stop() must end as stopped, not as: {ended}");
     let reading = bench.within("a reading", store.read(&seat)).await??;
     let holder = reading.seat.and_then(|seat| seat.record.holder);
-    ensure!(holder.is_none(), "a candidate that was stopped while it bid has kept the seat");
-    // A bid that was still under way must not arrive after that.
+    ensure!(holder.is_none(), "a candidate that was stopped during its bid has kept the seat");
+    // A bid that was in flight must not arrive after that.
     let other = bench.stand(&seat, "other")?;
     other.term().await;
     one.must_not_lead()

@@ -1,12 +1,12 @@
-//! Work that takes its time to wrap up is waited for, for `stop_grace` and longer than a lease: the
-//! seat is renewed meanwhile, and the next leader's work begins only after it has returned.
+//! The engine waits for work that wraps up slowly, for `stop_grace` and longer than a lease. The seat is renewed
+//! meanwhile, and the next leader's work begins only after the work has returned.
 //!
-//! Protects from: a seat released, or lapsed, while the work of its leader still runs.
+//! Protects from: a seat that is released, or expires, while the work of its leader still runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenure_core::{Event, EndReason};
+use tenure_core::{EventKind, EndReason};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -27,7 +27,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             async move {
                 let shift = at.begin(&term);
                 term.ending().await;
-                // It takes longer than a lease, and acts all the while.
+                // Wrapping up takes longer than a lease, and the work acts meanwhile.
                 let until = tokio::time::Instant::now() + lease * 3 / 2;
                 while shift.act() {
                     if tokio::time::Instant::now() >= until {
@@ -39,21 +39,21 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             }
         });
         let term = one.term().await;
-        bench.until("that one works", || async { Ok(detector.work_spans() > 0) }).await?;
+        bench.until("one works", || async { Ok(detector.work_spans() > 0) }).await?;
         let other = bench.stand(&seat, "other")?;
         let next = other.reports_to(&detector);
         let mut events = one.election.events();
         one.election.stop();
         let ended = bench
             .event("the end of the term", &mut events, |event| {
-                matches!(event, Event::LostLeadership { token, .. } if *token >= term.token())
+                matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token())
             })
             .await?;
-        bench.within("that the other works", detector.acted_above(term.token())).await?;
-        bench.within("that the work of one returns", working).await?.ok();
+        bench.within("the other works", detector.acted_above(term.token())).await?;
+        bench.within("the work of one returns", working).await?.ok();
         detector.acts_do_not_overlap()?;
-        // On a machine so busy that the seat could not be renewed meanwhile: once more.
-        let as_asked = matches!(ended, Event::LostLeadership { why: EndReason::Stopped, .. });
+        // If the machine is so busy that the seat was not renewed in time, repeat.
+        let as_asked = matches!(ended, EventKind::LostLeadership { why: EndReason::Stopped, .. });
         if as_asked {
             detector.shifts_do_not_overlap()?;
         }
@@ -61,8 +61,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         other.stopped().await;
         next.abort();
         if as_asked {
-            ensure!(has_wrapped_up.load(Ordering::SeqCst), "work was cut while it had time left to wrap up in");
-            ensure!(detector.work_spans() == 2, "{} have worked, not two", detector.work_spans());
+            ensure!(has_wrapped_up.load(Ordering::SeqCst), "work was cancelled while it had time left to wrap up");
+            ensure!(detector.work_spans() == 2, "{} terms have worked, expected two", detector.work_spans());
             return Ok(());
         }
     }

@@ -1,8 +1,8 @@
-//! `run_whenever_leader` runs the work once in every term of its candidate, again in the same term if
-//! it failed, after a pause, and returns when the election ends here.
+//! `run_once_per_term` runs the work once in every term of its candidate, again in the same term after a pause if
+//! the work failed, and returns when the election ends in this process.
 //!
-//! Protects from: a task that runs in the first term and never again, and one that fails and is
-//! restarted without a pause.
+//! Protects from: a task that runs in the first term and never again, and a failing task that is restarted without
+//! a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,30 +23,33 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let (election, to_fail) = (one.election.clone(), failures.clone());
     let work = tokio::spawn(async move {
         election
-            .run_whenever_leader(async move |term: Term| {
+            .run_once_per_term(async move |term: Term| {
                 let _ = ran.send(term.token());
                 let left = to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-                if left.is_ok() { Err("the work of a law fails, as it should") } else { Ok(()) }
+                if left.is_ok() { Err("an intended error of the work") } else { Ok(()) }
             })
             .await
     });
-    // Twice it fails, then it is done.
+    // The work fails twice, then it succeeds.
     let mut last = Token::ZERO;
     for _ in 0..3 {
-        let token = bench.within("that the work runs, and runs again after it failed", runs.recv()).await?;
+        let token = bench.within("the work runs, and runs again after it failed", runs.recv()).await?;
         ensure!(token.is_some_and(|token| token >= last), "the work ran with {token:?} after {last}");
         last = token.unwrap_or(last);
     }
-    // Another term, and it runs once more.
+    // It runs once more in the next term.
     let other = bench.stand(&seat, "other")?;
     other.knows_a_leader().await;
     one.election.step_down();
     other.term().await;
     other.election.stop();
-    let next = bench.within("that the work runs in the next term", runs.recv()).await?;
+    let next = bench.within("the work runs in the next term", runs.recv()).await?;
     ensure!(next.is_some_and(|next| next > last), "after term {last} the work ran again in {next:?}");
     one.election.stop();
-    let ended = bench.within("that it returns when the election ends", work).await?;
-    ensure!(matches!(ended, Ok(Ended::Stopped)), "it returned {ended:?}, and not that the election was stopped");
+    let ended = bench.within("run_once_per_term returns when the election ends", work).await?;
+    ensure!(
+        matches!(ended, Ok(Ended::Stopped)),
+        "run_once_per_term returned {ended:?}, not that the election was stopped"
+    );
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! Work that panics counts as returned: the panic reaches whoever runs the work, and the seat can
-//! be given up.
+//! Work that panics counts as returned: the panic reaches the caller of the work, and the seat can be released.
 //!
-//! Protects from: an election that waits for ever for work which is no more.
+//! Protects from: an election that waits forever for work that has ended.
 
 use std::time::Instant;
 
@@ -21,17 +20,17 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             .run_while_leader(async |term| {
                 let _ = began.send(());
                 term.ending().await;
-                // Without the message that a panic prints.
-                std::panic::resume_unwind(Box::new("the work of a law panics, as it should"));
+                // `resume_unwind` does not print a message.
+                std::panic::resume_unwind(Box::new("an intended panic of the work"));
             })
             .await
     });
-    bench.within("that the work begins", begins).await?.ok();
+    bench.within("the work begins", begins).await?.ok();
     let stops = Instant::now();
     one.election.stop();
-    let outcome = bench.within("that the work ends", work).await?;
-    ensure!(outcome.is_err_and(|error| error.is_panic()), "the panic of the work did not reach whoever ran it");
+    let outcome = bench.within("the work ends", work).await?;
+    ensure!(outcome.is_err_and(|error| error.is_panic()), "the panic of the work did not reach its caller");
     one.stopped().await;
-    ensure!(bench.gave_up(&seat, stops).await?, "work that panicked has kept the seat");
+    ensure!(bench.has_released(&seat, stops).await?, "the seat was not released after the work panicked");
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! A leader whose network swallows everything, one way or both, or lets it connect to nobody any more, stops by itself
-//! before another starts. Once the network is back it follows, and what arrives late changes nothing.
+//! A leader whose network drops all packets, in one direction or both, or does not let it connect, stops on its own
+//! before another leader starts. Once the network works again, it follows, and messages that arrive late change
+//! nothing.
 //!
-//! Protects from: a store that answers in the server's place, calls that hang for ever, and writes that count though
-//! they arrive after the term of their sender.
+//! Protects from: a store that answers in place of the server, calls that hang forever, and writes that count
+//! although they arrive after the term of their sender.
 
 use tenure_core::EndReason;
 
@@ -26,7 +27,7 @@ pub(super) async fn check(mut rig: Rig) -> Verdict {
     cut_off(&rig, |proxy| [proxy.refuse(), proxy.reset()], is_silent).await
 }
 
-/// `is_silent`: nothing tells the leader that its term is over.
+/// Checks one fault. `is_silent`: the fault keeps all notifications from the leader.
 async fn cut_off<T>(rig: &Rig, fault: impl FnOnce(&Proxy) -> T, is_silent: bool) -> Verdict {
     let mut one = rig.one(rig.lease());
     let first = one.leads().await;
@@ -35,8 +36,11 @@ async fn cut_off<T>(rig: &Rig, fault: impl FnOnce(&Proxy) -> T, is_silent: bool)
 
     fault(&rig.faulty);
     let (lost, why) = one.loses().await;
-    ensure!(lost == first, "the term {first} was told as lost with the token {lost}");
-    ensure!(why == EndReason::NotRenewed || !is_silent, "the term was lost because of {why:?}, which nobody can have told");
+    ensure!(lost == first, "the event for the end of term {first} has the token {lost}");
+    ensure!(
+        why == EndReason::NotRenewed || !is_silent,
+        "the term ended because of {why:?}, but the leader cannot have been notified of that"
+    );
     let second = rig.works_above(first).await?;
     rig.faulty.pass();
     one.knows(second).await;

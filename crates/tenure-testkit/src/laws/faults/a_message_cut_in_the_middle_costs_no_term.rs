@@ -1,7 +1,7 @@
-//! A leader keeps its term though a message to the server, and then one from the server, ends in the middle with its
-//! connection.
+//! A leader keeps its term although a message to the server, and later one from the server, is cut in the middle
+//! together with its connection.
 //!
-//! Protects from: half a message that is taken for a whole one, or put before the next one.
+//! Protects from: half a message that is treated as a whole one, or joined with the next one.
 
 use super::{Need, Rig};
 use crate::Verdict;
@@ -15,7 +15,7 @@ pub(super) async fn check(rig: Rig) -> Verdict {
     let first = one.leads().await;
     let mut other = rig.other(lease);
     other.knows(first).await;
-    // Of requests those that keep the term, if they can be told apart; of replies any.
+    // Cuts a request that renews the term, if it can be distinguished from others, and then any reply.
     let renewal = rig.server.renewals().first().copied().unwrap_or_default();
     for (way, count) in [Way::Up, Way::Down].into_iter().cycle().take(6).zip(1..) {
         let marker = if way == Way::Up { renewal } else { "" };

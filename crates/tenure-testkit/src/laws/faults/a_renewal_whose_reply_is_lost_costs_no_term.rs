@@ -1,6 +1,7 @@
-//! A leader keeps its term though the reply to a renewal is lost with its connection: it renews again on another one.
+//! A leader keeps its term although the reply to a renewal is lost with its connection: it renews again on another
+//! connection.
 //!
-//! Protects from: a renewal on a version that is no longer that of the seat, and a store that does not connect again.
+//! Protects from: a renewal on an outdated version of the seat, and a store that does not reconnect.
 
 use super::{Need, Rig};
 use crate::Verdict;
@@ -8,7 +9,7 @@ use crate::Verdict;
 pub(super) const NEEDS: &[Need] = &[Need::Plain, Need::OutlivesConnections, Need::Renewals];
 
 pub(super) async fn check(rig: Rig) -> Verdict {
-    // A lost reply is noticed at once, or when the call times out.
+    // The store notices a lost reply at once, or when the call times out.
     let lease = rig.lease() * 2;
     let mut one = rig.one(lease);
     let first = one.leads().await;

@@ -1,7 +1,7 @@
-//! A leader whose connections are reset again and again connects anew and keeps its term. Where a term ends with its
-//! connection, no two ever lead at once all the same, and somebody leads again.
+//! A leader whose connections are reset repeatedly reconnects and keeps its term. Where a term ends with its
+//! connection, no two candidates ever lead at once, and a candidate leads again.
 //!
-//! Protects from: a store that does not connect again, or that takes a broken connection for a lost seat.
+//! Protects from: a store that does not reconnect, or that mistakes a broken connection for a lost seat.
 
 use super::{Need, Rig};
 use crate::Verdict;

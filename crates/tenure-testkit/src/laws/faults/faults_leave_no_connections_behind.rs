@@ -1,22 +1,22 @@
-//! Whatever happens to the server or the network, and however often, processes then have no more connections than they
-//! need, by the count of the server's own side.
+//! After repeated faults of the server or the network, processes have no more connections than they need, counted
+//! on the side of the server.
 //!
-//! Protects from: connections that are given up and never closed, or that the server is left to find out about.
+//! Protects from: connections that are abandoned and never closed, or that only the server closes.
 
 use tenure_core::Token;
 
 use super::{Need, Rig};
 use crate::proxy::{Proxy, Way};
 use crate::servers::connections;
-use crate::{TestCandidate, Failure, Verdict};
+use crate::{Failure, TestCandidate, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[Need::Alone];
 
 pub(super) async fn check(mut rig: Rig) -> Verdict {
     let address = rig.server.address();
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let port = port.ok_or_else(|| Failure::new(format!("there is no port in {address:?}")))?;
-    // A server may have connections of its own.
+    let port = port.ok_or_else(|| Failure::new(format!("the address {address:?} has no port")))?;
+    // The server may have connections to itself.
     let most = connections(port) + rig.server.connections(2);
     let candidates = [rig.one(rig.lease()), rig.other(rig.lease())];
     rig.works_above(Token::ZERO).await?;
@@ -27,18 +27,21 @@ pub(super) async fn check(mut rig: Rig) -> Verdict {
             2 => rig.faulty.black_hole(Way::Down),
             _ => [&rig.faulty, &rig.clear].into_iter().for_each(Proxy::reset),
         }
-        // Calls and attempts to connect are given up meanwhile.
+        // Calls and connection attempts time out meanwhile.
         tokio::time::sleep(rig.lease() * 3 / 2).await;
         rig.server.resume();
         rig.faulty.pass();
         let asked = |one: &TestCandidate| one.counter.counts().calls;
         for (one, before) in candidates.iter().zip(candidates.each_ref().map(asked)) {
-            rig.within("that it asks again", one.counter.wait_for(|counts| counts.calls > before)).await?;
+            rig.within("the candidate makes another call", one.counter.wait_for(|counts| counts.calls > before))
+                .await?;
         }
         let leads = || candidates.iter().any(|one| one.election.is_leader());
-        rig.until("that one of them leads", leads).await?;
-        let few = rig.until("that no connections are left behind", || connections(port) <= most).await;
-        few.map_err(|failure| Failure::new(format!("{failure}: {} connections, not {most}", connections(port))))?;
+        rig.until("a candidate leads", leads).await?;
+        let few = rig.until("no surplus connections are left", || connections(port) <= most).await;
+        few.map_err(|failure| {
+            Failure::new(format!("{failure}: there are {} connections, at most {most} are needed", connections(port)))
+        })?;
     }
     rig.settles(candidates).await
 }

@@ -1,0 +1,89 @@
+//! The messages of `tenure run` for people: one line on standard error for each change of state.
+
+use tenure::{Candidate, EndReason, EventKind};
+
+use super::health::Verdict;
+use crate::args::Global;
+use crate::commands::leader_words;
+use crate::failure::error_words;
+use crate::screen::Paint;
+use crate::stderr;
+
+/// Prints the messages, unless the user asked for a log or for silence.
+pub(crate) struct Messages {
+    election: String,
+    on: bool,
+    paint: Paint,
+}
+
+impl Messages {
+    pub(crate) fn new(global: &Global, election: &str) -> Self {
+        Self {
+            election: election.to_owned(),
+            on: global.prints_messages(),
+            paint: Paint::for_stream(&std::io::stderr()),
+        }
+    }
+
+    pub(crate) fn location(&self, store: &str) {
+        stderr::store(store, self.on);
+    }
+
+    pub(crate) fn event(&self, event: &EventKind, me: &Candidate, verdict: &Verdict) {
+        let (name, paint) = (&self.election, self.paint);
+        match event {
+            EventKind::BecameLeader { term } => {
+                self.print(paint.green(format!("leading {name} (term {})", term.token())))
+            }
+            // The cause of a stop or a release has its own message.
+            EventKind::Ending { token, why } if !matches!(why, EndReason::Stopped | EndReason::Released) => {
+                let action = if why.is_voluntary() { "handing over" } else { "losing" };
+                self.print(paint.yellow(format!("{action} {name} (term {token}): {}", why.as_str())));
+            }
+            EventKind::LeaderChanged { leader: Some(leader), .. } if leader.candidate != *me => {
+                self.print(paint.dim(format!("waiting for {name}, led by {}", leader_words(leader))));
+            }
+            EventKind::Error { error } => {
+                self.print(paint.red(format!("store error, retrying: {}", error_words(error))));
+            }
+            EventKind::Recovered => self.print(paint.green("the store is available again")),
+            EventKind::HealthChanged { healthy: true } => self.print(paint.green("the candidate is healthy again")),
+            EventKind::HealthChanged { healthy: false } => {
+                let why = Some(verdict.text()).filter(|text| !text.is_empty());
+                let why = why.unwrap_or_else(|| "the health check does not respond".to_owned());
+                self.print(paint.yellow(format!("the candidate is unhealthy: {why}")));
+            }
+            EventKind::Overran { token } => {
+                self.print(paint.red(format!(
+                    "processes of term {token} of {name} cannot be killed; this candidate does not stand until they end"
+                )));
+            }
+            _ => {}
+        }
+    }
+
+    /// Prints that this signal asks the candidate to leave.
+    pub(crate) fn asked(&self, signal: i32) {
+        let signal = match signal {
+            1 => "SIGHUP".to_owned(),
+            2 => "SIGINT".to_owned(),
+            3 => "SIGQUIT".to_owned(),
+            14 => "SIGALRM".to_owned(),
+            15 => "SIGTERM".to_owned(),
+            other => format!("signal {other}"),
+        };
+        self.print(self.paint.dim(format!("received {signal}, leaving {}", self.election)));
+    }
+
+    /// Prints that the guard was killed, or else does not respond.
+    pub(crate) fn guard_failed(&self, was_killed: bool) {
+        let what = if was_killed { "was killed" } else { "does not respond" };
+        self.print(self.paint.red(format!("the guard {what}; killing the command and starting another guard")));
+    }
+
+    fn print(&self, line: impl std::fmt::Display) {
+        if self.on {
+            stderr::line(format!("tenure: {line}"));
+        }
+    }
+}

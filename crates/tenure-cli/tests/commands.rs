@@ -1,0 +1,283 @@
+//! The commands besides `run`, and their reaction to bad input: one line that says what to do, and exit code 2.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+
+use common::{PROBE, World, json_of, text};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+fn assert_refused(output: &Output, expected: &[&str]) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.starts_with("tenure: ") && error.lines().count() == 1, "{error}");
+    assert!(output.stdout.is_empty());
+    for words in expected {
+        assert!(error.contains(words), "{words:?} is not in {error}");
+    }
+}
+
+#[test]
+fn commands_that_only_read_create_no_database() {
+    let world = World::shared();
+    let database = world.path("seats.db");
+    let status = world.output(&["status", "jobs"]);
+    let expected = format!("vacant: no candidate has led yet ({} does not exist)\n", database.display());
+    assert_eq!((status.status.code(), text(&status.stdout)), (Some(1), expected));
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!((status.status.code(), &json_of(&status)["token"]), (Some(1), &0.into()));
+    for (args, code) in [(["candidates", "jobs"], 1), (["step-down", "jobs"], 1), (["forget", "jobs"], 0)] {
+        assert_eq!(world.output(&args).status.code(), Some(code), "{args:?}");
+    }
+    assert_eq!(std::fs::read_dir(world.path(".")).unwrap().count(), 0, "something was created");
+}
+
+#[test]
+fn an_unreadable_seat_can_be_removed_and_led_again() {
+    let world = World::shared();
+    world.output(&["run", "jobs", "--", "true"]);
+    let database = rusqlite::Connection::open(world.path("seats.db")).unwrap();
+    let edit = "UPDATE seats SET record = replace(record, '\"lease_ms\":', '\"lease_ms\":99999999999')";
+    assert_eq!(database.execute(edit, []).unwrap(), 1);
+    drop(database);
+    assert_refused(&world.output(&["status", "jobs"]), &["a lease of more than a week"]);
+    assert_refused(&world.output(&["forget", "jobs"]), &["cannot read the seat of jobs", "pass --yes to remove it"]);
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    assert!(world.output(&["run", "jobs", "--", "true"]).status.success());
+}
+
+#[test]
+fn an_election_without_any_candidate_so_far_is_vacant() {
+    let world = World::shared();
+    world.output(&["run", "other-jobs", "--", "true"]);
+    let status = world.output(&["status", "jobs"]);
+    assert_eq!((status.status.code(), text(&status.stdout).as_str()), (Some(1), "vacant: no candidate has led yet\n"));
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert_eq!(json_of(&status)["leader"], Value::Null);
+}
+
+#[test]
+fn status_shows_the_leader() {
+    let world = World::shared();
+    let tenure = world.run(&["--candidate", "alice", "--metadata", "zone=a"], PROBE);
+    world.start_number(1);
+    let status = world.output(&["status", "--json", "jobs"]);
+    assert_eq!(status.status.code(), Some(0));
+    let json = json_of(&status);
+    assert_eq!(json["election"], "jobs");
+    assert_eq!(json["leader"]["candidate"], "alice");
+    assert_eq!(json["leader"]["token"], 1);
+    assert_eq!(json["leader"]["metadata"], json!({ "zone": "a" }));
+    assert!(json["leader"]["since"].as_str().unwrap().ends_with('Z'));
+    assert!((1..=15_000).contains(&json["leader"]["expires_in_ms"].as_u64().unwrap()));
+    let status = world.output(&["status", "jobs"]);
+    assert_eq!(status.status.code(), Some(0));
+    assert!(text(&status.stdout).starts_with("alice (term 1, zone=a) leads, elected "), "{}", text(&status.stdout));
+    // No colours, because standard output is not a terminal.
+    assert!(!text(&status.stdout).contains('\x1b'));
+    drop(tenure);
+}
+
+#[test]
+fn watch_prints_every_change() {
+    let world = World::shared();
+    let mut watch = world.tenure(&["watch", "--json", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut leader = || -> Value {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["election"], "jobs");
+        line["leader"]["candidate"].clone()
+    };
+    assert_eq!(leader(), Value::Null);
+    let mut alice = world.run(&["--candidate", "alice"], PROBE);
+    assert_eq!(leader(), "alice");
+    alice.signal(Signal::TERM);
+    alice.wait(&world);
+    assert_eq!(leader(), Value::Null);
+    let bob = world.run(&["--candidate", "bob"], PROBE);
+    assert_eq!(leader(), "bob");
+    drop(bob);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
+fn step_down_in_a_vacant_election_exits_with_1() {
+    let world = World::shared();
+    let asked = world.output(&["step-down", "jobs"]);
+    assert_eq!((asked.status.code(), text(&asked.stdout).as_str()), (Some(1), "no leader\n"));
+}
+
+#[test]
+fn the_tokens_of_a_removed_election_continue_to_rise() {
+    let world = World::shared();
+    assert!(world.output(&["run", "jobs", "--", "true"]).status.success());
+    let forgotten = world.output(&["forget", "jobs"]);
+    assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
+    assert_eq!(text(&world.output(&["status", "jobs"]).stdout), "vacant: no candidate has led yet\n");
+    let next = world.output(&["run", "jobs", "--", "sh", "-c", "echo $TENURE_TERM"]);
+    assert_eq!(text(&next.stdout), "2\n");
+}
+
+#[test]
+fn an_election_with_a_leader_is_removed_only_with_yes() {
+    let world = World::shared();
+    let tenure = world.run(&["--candidate", "alice"], PROBE);
+    world.start_number(1);
+    assert_refused(&world.output(&["forget", "jobs"]), &["alice (term 1) leads jobs", "--yes"]);
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    drop(tenure);
+}
+
+#[test]
+fn every_store_lists_what_breaks_its_promises() {
+    let world = World::shared();
+    let stores = world.output(&["stores", "--json"]);
+    let json = json_of(&stores);
+    for store in json["stores"].as_array().unwrap() {
+        assert!(!store["broken_by"].as_array().unwrap().is_empty(), "{store}");
+    }
+    assert!(text(&world.output(&["stores"]).stdout).starts_with("sqlite:\n"));
+}
+
+#[test]
+fn completions_contain_commands_and_options() {
+    let world = World::alone();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = world.output(&["completions", shell]);
+        let completions = text(&output.stdout);
+        for command in ["step-down", "schema", "candidates", "health-cmd", "preempt"] {
+            assert!(output.status.success() && completions.contains(command), "{command} in {shell}");
+        }
+    }
+}
+
+#[test]
+fn schema_prints_the_sql_of_a_stores_tables() {
+    let world = World::alone();
+    let plain = text(&world.output(&["schema", "postgres"]).stdout);
+    assert!(plain.contains("CREATE TABLE IF NOT EXISTS \"tenure\".seats") && !plain.contains("GRANT"), "{plain}");
+    let named = world.output(&["schema", "postgresql", "--schema", "my \"own\"", "--role", "app"]);
+    let named = text(&named.stdout);
+    assert!(named.contains("CREATE SCHEMA IF NOT EXISTS \"my \"\"own\"\"\";"), "{named}");
+    assert!(named.contains("TO \"app\";") && !named.contains("\"tenure\""), "{named}");
+    let json = json_of(&world.output(&["schema", "--json", "postgres"]));
+    assert_eq!((json["store"].as_str(), json["sql"].as_str()), (Some("postgres"), Some(plain.as_str())));
+}
+
+#[test]
+fn schema_refuses_stores_without_tables_and_invalid_names() {
+    let world = World::alone();
+    for (args, expected) in [
+        (&["schema", "redis"][..], "no tables"),
+        (&["schema", "memory"], "no tables"),
+        (&["schema", "sqlite"], "creates its tables itself"),
+        (&["schema", "postgers"], "postgres"),
+        (&["schema", "oracle"], "postgres"),
+        (&["schema", "postgres://app:hunter2@db/app"], "the name of the store"),
+        (&["schema", "postgres", "--schema", ""], "schema must have 1 to 63 bytes"),
+        (&["schema", "postgres", "--schema", "pg_mine"], "schema must have 1 to 63 bytes"),
+        (&["schema", "postgres", "--role", ""], "role"),
+        (&["schema"], "required"),
+    ] {
+        let output = world.output(args);
+        assert_refused(&output, &[expected]);
+        assert!(!text(&output.stderr).contains("hunter2"));
+    }
+}
+
+#[test]
+fn an_unknown_store_is_refused_without_printing_its_password() {
+    let world = World::shared();
+    for args in [
+        &["status", "jobs", "--store", "nosuch://user:hunter2@host/x"][..],
+        &["run", "jobs", "--store", "nosuch://user:hunter2@host/x", "--", "true"],
+        &["watch", "jobs", "--store", "hunter2"],
+        &["status", "jobs", "-vv", "--store", "nosuch://user:hunter2@host/x"],
+    ] {
+        let output = world.output(args);
+        assert_refused(&output, &["this program has"]);
+        assert!(!text(&output.stderr).contains("hunter2"));
+    }
+    for url in ["redis://user:hunter2@host", "consul://hunter2@host", "redis://user:x?hunter2&hunter2@host"] {
+        let output = world.output(&["status", "jobs", url]);
+        assert_refused(&output, &["unexpected argument"]);
+        assert!(!text(&output.stderr).contains("hunter2"), "{}", text(&output.stderr));
+    }
+    // Help shows the values of variables, but not of this one.
+    let mut help = world.tenure(&["run", "--help"]);
+    help.env("TENURE_STORE", "redis://user:hunter2@host");
+    let help = world.output_of(help);
+    assert!(help.status.success() && !text(&help.stdout).contains("hunter2"));
+}
+
+#[test]
+fn a_missing_folder_and_a_folder_without_permission_are_reported() {
+    let world = World::shared();
+    assert_refused(&world.output(&["status", "jobs", "--store", "sqlite:missing/seats.db"]), &["mkdir -p"]);
+    assert_refused(&world.output(&["run", "jobs", "--store", "sqlite:missing/seats.db", "--", "true"]), &["mkdir -p"]);
+    // Not even root can create files in these folders.
+    for store in ["sqlite:/proc/seats.db", "sqlite:/proc/1/seats.db"] {
+        assert_eq!(world.output(&["status", "jobs", "--store", store]).status.code(), Some(1));
+        assert_refused(&world.output(&["run", "jobs", "--store", store, "--", "true"]), &["/proc"]);
+    }
+    world.eventually_empty();
+}
+
+#[test]
+fn invalid_options_are_refused() {
+    let world = World::shared();
+    for (args, expected) in [
+        (&["status", ""][..], "election name"),
+        (&["run", "jobs", "--lease", "15s", "--renew-every", "10s", "--", "true"], "lease"),
+        (&["run", "--candidate", "", "jobs", "--", "true"], "candidate"),
+        (&["status", "jobs", "--config", "nosuch.toml"], "nosuch.toml"),
+    ] {
+        assert_refused(&world.output(args), &[expected]);
+    }
+    for (args, expected) in [
+        (&["run", "jobs"][..], "required"),
+        (&["run", "jobs", "--lease", "15", "--", "true"], "15s"),
+        (&["run", "jobs", "--laese", "15s", "--", "true"], "--lease"),
+        (&["statsu", "jobs"], "status"),
+        (&["run", "jobs", "true"], "--help"),
+    ] {
+        assert_refused(&world.output(args), &[expected]);
+    }
+}
+
+#[test]
+fn flags_override_variables_and_variables_override_the_file() {
+    let world = World::shared();
+    let candidate = |args: &[&str], variable: Option<&str>| {
+        let mut command = world.tenure(args);
+        if let Some(variable) = variable {
+            command.env("TENURE_CANDIDATE", variable);
+        }
+        text(&world.output_of(command).stdout)
+    };
+    let script = ["run", "-q", "jobs", "--", "sh", "-c", "echo $TENURE_CANDIDATE"];
+    std::fs::write(world.path("tenure.toml"), "candidate = \"file\"\n").unwrap();
+    assert_eq!(candidate(&script, None), "file\n");
+    assert_eq!(candidate(&script, Some("variable")), "variable\n");
+    let flag = [&["run", "--candidate", "flag"], &script[1..]].concat();
+    assert_eq!(candidate(&flag, Some("variable")), "flag\n");
+    std::fs::write(world.path("tenure.toml"), "candidaet = \"file\"\n").unwrap();
+    assert_refused(&world.output(&["status", "jobs"]), &["tenure.toml", "did you mean `candidate`?"]);
+}
+
+#[test]
+fn the_log_can_be_written_as_json() {
+    let world = World::shared();
+    let output = world.output(&["run", "--log-format", "json", "jobs", "--", "true"]);
+    let lines: Vec<Value> = text(&output.stderr).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        lines.iter().any(|line| line["message"] == "this candidate leads" && line["election"] == "jobs"),
+        "{lines:?}"
+    );
+}

@@ -86,8 +86,8 @@ fn misbehaviour_of_a_store_is_logged_once_with_its_name() {
         (Oddity::LeavesOneOut, "WARN the store left a seat of a call without an answer"),
         (Oddity::Panics, "WARN the store panicked"),
         (Oddity::NeverListens, "WARN the store promises to push changes and does not listen"),
-        (Oddity::Floods, "WARN the store reports changes faster than they can be taken in"),
-        (Oddity::ReportsOtherSeats, "DEBUG the store reports changes of seats that no election here is about"),
+        (Oddity::Floods, "WARN the store reports changes faster than the engine can process them"),
+        (Oddity::ReportsOtherSeats, "DEBUG the store reports changes of seats that no election in this process is about"),
     ] {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());

@@ -87,7 +87,10 @@ fn misbehaviour_of_a_store_is_logged_once_with_its_name() {
         (Oddity::Panics, "WARN the store panicked"),
         (Oddity::NeverListens, "WARN the store promises to push changes and does not listen"),
         (Oddity::Floods, "WARN the store reports changes faster than the engine can process them"),
-        (Oddity::ReportsOtherSeats, "DEBUG the store reports changes of seats that no election in this process is about"),
+        (
+            Oddity::ReportsOtherSeats,
+            "DEBUG the store reports changes of seats that no election in this process is about",
+        ),
     ] {
         let clock = ManualClock::new();
         let memory = Memory::of_kind(LifeKind::Clock, clock.clone());

@@ -138,6 +138,32 @@ fn a_candidate_backs_off_when_its_bids_are_lost_though_the_seat_does_not_change(
     assert_eq!(said, []);
 }
 
+/// As after a 429 of Kubernetes with `Retry-After`: after each bid that fails, one read is refused as well.
+#[test]
+fn a_candidate_backs_off_and_gives_up_when_writes_fail_and_some_reads_do_too() {
+    for fault in [Fault::Refused, Fault::Unknown] {
+        let mut script = Script::with(|rules| rules.timing = gives_up_after(150));
+        let (mut bids, mut refuse, mut said) = (0, false, Vec::new());
+        let mut asked = script.step(read(None));
+        while script.now < at(400.0) && !script.machine.is_over() {
+            let call = asked.iter().rev().find(|a| matches!(a, Action::Read | Action::Swap { .. })).cloned();
+            said.extend(asked.into_iter().filter(|a| !matches!(a, Action::Read | Action::Swap { .. })));
+            asked = match call {
+                Some(Action::Read) if std::mem::take(&mut refuse) => script.step(Input::Read(Err(fault))),
+                Some(Action::Read) => script.step(read(None)),
+                Some(_) => {
+                    (bids, refuse) = (bids + 1, true);
+                    script.step(Input::Written(Err(Fault::Refused)))
+                }
+                None => script.sleep_until(400.0),
+            };
+        }
+        assert!((20..=100).contains(&bids), "{fault:?}: {bids} bids until it gave up");
+        assert!(asked.iter().any(|a| matches!(a, Action::Stopped(Stopped::GaveUp { .. }))), "{said:?}, {asked:?}");
+        assert!(!said.contains(&Action::Recovered), "{said:?}");
+    }
+}
+
 #[test]
 fn a_candidate_gives_up_when_reads_work_and_writes_fail() {
     let mut script = Script::with(|rules| rules.timing = gives_up_after(30));
@@ -278,12 +304,20 @@ fn an_election_that_stops_during_an_outage_releases_a_held_seat_as_soon_as_the_s
 #[test]
 fn after_the_highest_token_a_removed_seat_is_bid_for_with_a_low_one() {
     let mut script = Script::new();
-    let highest = seat(None, Token::MAX.get(), "v1");
-    assert_eq!(script.step(read(Some(highest))), [Action::Failing(Fault::Denied)]);
-    script.at(110.0).step(Input::Changed(Change::Look));
+    let highest = || read(Some(seat(None, Token::MAX.get(), "v1")));
+    assert_eq!(script.step(highest()), [Action::Failing(Fault::Denied)]);
+    // It is not reported again and again.
+    for _ in 0..3 {
+        assert_eq!(script.sleep_until(200.0), [Action::Read]);
+        assert_eq!(script.step(highest()), []);
+    }
+    let now = script.now + LEASE;
+    script.now = now;
+    script.step(Input::Changed(Change::Look));
     script.step(read(None));
     // The loss of the seat is waited out first.
-    script.at(126.0).step(Input::Changed(Change::Look));
+    script.now = now + LEASE * 11 / 10;
+    script.step(Input::Changed(Change::Look));
     assert_eq!(bid(&script.step(read(None))), Some(1));
     assert!(script.step(done("v1")).iter().any(|action| matches!(action, Action::Began { .. })));
 }

@@ -13,11 +13,13 @@ impl Machine {
             Ok(reading) => reading,
             Err(fault) => {
                 self.on_fault(now, fault, out);
-                // Reads fail as well as writes. Once reads work, something has changed, and writes may work
-                // again.
-                self.writes_fail = false;
                 self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
+                // If every call is denied, or if this candidate does not write again soon, the next read that
+                // succeeds shows that the store works. Otherwise only a write shows that: a store that refuses
+                // writes may refuse a few reads as well, and the pauses must go on growing.
+                let writes_again = self.wants_to_stand() || self.observation.is_held_by_us();
+                self.writes_fail &= writes_again && fault != Fault::Denied;
                 self.look_at = Some(now);
                 return false;
             }
@@ -217,7 +219,7 @@ impl Machine {
         }
     }
 
-    fn on_write_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
+    pub(super) fn on_write_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
         self.writes_fail = true;
         self.on_fault(now, fault, out);
     }

@@ -186,7 +186,7 @@ impl Machine {
     pub(super) fn bid(&mut self, now: Moment, out: &mut Vec<Action>) {
         let Some((token, begins_anew)) = self.observation.next_token() else {
             // The highest token is taken. No candidate can lead until an operator removes the seat.
-            self.on_fault(now, Fault::Denied, out);
+            self.on_write_fault(now, Fault::Denied, out);
             self.pause(now, now);
             self.look_at = Some(now);
             return self.settle_bid(Bid::Failed(Fault::Denied), out);

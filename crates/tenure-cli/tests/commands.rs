@@ -51,6 +51,19 @@ fn an_unreadable_seat_can_be_removed_and_led_again() {
 }
 
 #[test]
+fn a_seat_with_the_highest_token_can_be_removed_and_led_again() {
+    let world = World::shared();
+    world.output(&["run", "jobs", "--", "true"]);
+    let database = rusqlite::Connection::open(world.path("seats.db")).unwrap();
+    let edit = "UPDATE seats SET record = replace(record, '\"token\":1,', '\"token\":9223372036854775807,')";
+    assert_eq!(database.execute(edit, []).unwrap(), 1);
+    drop(database);
+    let forgotten = world.output(&["forget", "jobs"]);
+    assert_eq!((forgotten.status.code(), text(&forgotten.stdout).as_str()), (Some(0), "removed jobs\n"));
+    assert!(world.output(&["run", "jobs", "--", "true"]).status.success());
+}
+
+#[test]
 fn an_election_without_any_candidate_so_far_is_vacant() {
     let world = World::shared();
     world.output(&["run", "other-jobs", "--", "true"]);

@@ -1,7 +1,7 @@
 //! `tenure forget`: removes an election, but keeps the lower bound for its next token.
 
 use serde_json::json;
-use tenure::{Error, Fault};
+use tenure::{Error, Fault, Token};
 
 use super::{leader_words, print};
 use crate::args::{Forget, Global};
@@ -45,7 +45,9 @@ fn print_forgotten(global: &Global, args: &Forget, token: Option<u64>) -> Result
         print(json!({ "election": election, "forgotten": true, "token": token }))?;
     } else if !global.quiet {
         print(match token {
+            // Above the highest token there is none, so the floor is not kept.
             None => format!("removed {election}"),
+            Some(token) if token == Token::MAX.get() => format!("removed {election}"),
             Some(0) => format!("nothing to remove: no candidate has led {election} yet"),
             Some(token) => format!("removed {election}; if it is used again, its terms start above {token}"),
         })?;

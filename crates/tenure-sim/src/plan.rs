@@ -161,7 +161,7 @@ impl Plan {
             11..=15 => Weather::Ambush,
             _ => Weather::Rough,
         };
-        let drift_ppm = [10_000, 10_000, 30_000, dice.below(30_001) as u32][dice.below(4) as usize];
+        let drift_ppm = [10_000, 10_000, 30_000, dice.below(100_001) as u32][dice.below(4) as usize];
         let longest = longest(&mut dice);
         let mixed = dice.chance(300) && !matches!(weather, Weather::Gentle | Weather::Ambush);
         let has_identity = dice.chance(500);

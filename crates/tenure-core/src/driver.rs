@@ -277,7 +277,13 @@ impl Driver {
                 }
             }
             Command::Release { election } => self.step(election, Input::Release),
-            Command::Yield { election } => self.step(election, Input::Yield),
+            Command::Yield { election, token } => {
+                // The term can have ended in the meantime, and the next one begun.
+                let term = self.entries.get(&election).and_then(|entry| entry.shared.state().term.clone());
+                if term.is_some_and(|term| term.token() == token) {
+                    self.step(election, Input::Yield);
+                }
+            }
             Command::StepDown { election } => self.step(election, Input::StepDown),
             Command::RequestStepDown { election, reply } => self.request_step_down(election, reply),
             Command::Transfer { election, to, reply } => self.transfer(election, to, reply),

@@ -141,7 +141,7 @@ impl Election {
             if let Some(error) = failure(supervise(&term, guard, work.clone()(term.clone())).await) {
                 tracing::warn!(election = %self.name(), token = %term.token(), error, "the work failed; giving up the seat");
             }
-            self.yield_seat();
+            self.yield_seat(&term);
             term.ended().await;
         }
     }
@@ -319,4 +319,29 @@ pub(crate) async fn supervise<T>(term: &Term, guard: WorkGuard, work: impl Futur
 
 fn pause_after(failures: u32, lease: Duration) -> Duration {
     (lease / 15).saturating_mul(1 << failures.min(16)).min(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::Memory;
+    use crate::{Elections, LifeKind, ManualClock};
+
+    #[test]
+    fn a_term_is_not_given_up_for_the_work_of_the_term_before() {
+        let clock = ManualClock::new();
+        let elections = Elections::with_clock(Memory::of_kind(LifeKind::Clock, clock.clone()).store(), clock.clone());
+        let election = elections.election("jobs").start().unwrap();
+        clock.settle();
+        let first = election.term().unwrap();
+        election.release();
+        clock.settle();
+        let second = election.term().unwrap();
+        assert!(first.token() < second.token());
+        election.yield_seat(&first);
+        clock.settle();
+        assert!(election.is_leader(), "the second term was given up");
+        election.yield_seat(&second);
+        clock.settle();
+        assert!(!election.is_leader());
+    }
 }

@@ -31,9 +31,10 @@ pub(crate) enum Command {
     Release {
         election: ElectionId,
     },
-    /// The work of the term is done; other candidates go first.
+    /// The work of this term is done; other candidates go first.
     Yield {
         election: ElectionId,
+        token: Token,
     },
     StepDown {
         election: ElectionId,

@@ -47,7 +47,10 @@ use crate::{CandidateStatus, Ended, Error, Events, Health, Leader, Metadata, Ter
 /// `stop_grace` before it if the leader stops or hands over. At the end of the term the work is dropped at the point
 /// where it awaits. The clock is read before each poll, so work does not run on after a pause of the process. The
 /// engine cannot interrupt tasks that the work has spawned, nor code that never awaits: these must check their `Term`.
-/// Work that panics, or whose future the caller drops, counts as returned.
+///
+/// A panic in the work of `run_once_per_term`, `run_then_release` or `on_started_leading` is caught and counts as an
+/// error. In the other methods it reaches the caller, and the seat is kept. If you drop the future of a `run_…` method,
+/// its work is dropped and the seat is kept, too: [`stop`](Self::stop) the election if no other work needs it.
 #[derive(Clone, Debug)]
 pub struct Election {
     shared: Arc<Shared>,

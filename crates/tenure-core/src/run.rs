@@ -9,12 +9,15 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tenure_protocol::Dice;
 
+use crate::handlers::panic_message;
 use crate::term::WorkGuard;
 use crate::{Election, Ended, Term};
 
@@ -57,8 +60,8 @@ impl Election {
     /// this candidate keeps the seat and does nothing** until its term ends: a job that finishes runs once, and then no
     /// candidate runs it. Use [`run_then_release`](Self::run_then_release) for such jobs.
     ///
-    /// Work that returns an error is logged and runs again in the same term, after a pause with full jitter that
-    /// doubles each time, up to the lease. The closure is cloned for each run: it can borrow values that outlive this
+    /// Work that returns an error or panics is logged and runs again in the same term, after a pause with full jitter
+    /// that doubles each time, up to the lease. The closure is cloned for each run: it can borrow values that outlive this
     /// call, or own values that are `Clone`.
     ///
     /// ```
@@ -95,7 +98,7 @@ impl Election {
                 Err(ended) => return ended,
             };
             let mut failures = 0;
-            while let Some(error) = failure(supervise(&term, guard, work.clone()(term.clone())).await) {
+            while let Some(error) = failure(&term, guard, work.clone()(term.clone())).await {
                 let pause = dice.jitter(pause_after(failures, self.lease()));
                 failures += 1;
                 tracing::warn!(election = %self.name(), token = %term.token(), error, ?pause, "the work failed; running it again");
@@ -114,8 +117,8 @@ impl Election {
     ///
     /// For jobs that finish and run again, on the candidate that leads next. After the release this candidate lets
     /// others go first: it stands again when another candidate has led, or two fifths of a lease later. So a single
-    /// candidate runs the work again after that pause. Work that returns an error is logged, and releases the seat as
-    /// well. The closure is cloned for each run, as by [`run_once_per_term`](Self::run_once_per_term).
+    /// candidate runs the work again after that pause. Work that returns an error or panics is logged, and releases the
+    /// seat as well. The closure is cloned for each run, as by [`run_once_per_term`](Self::run_once_per_term).
     ///
     /// ```
     /// # use tenure_core::{Elections, memory::MemoryStore};
@@ -138,7 +141,7 @@ impl Election {
                 Ok(entered) => entered,
                 Err(ended) => return ended,
             };
-            if let Some(error) = failure(supervise(&term, guard, work.clone()(term.clone())).await) {
+            if let Some(error) = failure(&term, guard, work.clone()(term.clone())).await {
                 tracing::warn!(election = %self.name(), token = %term.token(), error, "the work failed; giving up the seat");
             }
             self.yield_seat(&term);
@@ -294,9 +297,14 @@ mod sealed {
     impl Sealed for Never {}
 }
 
-/// The error of work that returned one.
-fn failure<R: WorkOutcome>(outcome: Result<R, Ended>) -> Option<String> {
-    outcome.ok().and_then(WorkOutcome::failure)
+/// Runs work in a term, and returns the text of its error or its panic. `None` if it succeeded, or if it was dropped at
+/// the end of the term.
+async fn failure<R: WorkOutcome>(term: &Term, guard: WorkGuard, work: impl Future<Output = R>) -> Option<String> {
+    match supervise(term, guard, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(outcome)) => outcome.failure(),
+        Ok(Err(panic)) => Some(format!("panicked: {}", panic_message(&*panic))),
+        Err(_) => None,
+    }
 }
 
 /// Polls the work until it returns or its term ends. If both happen at once, the end of the term wins.

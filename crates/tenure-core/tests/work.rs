@@ -89,6 +89,35 @@ fn a_single_candidate_runs_its_job_again_after_a_pause() {
     assert_eq!(worker.join().unwrap(), Ended::Stopped);
 }
 
+#[tokio::test]
+async fn work_that_panics_is_an_error_and_runs_again() {
+    let runs = AtomicUsize::new(0);
+    let election = Elections::new(MemoryStore::new()).election("jobs").lease(Duration::from_secs(1)).start().unwrap();
+    let panics_twice = async |_| {
+        match runs.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => std::panic::resume_unwind(Box::new("an intended panic of the work")),
+            2 => {}
+            run => panic!("the work ran again after it had succeeded, {run} times in all"),
+        }
+        election.stop();
+    };
+    assert_eq!(in_time(election.run_once_per_term(panics_twice)).await, Ended::Stopped);
+    assert_eq!(runs.swap(0, Ordering::SeqCst), 3);
+
+    let election = Elections::new(MemoryStore::new()).election("jobs").lease(Duration::from_secs(1)).start().unwrap();
+    let tokens = Mutex::new(Vec::new());
+    let panics_once = async |term: Term| {
+        tokens.lock().unwrap().push(term.token());
+        if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            std::panic::resume_unwind(Box::new("an intended panic of the work"));
+        }
+        election.stop();
+    };
+    assert_eq!(in_time(election.run_then_release(panics_once)).await, Ended::Stopped);
+    let tokens = tokens.into_inner().unwrap();
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "the seat was not released after the panic: {tokens:?}");
+}
+
 /// Checks that these forms compile: work that borrows or owns, and returns nothing, a result or never, each spawned on
 /// a runtime with several threads.
 #[tokio::test]

@@ -89,7 +89,7 @@
 //! | the leader steps down or stops | Its work has `stop_grace` to wrap up. Then the seat is released, and a follower that is notified takes over at once. |
 //! | the store fails | The leader leads until its lease runs out. No candidate can win. All candidates retry and need no restart. [`Election::health`] and an [`Error`](EventKind::Error) event report it. |
 //! | work outlasts its term | An [`Overran`](EventKind::Overran) event; the seat is not released: it expires, or stays held if a session of this process holds it. This candidate does not stand again until the work has returned. With `on_overrun = "abort"` the process ends. |
-//! | work panics | The panic reaches the caller of the `run_…` method. The work counts as returned, and the seat is kept. |
+//! | work panics | In [`run_once_per_term`](Election::run_once_per_term) and [`run_then_release`](Election::run_then_release) that counts as an error: the work runs again, here or on another candidate. In the other methods the panic reaches the caller, and the seat is kept. |
 //! | a handler panics | The panic is caught, and reported by an [`Error`](EventKind::Error) event and [`Election::health`]. The election goes on. |
 //! | all handles are dropped | The engine stops all elections in the background and releases their seats. |
 //!

@@ -34,6 +34,11 @@ use crate::{Error, Event, EventKind, Leader, Term, telemetry};
 
 type Handler<A> = Box<dyn FnMut(A) + Send>;
 
+/// The method of the builder that registered a handler, and its place among the handlers of that method.
+pub(crate) type HandlerId = (&'static str, usize);
+
+pub(crate) const ON_STARTED_LEADING: &str = "on_started_leading";
+
 /// The handlers of one election.
 #[derive(Default)]
 pub(crate) struct Handlers {
@@ -175,34 +180,34 @@ impl HandlerQueue {
             on_new_leader,
             on_error,
         } = &mut *handlers;
-        for handler in on_event {
-            self.guarded("on_event", || handler(event.clone()));
+        for (place, handler) in on_event.iter_mut().enumerate() {
+            self.guarded(("on_event", place), || handler(event.clone()));
         }
         match event.kind {
             EventKind::BecameLeader { term } => {
-                for handler in on_leadership_changed {
-                    self.guarded("on_leadership_changed", || handler(true));
+                for (place, handler) in on_leadership_changed.iter_mut().enumerate() {
+                    self.guarded(("on_leadership_changed", place), || handler(true));
                 }
-                for handler in on_started_leading {
-                    self.lead(handler.clone(), term.clone());
+                for (place, handler) in on_started_leading.iter().enumerate() {
+                    self.lead(place, handler.clone(), term.clone());
                 }
             }
             EventKind::Ending { token, why } => {
-                for handler in on_leadership_changed {
-                    self.guarded("on_leadership_changed", || handler(false));
+                for (place, handler) in on_leadership_changed.iter_mut().enumerate() {
+                    self.guarded(("on_leadership_changed", place), || handler(false));
                 }
-                for handler in on_stopped_leading {
-                    self.guarded("on_stopped_leading", || handler(token, why));
+                for (place, handler) in on_stopped_leading.iter_mut().enumerate() {
+                    self.guarded(("on_stopped_leading", place), || handler(token, why));
                 }
             }
             EventKind::LeaderChanged { leader, .. } => {
-                for handler in on_new_leader {
-                    self.guarded("on_new_leader", || handler(leader.clone()));
+                for (place, handler) in on_new_leader.iter_mut().enumerate() {
+                    self.guarded(("on_new_leader", place), || handler(leader.clone()));
                 }
             }
             EventKind::Error { error } => {
-                for handler in on_error {
-                    self.guarded("on_error", || handler(error.clone()));
+                for (place, handler) in on_error.iter_mut().enumerate() {
+                    self.guarded(("on_error", place), || handler(error.clone()));
                 }
             }
             _ => {}
@@ -211,7 +216,7 @@ impl HandlerQueue {
     }
 
     /// Runs a handler of `on_started_leading` on a separate thread.
-    fn lead(self: &Arc<Self>, handler: Arc<Mutex<dyn Lead>>, term: Term) {
+    fn lead(self: &Arc<Self>, place: usize, handler: Arc<Mutex<dyn Lead>>, term: Term) {
         // The guard is taken here, so that the seat is not released before the handler has started.
         let (queue, guard, busy) = (self.clone(), term.hold_open(), self.shared.clock.busy());
         self.threads.run(Box::new(move || {
@@ -219,7 +224,7 @@ impl HandlerQueue {
             let mut handler = handler.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             // A manual clock waits until the handler waits for something, or until all of this is done.
             let mut busy = busy;
-            queue.guarded_outcome("on_started_leading", || {
+            queue.guarded_outcome((ON_STARTED_LEADING, place), Some(term.token()), || {
                 let work = until_pending(handler.lead(term.clone()), &mut busy);
                 run_to_end(queue.runtime.as_ref(), &term, guard, work)
             });
@@ -228,17 +233,19 @@ impl HandlerQueue {
         }));
     }
 
-    fn guarded(self: &Arc<Self>, handler: &'static str, call: impl FnOnce()) {
-        self.guarded_outcome(handler, || {
+    fn guarded(self: &Arc<Self>, handler: HandlerId, call: impl FnOnce()) {
+        self.guarded_outcome(handler, None, || {
             call();
             None
         });
     }
 
-    /// Calls a handler, and reports a panic or an error that it returned.
-    fn guarded_outcome(self: &Arc<Self>, handler: &'static str, call: impl FnOnce() -> Option<String>) {
+    /// Calls a handler, and reports a panic or an error that it returned. In `health()` the failure of a handler that
+    /// leads shows until its `term` ends.
+    fn guarded_outcome(self: &Arc<Self>, id: HandlerId, term: Option<Token>, call: impl FnOnce() -> Option<String>) {
+        let (handler, _) = id;
         let problem = match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(None) => return self.shared.handler_returned(handler),
+            Ok(None) => return self.shared.handler_returned(id),
             Ok(Some(error)) => format!("failed: {error}"),
             Err(panic) => format!("panicked: {}", panic_message(&*panic)),
         };
@@ -249,7 +256,13 @@ impl HandlerQueue {
         let error = Arc::new(Error::Handler { handler, problem });
         let event = self.shared.event(EventKind::Error { error: error.clone() });
         telemetry::count(&self.shared, &event.kind);
-        self.shared.publish(&event, |state| state.failed_handler = Some(error));
+        self.shared.publish(&event, |state| {
+            // The engine may have ended the term since the handler has returned.
+            let runs = state.term.as_ref().map(|term| term.token());
+            if term.is_none() || term == runs {
+                state.failed_handlers.insert(id, error);
+            }
+        });
         // A handler that fails at every error must not be called in an endless loop.
         if !matches!(handler, "on_event" | "on_error") {
             self.push(Entry { event, guard: None });

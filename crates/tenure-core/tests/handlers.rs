@@ -172,6 +172,58 @@ fn a_failing_handler_is_reported_by_an_event_and_in_health() {
 }
 
 #[test]
+fn a_failed_handler_shows_in_health_although_another_handler_succeeds() {
+    let (memory, clock) = stage();
+    let elections = Elections::with_clock(memory.store(), clock.clone());
+    let (tell, told) = mpsc::channel::<()>();
+    let a = elections
+        .election("jobs")
+        .on_started_leading(async |_| Err("no disk"))
+        // Returns after the first one has failed.
+        .on_started_leading(async move |_| _ = told.recv())
+        .on_error(move |_| _ = tell.send(()))
+        .on_event(|event| {
+            if matches!(event.kind, EventKind::Error { .. }) {
+                std::panic::resume_unwind(Box::new("no network"));
+            }
+        })
+        .start()
+        .unwrap();
+    clock.settle();
+    assert!(a.health().reason().contains("on_started_leading failed: no disk"), "{}", a.health());
+}
+
+#[test]
+fn a_handler_that_fails_while_it_wraps_up_leaves_a_healthy_follower() {
+    let (memory, clock) = stage();
+    let elections = Elections::with_clock(memory.store(), clock.clone());
+    let other = Elections::with_clock(memory.store(), clock.clone());
+    let a = elections
+        .election("jobs")
+        .on_started_leading(async |term| {
+            term.ending().await;
+            Err("no disk")
+        })
+        .start()
+        .unwrap();
+    clock.settle();
+    let _b = other.election("jobs").start().unwrap();
+    clock.settle();
+    let mut events = a.events();
+    a.step_down();
+    block_on(async {
+        while let Some(event) = events.next().await {
+            if matches!(event.kind, EventKind::Error { .. }) {
+                return;
+            }
+        }
+        panic!("the failure was not reported");
+    });
+    clock.settle();
+    assert!(a.health().is_healthy(), "{}", a.health());
+}
+
+#[test]
 fn a_handler_that_fails_at_every_error_is_not_called_in_an_endless_loop() {
     let (memory, clock) = stage();
     memory.fail_next(Fault::Refused);

@@ -11,6 +11,7 @@ use tracing::{Level, debug, error, info, warn};
 
 use super::{EngineHandle, Entry};
 use crate::events;
+use crate::handlers::ON_STARTED_LEADING;
 use crate::layers::GIVEN_UP;
 use crate::leader::time;
 use crate::log::spans::emit_in;
@@ -133,8 +134,7 @@ impl Entry {
             state.term = None;
             state.last_renewal = None;
             // The handler is called again in the next term.
-            let leads = |error: &Arc<Error>| matches!(&**error, Error::Handler { handler: "on_started_leading", .. });
-            state.failed_handler = state.failed_handler.take().filter(|error| !leads(error));
+            state.failed_handlers.retain(|(handler, _), _| *handler != ON_STARTED_LEADING);
         });
     }
 

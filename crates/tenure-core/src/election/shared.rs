@@ -1,5 +1,6 @@
 //! The state that the engine and the handles of an election share.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
@@ -11,6 +12,7 @@ use tokio::sync::Notify;
 use crate::driver::ElectionId;
 use crate::elections::Engine;
 use crate::events::{Entry, Queue};
+use crate::handlers::HandlerId;
 use crate::log::spans::SpanSlot;
 use crate::term::TermState;
 use crate::{Clock, Ended, Error, Event, EventKind, Events, Health, Leader, SeatName, StoreError, Term};
@@ -46,8 +48,8 @@ pub(crate) struct State {
     pub(crate) failing: Option<Arc<StoreError>>,
     /// When the store began to fail.
     pub(crate) failing_since: Moment,
-    /// The handler that panicked or returned an error when it was last called.
-    pub(crate) failed_handler: Option<Arc<Error>>,
+    /// The handlers that panicked or returned an error when they were last called.
+    pub(crate) failed_handlers: BTreeMap<HandlerId, Arc<Error>>,
     /// The term whose work is still running although the term is over.
     pub(crate) overran: Option<Token>,
     /// Whether this candidate is too unhealthy to lead.
@@ -104,8 +106,9 @@ impl Shared {
                 _ => {}
             }
         }
-        if let Some(error) = &state.failed_handler {
-            return unhealthy(error.to_string());
+        if !state.failed_handlers.is_empty() {
+            let problems: Vec<String> = state.failed_handlers.values().map(ToString::to_string).collect();
+            return unhealthy(problems.join("; "));
         }
         let note = if state.unfit { "; this candidate is not healthy enough to lead" } else { "" };
         if self.is_leader() {
@@ -145,13 +148,8 @@ impl Shared {
     }
 
     /// Records that a handler has returned, which clears an earlier failure of the same handler.
-    pub(crate) fn handler_returned(&self, handler: &str) {
-        let mut state = self.state();
-        let failed =
-            |error: &Arc<Error>| matches!(&**error, Error::Handler { handler: failed, .. } if *failed == handler);
-        if state.failed_handler.as_ref().is_some_and(failed) {
-            state.failed_handler = None;
-        }
+    pub(crate) fn handler_returned(&self, handler: HandlerId) {
+        self.state().failed_handlers.remove(&handler);
     }
 
     /// Changes the state and notifies all listeners, under one lock: a new listener either starts with the changed
@@ -176,6 +174,7 @@ impl Shared {
     pub(super) fn subscribe(&self) -> Events {
         let queue = Arc::new(Queue::default());
         let mut state = self.state();
+        let handler_errors = state.failed_handlers.values().cloned();
         let already = [
             self.is_leader()
                 .then(|| state.term.clone())
@@ -183,10 +182,10 @@ impl Shared {
                 .map(|term| EventKind::BecameLeader { term: Term::new(term) }),
             state.leader.clone().map(|leader| EventKind::LeaderChanged { leader: Some(leader), previous: None }),
             state.failing.clone().map(|error| EventKind::Error { error: Arc::new(Error::Store(error)) }),
-            state.failed_handler.clone().map(|error| EventKind::Error { error }),
-            state.ended.clone().map(|why| EventKind::Stopped { why }),
         ];
-        for kind in already.into_iter().flatten() {
+        let already = already.into_iter().flatten().chain(handler_errors.map(|error| EventKind::Error { error }));
+        let last = state.ended.clone().map(|why| EventKind::Stopped { why });
+        for kind in already.chain(last) {
             // The queue is new, so it has no waker.
             let _ = queue.push(Entry { event: self.event(kind), guard: None });
         }

@@ -188,6 +188,14 @@ fn a_missing_file_is_named() {
     assert_eq!(Settings::default().with_vars(NO_VARS).unwrap(), Settings::default());
 }
 
+#[test]
+fn settings_never_show_the_password_of_the_store() {
+    let settings = Settings::from_toml("store = \"redis://app:hunter2@db\"").unwrap();
+    let settings = settings.with_vars([("TENURE_LEASE", "20s")]).unwrap();
+    let shown = format!("{settings:?}");
+    assert!(!shown.contains("hunter2") && shown.contains("20s"), "{shown}");
+}
+
 /// Run `TENURE_TEST_WRITE=1 cargo test -p tenure-core --test options` to update the page.
 #[test]
 fn the_page_of_options_matches_their_table() {

@@ -1,6 +1,7 @@
 //! The sources of options: a file, and the environment variables of the process.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use super::names::{OTHER_VARIABLES, near_miss, unknown};
@@ -74,7 +75,9 @@ impl ElectionOptions {
 /// lease = "60s"
 /// metadata = { team = "billing" }
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+///
+/// `Debug` does not show the URL of the store, because it can contain a password.
+#[derive(Clone, Default, PartialEq)]
 pub struct Settings {
     /// The URL of the store, from the file or `TENURE_STORE`. It can contain a password.
     pub store: Option<String>,
@@ -83,6 +86,17 @@ pub struct Settings {
     /// The options of the file for single elections, by name. They override `all`.
     pub elections: BTreeMap<String, ElectionOptions>,
     vars: ElectionOptions,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("store", &self.store.as_ref().map(|_| "***"))
+            .field("all", &self.all)
+            .field("elections", &self.elections)
+            .field("vars", &self.vars)
+            .finish()
+    }
 }
 
 impl Settings {

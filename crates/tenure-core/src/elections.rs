@@ -307,7 +307,8 @@ impl Elections {
     /// ```
     ///
     /// # Errors
-    /// [`Error::StillRunning`] with the first election that has not ended in time. The elections go on stopping.
+    /// [`Error::StillRunning`] with the first election that has not ended in time. [`Error::StillListed`] if all have
+    /// ended, but their candidates could not be removed from the store in time. The elections go on stopping.
     pub async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         self.stop();
         if self.engine.handle.get().is_none() {
@@ -317,8 +318,10 @@ impl Elections {
         if self.engine.within(within, stopped).await.is_some() {
             return Ok(());
         }
-        let election = self.running().first().map_or_else(String::new, |election| election.name().to_owned());
-        Err(Error::StillRunning { election, within })
+        match self.running().first() {
+            Some(election) => Err(Error::StillRunning { election: election.name().to_owned(), within }),
+            None => Err(Error::StillListed { within }),
+        }
     }
 
     /// Waits for SIGTERM or SIGINT (Ctrl-C on Windows), then stops all elections and waits until they have ended.

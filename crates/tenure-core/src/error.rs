@@ -101,6 +101,16 @@ pub enum Error {
         /// The time that the caller gave to `shutdown`.
         within: Duration,
     },
+    /// All elections have ended and released their seats, but the store did not confirm within the time of a
+    /// `shutdown` call that their candidates are removed from the lists of candidates.
+    #[error(
+        "all elections have ended, but their candidates are still listed after {within:?}, because the store does not \
+         answer; the entries expire by themselves"
+    )]
+    StillListed {
+        /// The time that the caller gave to `shutdown`.
+        within: Duration,
+    },
     /// The election has ended in this process, so the call cannot be answered.
     #[error("the election has ended in this process: {0}")]
     Ended(#[from] Ended),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, BatchLimits, Board, Change, Clock, DynNotes, Election, Elections, LifeKind, ManualClock, Note, NoteState,
-    NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
+    Answers, BatchLimits, Board, Change, Clock, DynNotes, Election, Elections, Error, LifeKind, ManualClock, Note,
+    NoteState, NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -205,4 +205,23 @@ fn the_announcement_of_a_process_does_not_wait_behind_those_of_its_candidates() 
     }
     let presents = written.lock().unwrap().iter().filter(|board| **board == Board::Processes).count();
     assert!((3..=5).contains(&presents), "{presents} times in 35 s, with a lease of 15 s");
+}
+
+#[test]
+fn a_shutdown_says_that_only_the_list_of_candidates_is_left() {
+    let store = Flawed { store: MemoryStore::new(), flaw: Flaw::Slow, is_bad: Arc::new(AtomicBool::new(false)) };
+    let is_bad = store.is_bad.clone();
+    let elections = Elections::new(store);
+    let odd = elections.election("odd").start().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        while odd.candidates().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        is_bad.store(true, Ordering::SeqCst);
+        odd.stop();
+        odd.stopped().await;
+        let late = elections.shutdown(Duration::from_millis(10)).await.unwrap_err();
+        assert!(matches!(late, Error::StillListed { .. }), "{late}");
+    });
 }

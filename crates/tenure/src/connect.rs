@@ -132,6 +132,7 @@ pub fn from_settings(settings: Settings) -> Result<Elections, Error> {
 fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
     let rest = url.strip_prefix("memory:").unwrap_or_default();
     let (name, query) = rest.split_once('?').map_or((rest, None), |(name, query)| (name, Some(query)));
+    let name = name.strip_prefix("//").unwrap_or(name);
     let kind = match query {
         None | Some("kind=clock") => LifeKind::Clock,
         Some("kind=observe") => LifeKind::Observe,
@@ -209,6 +210,17 @@ mod tests {
         ] {
             assert_eq!(connect(url).unwrap().promises().life, kind, "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn memories_of_one_name_are_one_memory() {
+        let elections = |url| Elections::new(connect(url).unwrap());
+        let leader = elections("memory:shared").election("jobs").start().unwrap();
+        leader.elected().await.unwrap();
+        for url in ["memory:shared", "memory://shared", "memory:shared?kind=clock"] {
+            assert!(elections(url).look("jobs").await.unwrap().leader.is_some(), "{url}");
+        }
+        assert!(elections("memory:other").look("jobs").await.unwrap().leader.is_none());
     }
 
     #[test]

@@ -254,6 +254,12 @@ impl Term {
 /// returns.
 ///
 /// The trait is sealed: no other type can implement it.
+#[diagnostic::on_unimplemented(
+    message = "work cannot return `{Self}`",
+    label = "this work returns `{Self}`",
+    note = "return `()`, or `Result<(), E>` with an error that implements `Display`",
+    note = "`run_while_leader` and `run_if_leader` return any value of their work to the caller"
+)]
 pub trait WorkOutcome: sealed::Sealed {
     /// Returns the text of the error, if the work failed.
     #[doc(hidden)]

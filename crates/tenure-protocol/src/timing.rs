@@ -254,6 +254,7 @@ fn scale(span: Duration, up: u128, down: u128) -> Duration {
 
 /// Why [`Durations::check`] rejected the durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimingError {
     /// The lease is below [`Timing::SHORTEST_LEASE`].
     LeaseTooShort {

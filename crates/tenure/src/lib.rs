@@ -111,9 +111,11 @@ pub use connect::{connect, examples, from_settings, schemes};
 #[cfg(feature = "consul")]
 #[doc(inline)]
 pub use tenure_consul as consul;
-/// The token that [`Builder::stop_on`] takes and [`Term::cancellation_token`] returns. It is the type of tokio-util,
-/// so it works with code that already uses that, and it needs no runtime. Besides `Stream` of `futures-core`, it is
-/// the only type of another crate in this API.
+/// The token that [`Builder::stop_on`] takes and [`Term::cancellation_token`] returns.
+///
+/// It is the type of tokio-util, so code that already uses tokio-util needs no conversion. It needs no runtime. The
+/// other items of foreign crates in this API are `Stream` of `futures-core`, the traits of `serde`, `Level` of `tracing`
+/// in [`log::emit`], and the clients and settings of a driver in the module of its store.
 #[doc(no_inline)]
 pub use tenure_core::CancellationToken;
 #[doc(inline)]

@@ -51,13 +51,17 @@ impl PostgresStore {
 
     /// Creates a store that connects with a configuration of the driver. Use it where the program already has one.
     ///
-    /// Everything else comes from the options. Two settings are ignored: the `url` of the options, and the `ssl_mode`
-    /// of the configuration, which has fewer modes than [`SslMode`](crate::SslMode).
+    /// Everything else comes from the options, and a password in the options replaces that of the configuration. Two
+    /// settings are ignored: the `url` of the options, and the `ssl_mode` of the configuration, which has fewer modes
+    /// than [`SslMode`](crate::SslMode).
     ///
     /// # Errors
     /// Returns one line if the configuration names no host, or the options are invalid.
-    pub fn with_config(config: Config, options: PostgresOptions) -> Result<Self, ConfigError> {
+    pub fn with_config(mut config: Config, options: PostgresOptions) -> Result<Self, ConfigError> {
         options::check(&config)?;
+        if let Some(password) = &options.password {
+            config.password(password);
+        }
         Ok(Self::build(config, options.check()?))
     }
 

@@ -362,9 +362,11 @@ fn a_store_opens_with_a_driver_configuration_or_with_pairs() {
     let options = PostgresOptions { schema: Some("driver".into()), ..Default::default() };
     run(single_seat(PostgresStore::with_config(config.clone(), options.clone())).read(&seat("x"))).unwrap();
     assert_eq!(server.sql("SELECT count(*) FROM driver.seats"), "0", "the options were ignored");
-    let error =
-        run(single_seat(PostgresStore::with_config(config.password("hunter2").clone(), options)).read(&seat("x")));
+    config.password("hunter2");
+    let error = run(single_seat(PostgresStore::with_config(config.clone(), options.clone())).read(&seat("x")));
     assert!(error.unwrap_err().to_string().contains("password authentication failed"));
+    let options = PostgresOptions { password: Some("right".into()), ..options };
+    run(single_seat(PostgresStore::with_config(config, options)).read(&seat("x"))).unwrap();
     let pairs = format!("host=127.0.0.1 port={} user=keyed password='right' dbname=postgres", server.port());
     run(single_seat(PostgresStore::new(PostgresOptions { url: pairs, ..Default::default() })).read(&seat("x")))
         .unwrap();

@@ -256,7 +256,7 @@ impl Builder {
         let name = SeatName::new(&self.name)?;
         let mut candidate = self.engine.candidate(self.options.candidate.as_deref())?;
         if !named {
-            // With the incarnation of this process, an observer would take the seat of a candidate here for its own.
+            // With the incarnation of this process, an observer would mistake the seat of a local candidate for its own.
             candidate.incarnation = Incarnation::from_bits(rand::random());
         }
         let timing = self.options.durations()?.check()?;

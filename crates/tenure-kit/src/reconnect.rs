@@ -103,8 +103,9 @@ impl Default for Liveness {
 pub struct Patience {
     /// Calls that are cancelled sooner than this say nothing about the server.
     pub at_least: Duration,
-    /// The server must have been silent for this many times as long as the call has waited. With 1, the first
-    /// cancelled call is enough. With 2, a server that is slow to answer one call gets the time of another.
+    /// How long the server must have been silent, as a multiple of the time that the cancelled call has waited.
+    /// With 1, the first cancelled call is enough. With 2, a server that is slow to answer one call gets the time of
+    /// another.
     pub times: u32,
 }
 

@@ -142,8 +142,9 @@ struct Subscriber<S> {
     /// The last read that was sent, and the last read that was answered.
     sent: u64,
     seen: u64,
-    /// When the election was last asked to look because the store had started to listen, and to read its board.
+    /// When the election was last asked to read its seat, because the store had started to listen.
     look_notified: u64,
+    /// When the election was last asked to read its board.
     request_notified: u64,
     /// The last read of the board that was sent, or the start of the election.
     board: u64,

@@ -17,8 +17,8 @@ use crate::wire::{
     KeyValue, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put, written_at,
 };
 
-/// The number of sessions to remember. Every read has one operation for each, and a member accepts 128 per
-/// transaction.
+/// The number of sessions to remember. Every read has one operation for each session, and a member accepts 128
+/// operations per transaction.
 const HOLDERS: usize = 60;
 
 /// A write that is not a renewal: its place in the call, and the version that it expects, `None` to create the

@@ -45,7 +45,7 @@ pub(crate) struct Following {
     waiting: BTreeSet<i64>,
     waits: FuturesUnordered<BoxFuture<'static, (i64, Waited)>>,
     spare: Option<(PgConnection, Instant)>,
-    /// Sessions of this process, kept open so that a bid on those seats need not open one.
+    /// Open sessions of this process, by lease, so that a bid on a seat that it follows need not open one.
     ready: BTreeMap<Duration, Arc<WarmSession>>,
 }
 

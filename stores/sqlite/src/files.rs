@@ -86,7 +86,8 @@ pub(crate) struct Claim {
     alone: bool,
     /// The files of the other connections, or of the last ones.
     known: String,
-    /// The last connections used other files and did not close them, or they did and the database is gone.
+    /// Data may be lost: the last connections used other files and did not close them, or they closed them and the
+    /// database is gone.
     pub(crate) after_loss: bool,
 }
 

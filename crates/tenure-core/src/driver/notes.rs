@@ -105,8 +105,8 @@ impl Driver {
     pub(super) fn ask_about_notes(&mut self, within: Duration, ask: NoteAsk) {
         let (reads, bytes) = (matches!(ask, NoteAsk::List(..)), ask.bytes());
         let shard = ask.board().seat().map_or(0, |seat| self.store.shard(seat));
-        // The announcement of the process goes first. If it waited behind those of candidates until the last one
-        // expired, all of them would have to be written again.
+        // The announcement of the process goes first. If it waited behind the announcements of candidates, it could
+        // expire, and then the engine would have to write all of those again.
         let lane = if matches!(ask, NoteAsk::Present { .. }) { Lane::Keep } else { Lane::Background };
         self.notes.admission.ask(Group { lane, reads, shard, lease: within, within }, ask, bytes);
     }

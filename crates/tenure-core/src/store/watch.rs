@@ -72,7 +72,7 @@ pub(crate) struct Heard {
     pub(crate) sessions: BTreeSet<SessionId>,
     /// The number of notifications that were combined into this.
     pub(crate) reports: u64,
-    /// Whether some were about seats that no election is about.
+    /// Whether some of them named seats that no election of this process uses.
     pub(crate) of_others: bool,
 }
 
@@ -123,7 +123,7 @@ impl Interest {
 
     pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
-        // Another election or an observer can be about the same seat, and has possibly seen it already.
+        // Another election or an observer of the same seat has possibly read it already.
         let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
         state.wanted.insert(seat.clone(), SeatInterest { seen: wanted.seen.or(before), ..wanted });
         state.changed.insert(seat);

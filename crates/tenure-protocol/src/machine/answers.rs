@@ -174,7 +174,7 @@ impl Machine {
         self.pause_due = self.setbacks > 1;
     }
 
-    /// Takes in that the seat names this candidate and term, with the hold counted from `since`.
+    /// Records that the seat still names this candidate and term. The hold counts from `since`.
     pub(super) fn on_kept(
         &mut self,
         now: Moment,

@@ -93,8 +93,8 @@ impl Machine {
         if std::mem::take(&mut self.news) {
             self.spent = true;
             if !is_new {
-                // The notification was spurious. One is harmless, but if every one were followed by a new watch
-                // at once, a store that sends them all the time would keep the machine running.
+                // The notification was spurious. A single one is harmless. But if the machine started a new watch
+                // at once after each, a store that keeps sending them would keep the machine busy.
                 let pause = self.rules.timing.retry_every();
                 if now < self.spurious_until {
                     self.watch_at = now + self.dice.jitter(pause);

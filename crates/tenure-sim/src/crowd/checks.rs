@@ -14,14 +14,14 @@ pub(crate) const NAMES: [&str; 3] = [IN_BOUNDS, NO_IDLE_WAIT, CHANGES_NOTICED];
 const IN_BOUNDS: &str = "calls are in bounds";
 /// No ask waits while its group has a free place: no other call delays the asks that keep a term.
 const NO_IDLE_WAIT: &str = "no ask waits without a reason";
-/// In clear weather, a process that gets pushes has looked at a seat a third of a lease after it changed, or
-/// after the store started to listen. A process that gets none has looked after two thirds.
+/// Without faults, a process that gets pushes has read a seat within a third of a lease after the seat changed, or
+/// after the store started to listen. A process without pushes has read it within two thirds of a lease.
 const CHANGES_NOTICED: &str = "every change is noticed";
 
 const ONE_LEADER: &str = "one leader";
-/// In clear weather, every end of a term was asked for, except that of the faulty seat.
+/// Without faults, every end of a term was asked for, except that of the faulty seat.
 const NO_FALSE_LOSS: &str = "no false loss";
-/// In clear weather, a seat is read when something happened to it, and otherwise about once per lease, or three
+/// Without faults, a seat is read when something happened to it, and otherwise about once per lease, or three
 /// times while no pushes arrive.
 const LOOKS_ARE_FEW: &str = "looks are few";
 const PROGRESS: &str = "progress";
@@ -140,7 +140,7 @@ impl Crowd {
         }
     }
 
-    /// In clear weather every ask is answered in time, even if its call was split.
+    /// Without faults, every ask is answered in time, even if its call was split.
     pub(super) fn check_time_out(&mut self, nr: usize, seat: usize) {
         if self.plan.clear {
             self.broken(NO_FALSE_LOSS, format!("process {nr} got no answer for seat {seat}"));

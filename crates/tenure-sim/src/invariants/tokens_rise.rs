@@ -1,8 +1,8 @@
 //! A term that begins has a higher token than every term that began before it, and every bid is above every
 //! token that its candidate has seen. (Rewriting its own record is not a bid.)
 //!
-//! Not promised: with `takeover=instant`, a term that begins on a session that the store has just ended early,
-//! which its node cannot know yet.
+//! One case is not promised: with `takeover=instant`, the store can end a session early, and a term begins on it
+//! before its node can know of that.
 
 use tenure_protocol::{Action, Token};
 

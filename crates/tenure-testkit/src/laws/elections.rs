@@ -47,7 +47,7 @@ laws![
     a_cancelled_token_stops_the_election,
     every_start_event_is_followed_by_an_end_event,
     all_candidates_and_observers_see_the_same_leader,
-    // Asking once, and giving up.
+    // Manual bids, and candidates that give up.
     try_acquire_wins_or_reports_that_the_seat_is_taken,
     a_manually_acquired_term_ends_with_its_last_clone,
     try_acquire_keeps_a_term_that_is_dropped_at_the_same_moment,

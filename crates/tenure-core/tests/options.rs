@@ -114,6 +114,9 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
     assert!(file("bananas = 1").contains("the options are store, elections, candidate, "));
     assert!(file("stor = \"memory:\"").contains("did you mean `store`?"));
     assert!(file("[election.jobs]").contains("did you mean `elections`?"));
+    // Names from other leader elections.
+    assert!(file("lease_duration = \"15s\"").contains("did you mean `lease`?"));
+    assert!(file("MaxRetryAttempts = 3").contains("did you mean `give_up_after`?"));
 
     let vars = |name: &str| ElectionOptions::from_vars([(name, "1")]).unwrap_err().to_string();
     assert!(vars("TENURE_LEESE").contains("did you mean TENURE_LEASE?"));

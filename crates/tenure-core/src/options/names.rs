@@ -5,8 +5,29 @@ use super::FIELDS;
 /// Variables that begin with `TENURE_` and are not options of an election.
 pub(super) const OTHER_VARIABLES: &[&str] = &["store", "config", "election", "term", "log", "log_", "test_", "bench_"];
 
+/// The names of options in other leader elections, without underscores, and the options that replace them.
+const NAMES_ELSEWHERE: &[(&str, &str)] = &[
+    ("leaseduration", "lease"),
+    ("lockexpiry", "lease"),
+    ("ttl", "lease"),
+    ("renewinterval", "renew_every"),
+    ("retryinterval", "retry_every"),
+    ("retryperiod", "retry_every"),
+    ("maxretryinterval", "retry_max"),
+    ("maxretryattempts", "give_up_after"),
+    ("graceperiod", "drain"),
+    ("releaseoncancel", "release_on_stop"),
+    ("enablegracefulshutdown", "release_on_stop"),
+    ("instanceid", "candidate"),
+    ("candidateid", "candidate"),
+    ("candidatemetadata", "metadata"),
+    ("minimumhealthscore", "min_health"),
+];
+
 pub(super) fn unknown(path: &str, name: &str, known: &[&str]) -> String {
-    match nearest(name, known) {
+    let plain = name.to_ascii_lowercase().replace(['-', '_'], "");
+    let elsewhere = NAMES_ELSEWHERE.iter().find(|(other, _)| *other == plain).map(|(_, ours)| *ours);
+    match elsewhere.or_else(|| nearest(name, known)) {
         Some(near) => format!("unknown option `{path}{name}`: did you mean `{near}`?"),
         None => format!("unknown option `{path}{name}`: the options are {}", known.join(", ")),
     }

@@ -205,7 +205,7 @@ fn the_health_of_an_election_shows_failures_of_the_store_and_overruns() {
     }
     stage.clock.advance(LEASE);
     let health = one.health();
-    assert!(matches!(&health, Health::Unhealthy { reason } if reason.contains("cannot be reached")), "{health}");
+    assert!(matches!(&health, Health::Unhealthy { reason } if reason.contains("calls to the store fail")), "{health}");
     one.stop();
     stage.clock.advance(LEASE * 2);
     assert!(matches!(one.health(), Health::Unhealthy { reason } if reason.contains("stopped")));

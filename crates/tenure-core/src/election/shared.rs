@@ -102,7 +102,7 @@ impl Shared {
             let long = self.clock.now().since(state.failing_since) >= self.lease / 3;
             match error.fault() {
                 Fault::Denied => return unhealthy(format!("the store denies calls of this candidate: {error}")),
-                _ if long => return unhealthy(format!("the store cannot be reached: {error}")),
+                _ if long => return unhealthy(format!("calls to the store fail: {error}")),
                 _ => {}
             }
         }

@@ -27,7 +27,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     bench.until("candidates that are cut off are unhealthy", || async { Ok(all_unhealthy()) }).await?;
     for health in followers() {
         ensure!(
-            health.reason().contains("cannot be reached"),
+            health.reason().contains("calls to the store fail"),
             "the health of a candidate that is cut off is: {health}"
         );
     }

@@ -134,8 +134,9 @@ impl Builder {
     /// The handler holds its term, as the work of [`Election::run_while_leader`] does: [`Term::ending`] resolves when
     /// the handler should wrap up, the seat is not released before the handler has returned, and the handler is
     /// dropped at the end of the term, at the point where it awaits. If `start()` is called within a tokio runtime,
-    /// the handler runs within it; otherwise within a runtime for this handler alone. A handler can block its thread,
-    /// but then it cannot be dropped: it must check [`Term::is_ending`].
+    /// the handler runs within it; otherwise within a runtime for this handler alone. The timers and sockets of a
+    /// current-thread runtime only make progress while your program is in its `block_on`. A handler can block its
+    /// thread, but then it cannot be dropped: it must check [`Term::is_ending`].
     ///
     /// When the handler returns, this candidate keeps the seat. If it panics or returns an error, an
     /// [`Error`](crate::EventKind::Error) event reports that, and [`Election::health`] is unhealthy until the term

@@ -29,7 +29,7 @@ pub struct Event {
     pub candidate: Candidate,
     /// When the engine published the event, by this machine's wall clock.
     pub at: SystemTime,
-    /// The kind of change, with its details.
+    /// The kind of change, such as a new leader, with its details.
     pub kind: EventKind,
 }
 

@@ -330,7 +330,7 @@ impl fmt::Display for DoesNotFit {
             t.shortest_retry(),
             t.call_timeout,
             t.renew_every.saturating_add(others),
-            t.room(),
+            rounded(t.room()),
             t.lease,
             f64::from(t.drift_ppm) / 10_000.0,
             t.drain,
@@ -372,6 +372,7 @@ mod tests {
         let text = asked.check().unwrap_err().to_string();
         assert!(text.contains("use a renew_every of at most 7.5s"), "{text}");
         assert!(text.contains("renew_every 10s + 2 x retry_every 100ms + 5 x call_timeout 1s = 15.2s"), "{text}");
+        assert!(text.contains("the lease leaves 12.7s: 15s less 1 % drift and drain 2s"), "{text}");
         let advised = Durations { renew_every: Some(Duration::from_millis(7500)), ..Durations::of(S(15)) };
         advised.check().unwrap();
     }

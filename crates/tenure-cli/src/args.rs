@@ -1,6 +1,8 @@
 //! The command line: subcommands, flags and their help texts.
 
 mod flags;
+mod job;
+mod once;
 mod run;
 
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::job::Job;
+pub(crate) use self::once::Once;
 pub(crate) use self::run::{OnLoss, Run};
 
 /// Elects one leader among many processes. When the leader dies, hangs or steps down, another
@@ -18,6 +22,7 @@ pub(crate) use self::run::{OnLoss, Run};
 Try it:
   tenure demo                                  watch leaders being killed and replaced
   tenure run nightly-jobs -- ./jobs.sh         in several terminals: only one runs the command
+  tenure once --for 1h report -- ./report.sh   on many machines, from cron: one of them runs it
   tenure status nightly-jobs                   show the leader
   tenure candidates nightly-jobs               list the candidates and their health
 
@@ -78,6 +83,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Once(Box<Once>),
     Status(Status),
     Candidates(Candidates),
     Watch(Watch),
@@ -307,7 +313,7 @@ mod tests {
     fn arguments_after_the_dashes_belong_to_the_command() {
         let cli = Cli::parse_from(["tenure", "run", "--lease", "3s", "jobs", "--", "sh", "--lease", "x"]);
         let Command::Run(run) = cli.command else { panic!("not run") };
-        assert_eq!(run.command, ["sh", "--lease", "x"]);
-        assert_eq!(run.overrides().lease, Some(Duration::from_secs(3)));
+        assert_eq!(run.job.command, ["sh", "--lease", "x"]);
+        assert_eq!(run.job.overrides().lease, Some(Duration::from_secs(3)));
     }
 }

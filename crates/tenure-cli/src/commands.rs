@@ -6,6 +6,8 @@ mod completions;
 mod demo;
 mod forget;
 #[cfg(target_os = "linux")]
+mod once;
+#[cfg(target_os = "linux")]
 mod run;
 mod schema;
 mod status;
@@ -42,7 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     }
     let setup = Setup::new(&global)?;
     // A candidate prints it once the store answers.
-    if !matches!(command, Command::Run(_)) {
+    if !matches!(command, Command::Run(_) | Command::Once(_)) {
         setup.announce_default(&global);
     }
     // One thread is enough: the election has its own.
@@ -51,8 +53,10 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
         match command {
             #[cfg(target_os = "linux")]
             Command::Run(args) => run::run(&global, &setup, *args).await,
+            #[cfg(target_os = "linux")]
+            Command::Once(args) => once::run(&global, &setup, *args).await,
             #[cfg(not(target_os = "linux"))]
-            Command::Run(_) | Command::Demo(_) => {
+            Command::Run(_) | Command::Once(_) | Command::Demo(_) => {
                 Err(Failure::new("this command runs only on Linux; elsewhere, use the library"))
             }
             Command::Status(args) => status::run(&global, &setup, &args).await,

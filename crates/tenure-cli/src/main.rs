@@ -6,6 +6,7 @@ mod failure;
 mod mask;
 #[cfg(target_os = "linux")]
 mod process;
+mod schedule;
 mod screen;
 mod setup;
 mod stderr;

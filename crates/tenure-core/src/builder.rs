@@ -12,8 +12,8 @@ use crate::elections::Engine;
 use crate::handlers::{HandlerLine, Handlers};
 use crate::run::WorkOutcome;
 use crate::{
-    Election, ElectionOptions, Error, Event, Leader, LifeKind, Metadata, Observer, Promises, Report, SeatName, Term,
-    log, span,
+    Election, ElectionOptions, Error, Event, Leader, LifeKind, Metadata, Observer, Occasion, Promises, Report,
+    SeatName, Term, log, span,
 };
 
 /// Configures a candidate of one election, and starts it.
@@ -44,6 +44,7 @@ pub struct Builder {
     stop_on: Option<CancellationToken>,
     check: Option<Check>,
     manual: bool,
+    occasion: Option<Occasion>,
 }
 
 impl Builder {
@@ -56,6 +57,7 @@ impl Builder {
             stop_on: None,
             check: None,
             manual: false,
+            occasion: None,
         }
     }
 
@@ -229,6 +231,33 @@ impl Builder {
         self
     }
 
+    /// Makes the candidate stand for one occasion, which at most one of all candidates claims: the scheduled time of a
+    /// job, for example.
+    ///
+    /// The write that wins the seat claims the occasion, and the seat keeps the claim. A candidate that finds its
+    /// occasion claimed leaves the election with [`Ended::Claimed`](crate::Ended::Claimed), also if it starts when the
+    /// job is over. Work that returns before its term ends is reported with [`Term::finish`], or by
+    /// [`Election::run_then_release`]. If the term ends before that, the occasion stays claimed and nobody runs it
+    /// again, unless it is [resumable](Occasion::resumable).
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, Ended, Occasion, memory::MemoryStore};
+    /// # use std::time::{Duration, SystemTime};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let elections = Elections::new(MemoryStore::new());
+    /// # let midnight = SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_614_400);
+    /// let election = elections.election("nightly-report").occasion(Occasion::at(midnight)).start()?;
+    /// let ended = election.run_then_release(async |_term| println!("writing the report")).await;
+    /// assert!(matches!(ended, Ended::Claimed { done: true, .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn occasion(mut self, occasion: Occasion) -> Self {
+        self.occasion = Some(occasion);
+        self
+    }
+
     /// Makes the candidate bid only when [`Election::try_acquire`] is called, and never otherwise. It is not listed
     /// among the candidates.
     pub fn manual(mut self) -> Self {
@@ -274,7 +303,8 @@ impl Builder {
                     .to_owned(),
             ));
         }
-        let rules = rules(&self.options, timing, &self.engine.promises, !self.manual)?;
+        let rules =
+            Rules { occasion: self.occasion, ..rules(&self.options, timing, &self.engine.promises, !self.manual)? };
         log_timing(&name, timing);
         let shared = Arc::new(Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules));
         let handlers = if self.handlers.is_empty() {

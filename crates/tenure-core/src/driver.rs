@@ -425,7 +425,7 @@ impl Driver {
             Action::Stopped(stopped) => {
                 self.withdraw_election(election);
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
-                entry.publish_stopped(Ended::from(stopped));
+                entry.publish_stopped(Ended::of(stopped, entry.machine.last_claim()));
                 entry.handlers = None;
                 if entry.shared.candidate.incarnation == self.roster.process {
                     self.leaving.insert(entry.shared.name.clone(), election);

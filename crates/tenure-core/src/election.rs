@@ -401,12 +401,6 @@ impl Election {
         self.engine.handle().send(Command::Release { election: self.shared.id });
     }
 
-    /// Releases the seat, if this candidate leads in this term, and lets other candidates go first for two fifths of a
-    /// lease.
-    pub(crate) fn yield_seat(&self, term: &Term) {
-        self.engine.handle().send(Command::Yield { election: self.shared.id, token: term.token() });
-    }
-
     /// Leaves the election for good: the work wraps up, and the seat is released (unless `release_on_stop` is off).
     ///
     /// The call only sends a request and does not wait, so work and handlers can call it, too. Wait for

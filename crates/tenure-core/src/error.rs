@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{EndReason, Fault, Stopped, TimingError, Token};
+use tenure_protocol::{Claim, EndReason, Fault, Stopped, TimingError, Token};
 
 /// The error of a call about an election: it could not start, or a request failed.
 ///
@@ -184,6 +184,17 @@ pub enum Ended {
         /// Why the term ended, such as a stop or a renewal that failed.
         why: EndReason,
     },
+    /// A candidate has claimed the occasion of this election ([`Builder::occasion`](crate::Builder::occasion)), so
+    /// there is nothing left to do for this one.
+    #[error("{by} has claimed this occasion (term {token}{})", if *done { ", done" } else { "" })]
+    Claimed {
+        /// The id of the candidate that claimed the occasion; it can be this candidate.
+        by: String,
+        /// The token of the term in which it claimed the occasion.
+        token: Token,
+        /// Whether the work of that term returned before the term ended, as far as this candidate has seen.
+        done: bool,
+    },
     /// This candidate does not lead at the moment of the call, so the work did not start.
     #[error("this candidate does not lead now")]
     NotLeading,
@@ -192,11 +203,15 @@ pub enum Ended {
     EngineGone,
 }
 
-impl From<Stopped> for Ended {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::Asked => Self::Stopped,
-            Stopped::GaveUp { after } => Self::GaveUp { after },
+impl Ended {
+    /// Returns why an election stopped in this process, given the claim that its seat last had.
+    pub(crate) fn of(stopped: Stopped, claim: Option<&Claim>) -> Self {
+        match (stopped, claim) {
+            (Stopped::Claimed, Some(claim)) => {
+                Self::Claimed { by: claim.by.to_string(), token: claim.token, done: claim.done }
+            }
+            (Stopped::Asked | Stopped::Claimed, _) => Self::Stopped,
+            (Stopped::GaveUp { after }, _) => Self::GaveUp { after },
         }
     }
 }

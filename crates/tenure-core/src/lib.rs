@@ -54,9 +54,9 @@ pub use store::{
     News, Note, NoteWrite, Notes, Promises, Scope, SeatInterest, SeatStore, Seen, SingleSeat, Store, Write,
 };
 pub use tenure_protocol::{
-    BatchLimits, Candidate, Change, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation, Life,
-    Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap, Takeover, Timing,
-    TimingError, Token, Version,
+    BatchLimits, Candidate, Change, Claim, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation,
+    Life, Moment, NoteState, Occasion, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap,
+    Takeover, Timing, TimingError, Token, Version,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenure_protocol::{Candidate, Incarnation, Record, Timing, Token};
+use tenure_protocol::{Candidate, Claim, Incarnation, Record, Timing, Token};
 
 use crate::StoreError;
 
@@ -38,6 +38,7 @@ pub fn to_json(record: &Record) -> String {
         ranked: record.ranked,
         metadata: (*record.metadata).clone(),
         nonce: format!("{:016x}", record.nonce),
+        claim: record.claim.as_ref().map(ClaimForm::of),
         unknown: unknown.collect(),
     };
     serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
@@ -90,6 +91,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         ranked: form.ranked,
         metadata: Arc::new(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
+        claim: form.claim.map(ClaimForm::claim),
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
 }
@@ -117,8 +119,30 @@ struct Form {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
     nonce: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<ClaimForm>,
     #[serde(flatten)]
     unknown: BTreeMap<String, Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ClaimForm {
+    at_ms: u64,
+    by: String,
+    token: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    done: bool,
+}
+
+impl ClaimForm {
+    fn of(claim: &Claim) -> Self {
+        let Claim { at_ms, by, token, done } = claim;
+        Self { at_ms: *at_ms, by: by.to_string(), token: token.get(), done: *done }
+    }
+
+    fn claim(self) -> Claim {
+        Claim { at_ms: self.at_ms, by: self.by.into(), token: Token::new(self.token), done: self.done }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -162,6 +186,7 @@ mod tests {
             ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".into(), "a \"quoted\" one".into())])),
             nonce: 0xffff_ffff_ffff_ffff,
+            claim: None,
             unknown: Arc::default(),
         }
     }
@@ -172,6 +197,9 @@ mod tests {
         assert_eq!(from_json(&to_json(&held)).unwrap(), held);
         let ranked = Record { priority: -7, ranked: true, ..record() };
         assert_eq!(from_json(&to_json(&ranked)).unwrap(), ranked);
+        let claim = Some(Claim { at_ms: 1_794_650_000_000, by: "web-2".into(), token: Token::new(6), done: true });
+        let claimed = Record { claim, ..record() };
+        assert_eq!(from_json(&to_json(&claimed)).unwrap(), claimed);
         let heir = record().holder;
         let vacant = Record { holder: None, heir, metadata: Arc::default(), since_ms: None, ..record() };
         assert_eq!(from_json(&to_json(&vacant)).unwrap(), vacant);

@@ -144,7 +144,7 @@ impl Election {
             if let Some(error) = failure(&term, guard, work.clone()(term.clone())).await {
                 tracing::warn!(election = %self.name(), token = %term.token(), error, "the work failed; giving up the seat");
             }
-            self.yield_seat(&term);
+            term.finish();
             term.ended().await;
         }
     }

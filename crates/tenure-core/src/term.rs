@@ -130,6 +130,29 @@ impl Term {
         self.enter().map(Work)
     }
 
+    /// Releases the seat because the work of this term is done, if the term is not over yet.
+    ///
+    /// Once all work of the term has wrapped up, this candidate lets others go first for two fifths of a lease. If the
+    /// election has an [occasion](crate::Builder::occasion), the occasion counts as done.
+    /// [`Election::run_then_release`](crate::Election::run_then_release) calls this when its work has returned. The call
+    /// only sends a request and does not wait.
+    ///
+    /// ```
+    /// # use tenure_core::{Elections, memory::MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let election = Elections::new(MemoryStore::new()).election("reports").start()?;
+    /// let term = election.elected().await?;
+    /// println!("writing the report, fenced by {}", term.token());
+    /// term.finish();
+    /// term.ended().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn finish(&self) {
+        self.state.handle.finish(self.state.shared.id, self.state.token);
+    }
+
     /// Returns whether work should wrap up, or the term is over. For work that cannot await [`ending`](Self::ending).
     ///
     /// Takes a lock for a moment and reads the clock; cheap enough for every iteration of a loop.

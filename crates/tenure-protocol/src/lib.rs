@@ -36,9 +36,9 @@ pub use messages::{
 };
 pub use moment::{Moment, StoreTime};
 pub use presence::Presence;
-pub use rules::{ClockTrust, Push, Rules, Takeover};
+pub use rules::{ClockTrust, Occasion, Push, Rules, Takeover};
 pub use score::Score;
-pub use seat::{Candidate, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
+pub use seat::{Candidate, Claim, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
 pub use subscriptions::{Notification, PushDetail, SessionId, Subscriptions, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};
 

@@ -22,17 +22,20 @@
 //! - `machine/answers.rs`: what the answers of the store mean: done, lost, failed or unknown
 //! - `machine/next.rs`: the next action: look, bid, renew, release the seat, or stop
 //! - `machine/precedence.rs`: which candidate goes first: heirs and priorities
+//! - `machine/claims.rs`: occasions that one candidate claims for all
 //! - `machine/fitness.rs`: whether the candidate is healthy enough to lead
 //! - `machine/outputs.rs`: reports of the leader, watches and wakes
 //! - `observation.rs`: when the seat may be taken
 
 mod answers;
+mod claims;
 mod fitness;
 mod next;
 mod outputs;
 mod precedence;
 mod term;
 
+use self::claims::Claims;
 use self::fitness::Fitness;
 use self::precedence::Turn;
 use crate::observation::Observation;
@@ -73,6 +76,8 @@ pub struct Machine {
     /// read it, or became doubtful when the store lost data.
     used: Token,
 
+    /// The occasion that this candidate claims, and what it knows about claims.
+    claims: Claims,
     /// The work of a term that is over has not returned. Until it has, the candidate neither stands nor
     /// releases the seat.
     undrained: Option<Undrained>,
@@ -221,6 +226,7 @@ impl Machine {
             lost_renewal: false,
             wrote_at: Moment::ORIGIN,
             leaving_since: Moment::ORIGIN,
+            claims: Claims::default(),
             undrained: None,
             bidding: false,
             held_back: None,
@@ -369,7 +375,10 @@ impl Machine {
             Input::Health(score) => self.on_health(now, score, out),
             Input::Bid => self.on_bid(now, out),
             Input::Release => self.end_on_request(now, EndReason::Released, out),
-            Input::Yield => self.end_on_request(now, EndReason::Yielded, out),
+            Input::Yield => {
+                self.claims.done = self.term(now).or(self.claims.done);
+                self.end_on_request(now, EndReason::Yielded, out);
+            }
             Input::StepDown => self.hand_over(now, None, out),
             Input::Transfer(heir) => self.hand_over(now, Some(heir), out),
             Input::Drained(token) => match &self.stage {

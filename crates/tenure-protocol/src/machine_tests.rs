@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Machine;
 use crate::*;
 
+#[path = "claims_tests.rs"]
+mod claims;
 #[path = "hold_tests.rs"]
 mod hold;
 #[path = "observation_tests.rs"]

@@ -310,6 +310,8 @@ impl EndReason {
 pub enum Stopped {
     /// The user asked it to stop ([`Input::Stop`]).
     Asked,
+    /// Another candidate has claimed the [`Occasion`](crate::Occasion), or the claim of this one is used up.
+    Claimed,
     /// Calls to the store failed for longer than `give_up_after`.
     GaveUp {
         /// How long calls had failed when the machine gave up.

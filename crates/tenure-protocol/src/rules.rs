@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use crate::{Score, Timing};
+use crate::{Claim, Score, Timing};
 
 /// The rules by which one candidate takes part in one election.
 #[derive(Clone, Debug)]
@@ -36,6 +37,9 @@ pub struct Rules {
     pub step_down_when_unhealthy: bool,
     /// Key-value pairs for people to read, which the record shows while the candidate leads.
     pub metadata: Arc<BTreeMap<String, String>>,
+    /// The occasion that the candidate claims by winning the seat. If another candidate has claimed it, this
+    /// candidate does not bid, and stops.
+    pub occasion: Option<Occasion>,
 }
 
 impl Rules {
@@ -59,8 +63,65 @@ impl Rules {
             min_health: Self::MIN_HEALTH,
             step_down_when_unhealthy: true,
             metadata: Arc::default(),
+            occasion: None,
         }
     }
+}
+
+/// One of the times at which a recurring job is due, which a candidate claims for all.
+///
+/// The seat keeps the last claim ([`Claim`]) when the claiming term is over, so candidates that come late find
+/// it. An occasion is a wall-clock time, and candidates compare the times of their own occasions with that of
+/// the claim. So clocks that differ too much can run a job twice or skip it, but never run it in two places at
+/// the same time: that rests on the term alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occasion {
+    at_ms: u64,
+    covers_ms: u64,
+    resumes: bool,
+}
+
+impl Occasion {
+    /// Returns the occasion that all candidates name by the same time, such as the scheduled time of a job. A
+    /// claim of this time or of a later one claims it.
+    pub fn at(time: SystemTime) -> Self {
+        Self { at_ms: millis(time), covers_ms: 1, resumes: false }
+    }
+
+    /// Returns the occasion of a candidate that starts at `time`. A claim with a time up to `span` before it, or
+    /// after it, claims it.
+    pub fn within(time: SystemTime, span: Duration) -> Self {
+        let covers_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+        Self { at_ms: millis(time), covers_ms, resumes: false }
+    }
+
+    /// Returns the same occasion, to be claimed again if the term that claimed it ended before its work returned.
+    pub fn resumable(self) -> Self {
+        Self { resumes: true, ..self }
+    }
+
+    /// Returns whether this claim is for the same occasion or a later one.
+    fn is_covered_by(&self, claim: &Claim) -> bool {
+        claim.at_ms.saturating_add(self.covers_ms) > self.at_ms
+    }
+
+    /// Returns whether this claim leaves nothing to do for another candidate: the occasion was claimed and is not
+    /// resumed, or a later one was claimed.
+    pub fn is_settled_by(&self, claim: &Claim) -> bool {
+        let is_later = claim.at_ms >= self.at_ms.saturating_add(self.covers_ms);
+        self.is_covered_by(claim) && (claim.done || !self.resumes || is_later)
+    }
+
+    /// Returns the time to claim over a seat with this claim, in milliseconds since 1970. A claim that is resumed keeps
+    /// its time.
+    pub fn time_after(&self, claim: Option<&Claim>) -> u64 {
+        claim.filter(|claim| self.is_covered_by(claim)).map_or(self.at_ms, |claim| claim.at_ms)
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// When a follower relies on the store's clock to tell that a lease has passed.

@@ -152,6 +152,8 @@ pub struct Record {
     pub metadata: Arc<BTreeMap<String, String>>,
     /// A random number, new in every write, so that no two writes of a seat are equal.
     pub nonce: u64,
+    /// The last occasion that a candidate claimed. Later terms and releases keep it.
+    pub claim: Option<Claim>,
     /// Fields that a newer version of this program wrote: name, and value as JSON. They are kept.
     pub unknown: Arc<BTreeMap<String, String>>,
 }
@@ -170,6 +172,7 @@ impl Record {
             ranked: false,
             metadata: Arc::default(),
             nonce: 0,
+            claim: None,
             unknown: Arc::default(),
         }
     }
@@ -183,6 +186,20 @@ impl Record {
     pub fn is_vacant(&self) -> bool {
         self.holder.is_none()
     }
+}
+
+/// The claim of an [`Occasion`](crate::Occasion) in a record. The write that wins the seat makes it, so no two
+/// candidates claim the same occasion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The time of the occasion, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The id of the candidate that claimed it.
+    pub by: Arc<str>,
+    /// The token of the term in which it was claimed.
+    pub token: Token,
+    /// Whether the work of that term returned before the term ended.
+    pub done: bool,
 }
 
 /// The name of one write of a seat. It is opaque: only the store that issued it can interpret it.

@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) me: Candidate,
     pub(crate) clock: LocalClock,
     pub(crate) rules: Rules,
+    /// The number of the occasion for which it stands.
+    pub(crate) occasion: Option<u64>,
     /// `None`: the process does not run.
     pub(crate) machine: Option<Box<dyn Driven>>,
     /// How the process announces itself.

@@ -116,6 +116,26 @@ pub(crate) struct Part {
     pub(crate) step_down_when_unhealthy: bool,
 }
 
+/// Occasions for which candidates stand when they start, and again when they have stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occasions {
+    /// The time between two occasions.
+    pub(crate) every: Time,
+    /// An occasion whose work was not done can be claimed again.
+    pub(crate) resumes: bool,
+}
+
+impl Occasions {
+    /// One seed in ten has occasions. They have their own dice, so that all other worlds are as they were without them.
+    fn of(seed: u64, lease: Duration) -> Option<Self> {
+        let mut dice = Dice::new(seed ^ 0x6f63_6361_7369_6f6e);
+        dice.roll();
+        let has_occasions = dice.chance(100);
+        let every = nanos(lease) / 2 * (1 + dice.below(8));
+        has_occasions.then(|| Self { every, resumes: dice.chance(500) })
+    }
+}
+
 /// What a seed determines.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -143,6 +163,8 @@ pub(crate) struct Plan {
     pub(crate) renewal_beats: bool,
     /// The TTL that a session is granted, in percent of the lease that was asked for.
     pub(crate) granted_percent: u32,
+    /// Candidates stand for occasions.
+    pub(crate) occasions: Option<Occasions>,
     /// When faults stop, and when the world ends.
     pub(crate) quiet_at: Time,
     pub(crate) ends_at: Time,
@@ -208,6 +230,7 @@ impl Plan {
             guards_sessions: dice.chance(500),
             renewal_beats: dice.chance(500) || matches!(weather, Weather::Gentle | Weather::Ambush),
             granted_percent,
+            occasions: Occasions::of(seed, longest),
             quiet_at,
             ends_at: quiet_at + crate::invariants::progress_bound(longest) + nanos(longest),
         }

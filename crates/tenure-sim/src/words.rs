@@ -72,5 +72,8 @@ fn record(record: &Record) -> String {
         (None, None) => "vacant".to_owned(),
     };
     let ranked = if record.ranked { ", ranked" } else { "" };
-    format!("[{holder}, term {}, lease {:?}{ranked}]", record.token, record.lease)
+    let claim = record.claim.as_ref().map_or(String::new(), |claim| {
+        format!(", occasion {} {} by {}", claim.at_ms, if claim.done { "done" } else { "claimed" }, claim.by)
+    });
+    format!("[{holder}, term {}, lease {:?}{ranked}{claim}]", record.token, record.lease)
 }

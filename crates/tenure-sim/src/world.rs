@@ -327,6 +327,11 @@ impl World {
             && self.nodes.iter().any(|node| node.runs() && node.asked_to_stop.is_none() && node.rules.stands)
     }
 
+    /// Returns whether the store has ever forgotten a write.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.lost_at.is_some()
+    }
+
     /// Makes the store forget that this term was ever won.
     pub(crate) fn lose(&mut self, token: Token) {
         let lease = nanos(self.plan.longest_lease());

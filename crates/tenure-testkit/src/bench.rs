@@ -69,6 +69,7 @@ impl Bench {
             ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".to_owned(), "a".to_owned())])),
             nonce: rand::random(),
+            claim: None,
             unknown: Arc::default(),
         }
     }

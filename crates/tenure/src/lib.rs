@@ -127,8 +127,8 @@ pub use tenure_core::telemetry;
 pub use tenure_core::{
     Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, Election, ElectionOptions, Elections, EndReason,
     Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation, Leader, Lifeline, Metadata, Moment, Observer,
-    OnOverrun, OptionInfo, Promises, Report, SeatName, SeatStatus, Settings, StoreError, Takeover, Term, TimingError,
-    Token, WeakElection, WeakElections, Work, WorkOutcome, layers, log, span,
+    Occasion, OnOverrun, OptionInfo, Promises, Report, SeatName, SeatStatus, Settings, StoreError, Takeover, Term,
+    TimingError, Token, WeakElection, WeakElections, Work, WorkOutcome, layers, log, span,
 };
 /// Seats in an etcd cluster, with one keep-alive for all elections of a process.
 #[cfg(feature = "etcd")]
@@ -158,11 +158,11 @@ pub use tenure_sqlite as sqlite;
 pub mod store {
     #[doc(inline)]
     pub use tenure_core::{
-        Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Clock, ClockTrust, DynNotes, DynSeatStore,
-        DynStore, Expect, Fault, Identity, Incarnation, Interest, InterestChange, Life, LifeKind, Lifeline, Moment,
-        News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record, Scope, Seat,
-        SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError, StoreTime, Swap, Takeover,
-        Token, Version, Write, record,
+        Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Claim, Clock, ClockTrust, DynNotes,
+        DynSeatStore, DynStore, Expect, Fault, Identity, Incarnation, Interest, InterestChange, Life, LifeKind,
+        Lifeline, Moment, News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record, Scope,
+        Seat, SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError, StoreTime, Swap,
+        Takeover, Token, Version, Write, record,
     };
 }
 

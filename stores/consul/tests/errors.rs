@@ -505,6 +505,7 @@ fn record(token: u64) -> Record {
         ranked: false,
         metadata: Arc::default(),
         nonce: rand::random(),
+        claim: None,
         unknown: Arc::default(),
     }
 }

@@ -169,6 +169,7 @@ impl Lease {
             holder,
             token: Token::new(token),
             ranked: ours.as_ref().is_some_and(|ours| ours.record.ranked),
+            claim: ours.as_ref().and_then(|ours| ours.record.claim.clone()),
             unknown: ours.map(|ours| ours.record.unknown).unwrap_or_default(),
             ..Record::new(None, Token::ZERO, Duration::ZERO)
         }

@@ -395,6 +395,7 @@ fn record(token: u64) -> Record {
         ranked: false,
         metadata: Default::default(),
         nonce: rand::random(),
+        claim: None,
         unknown: Default::default(),
     }
 }

@@ -249,6 +249,7 @@ async fn a_renewal_does_not_recreate_a_deleted_seat() {
         ranked: false,
         metadata: Default::default(),
         nonce,
+        claim: None,
         unknown: Default::default(),
     };
     let Swap::Done { version, .. } = store.swap(&seat, None, &record(1)).await.unwrap() else { panic!("lost") };

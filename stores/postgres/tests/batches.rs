@@ -35,6 +35,7 @@ fn record(token: u64) -> Record {
         priority: 0,
         ranked: false,
         nonce: rand::random(),
+        claim: None,
         unknown: BTreeMap::new().into(),
     }
 }

@@ -1,12 +1,10 @@
 //! The command line of `tenure run`.
 
-use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tenure::ElectionOptions;
 
-use super::flags::Flags;
-use crate::failure::Failure;
+use super::job::Job;
 
 /// Run a command while leading
 ///
@@ -21,6 +19,7 @@ Examples:
   tenure run nightly-jobs -- ./jobs.sh
   tenure run --lease 5s --store sqlite:/var/lib/jobs.db outbox -- ./publisher --fast
   tenure run --on-loss exit report -- sh -c 'make report && upload report.pdf'
+  tenure run --no-wait backup -- ./backup.sh       or exit with 1 if another candidate leads
   tenure run --health-cmd 'curl -fsS localhost:8080/health' web-cron -- ./cron.sh
   tenure run --priority 10 --preempt outbox -- ./publisher      on the preferred machine
 
@@ -60,31 +59,49 @@ root in a container or in a service with Delegate=yes), also not: a CMD that rai
 (setuid, sudo), or forks faster than its processes can be found and killed. Check TENURE_TERM where
 two writers would do harm.
 
+To run a job once for all machines, as cron and timers need it, see `tenure help once`.
+
 Exit codes:
   CMD's own, or 128+n if signal n killed it
+  1      another candidate leads, with --wait or --no-wait; see --conflict-exit-code
   2      tenure itself failed: bad usage, or the store cannot be used
   75     the term ended, with --on-loss exit
   126    CMD could not be executed
   127    CMD was not found
   128+n  signal n asked tenure to leave while CMD was not running or had to be stopped")]
 pub(crate) struct Run {
-    /// The election to stand in
-    pub(crate) election: String,
-
-    /// The command, and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) job: Job,
 
     /// What to do when the term ends
     #[arg(long, value_enum, default_value_t = OnLoss::Stand, value_name = "WHAT")]
     pub(crate) on_loss: OnLoss,
 
-    /// A key and a value to show with this candidate; can be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "The candidate")]
-    pub(crate) metadata: Vec<(String, String)>,
-
     #[command(flatten)]
-    pub(crate) options: Flags,
+    pub(crate) patience: Patience,
+
+    /// The exit code if another candidate leads, with --wait or --no-wait
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
+    pub(crate) conflict_exit_code: u8,
+}
+
+/// How long to wait until this candidate leads.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Patience {
+    /// Give up if this candidate does not lead within this time [default: wait forever]
+    #[arg(short, long, value_name = "TIME", value_parser = tenure::span::parse)]
+    wait: Option<Duration>,
+
+    /// Give up at once if another candidate leads
+    #[arg(short, long, conflicts_with = "wait")]
+    no_wait: bool,
+}
+
+impl Patience {
+    /// Returns how long to wait; `None`: forever. With `--no-wait` it is zero.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        self.wait.or(self.no_wait.then_some(Duration::ZERO))
+    }
 }
 
 /// What to do when the term ends.
@@ -94,42 +111,4 @@ pub(crate) enum OnLoss {
     Stand,
     /// Exit with code 75
     Exit,
-}
-
-impl Run {
-    /// Returns the options of the election that the command line sets.
-    pub(crate) fn overrides(&self) -> ElectionOptions {
-        let mut options = self.options.0.clone();
-        options.metadata.extend(self.metadata.iter().cloned());
-        options
-    }
-
-    /// Rejects the options of a health command, for an election that has no health command.
-    pub(crate) fn reject_health_options(&self) -> Result<(), Failure> {
-        let options = &self.options.0;
-        let rejected = |flag| {
-            Failure::new(format!("{flag} has no effect without --health-cmd; add it, or set health_cmd in tenure.toml"))
-        };
-        match (options.health_every, options.health_timeout) {
-            (None, None) => Ok(()),
-            (Some(_), _) => Err(rejected("--health-every")),
-            (_, Some(_)) => Err(rejected("--health-timeout")),
-        }
-    }
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    if key.is_empty() { Err("the key must not be empty".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_is_split_at_the_first_equals_sign() {
-        assert_eq!(pair("zone=a=b"), Ok(("zone".to_owned(), "a=b".to_owned())));
-        assert!(pair("zone").is_err() && pair("=a").is_err());
-    }
 }

@@ -17,12 +17,12 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fault, Moment, Term, Work};
+use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fault, Moment, Occasion, Term, Work};
 
 use self::exit_reason::{ExitReason, exec_failure};
 use self::health::{HealthCommand, Verdict};
 use self::messages::Messages;
-use crate::args::{Global, OnLoss, Run};
+use crate::args::{Global, Job, OnLoss, Run};
 use crate::failure::{Failure, error_words};
 use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
@@ -32,28 +32,52 @@ use crate::process::wire::{Exit, GuardEvent};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
+    let task = Task {
+        occasion: None,
+        on_loss: args.on_loss,
+        patience: args.patience.limit(),
+        conflict_exit_code: args.conflict_exit_code,
+        job: args.job,
+    };
+    run_task(global, setup, task).await
+}
+
+/// A command to run while leading, and when to leave the election.
+pub(crate) struct Task {
+    pub(crate) job: Job,
+    /// The occasion to run it for (`tenure once`).
+    pub(crate) occasion: Option<Occasion>,
+    pub(crate) on_loss: OnLoss,
+    /// How long to wait until this candidate leads; `None`: forever.
+    pub(crate) patience: Option<Duration>,
+    /// The exit code if another candidate leads, or has claimed the occasion.
+    pub(crate) conflict_exit_code: u8,
+}
+
+pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Result<u8, Failure> {
     // This comes first, so that no signal is lost.
     let signals = Signals::listen(&signals::LEAVE)?;
     let passed_on = Signals::listen(&signals::PASS_ON)?;
     let elections = setup.elections()?;
-    let options = setup.options(&args.election).overlaid(args.overrides());
+    let options = setup.options(&task.job.election).overlaid(task.job.overrides());
     let margin = margin(&options)?;
-    let (election, verdict) = stand(&elections, &args, &options)?;
+    let (election, verdict) = stand(&elections, &task, &options)?;
     let mut runner = Runner {
         events: election.events(),
         verdict,
-        guard: start_guard(&election, &args)?,
+        guard: start_guard(&election, &task.job)?,
         margin,
-        messages: Messages::new(global, &args.election),
+        messages: Messages::new(global, &task.job.election),
         location: setup.location(),
         store_works: false,
         guards: 1,
         asked: None,
+        give_up_at: task.patience.map(|patience| tokio::time::Instant::now() + patience),
         elections,
         election,
         signals,
         passed_on,
-        args,
+        task,
     };
     let reason = runner.run().await?;
     runner.leave().await;
@@ -66,10 +90,13 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
 }
 
 /// Starts the candidate of this process.
-fn stand(elections: &Elections, args: &Run, options: &ElectionOptions) -> Result<(Election, Verdict), Failure> {
-    let health = HealthCommand::new(args, options)?;
+fn stand(elections: &Elections, task: &Task, options: &ElectionOptions) -> Result<(Election, Verdict), Failure> {
+    let health = HealthCommand::new(&task.job, options)?;
     let verdict = health.as_ref().map(HealthCommand::verdict).unwrap_or_default();
-    let mut builder = elections.election(&args.election).options(options.clone());
+    let mut builder = elections.election(&task.job.election).options(options.clone());
+    if let Some(occasion) = task.occasion {
+        builder = builder.occasion(occasion);
+    }
     let mut candidate = None;
     if let Some(health) = health {
         candidate = Some(health.candidate());
@@ -102,7 +129,7 @@ pub(crate) fn margin(options: &ElectionOptions) -> Result<Duration, Failure> {
 }
 
 struct Runner {
-    args: Run,
+    task: Task,
     elections: Elections,
     election: Election,
     events: Events,
@@ -123,6 +150,16 @@ struct Runner {
     guards: u32,
     /// The signal that asked this process to leave.
     asked: Option<i32>,
+    /// When to leave if this candidate has never led.
+    give_up_at: Option<tokio::time::Instant>,
+}
+
+/// The result of waiting for a term.
+enum Waited {
+    Elected(Term),
+    Ended(Ended),
+    /// Another candidate leads, or no candidate does, for longer than the user is willing to wait.
+    InVain,
 }
 
 /// The result of running the command in one term.
@@ -140,26 +177,28 @@ impl Runner {
     async fn run(&mut self) -> Result<ExitReason, Failure> {
         loop {
             let term = match self.wait().await? {
-                Ok(term) => term,
-                Err(ended) => return Ok(self.exit_reason(ended)),
+                Waited::Elected(term) => term,
+                Waited::Ended(ended) => return Ok(self.exit_reason(ended)),
+                Waited::InVain => return Ok(self.conflict()),
             };
+            self.give_up_at = None;
             // If a signal asked to leave meanwhile, or the term is ending, the command is not started.
             let Some(work) = self.asked.is_none().then(|| term.begin_work()).flatten() else {
                 self.await_end(&term).await?;
                 continue;
             };
             match self.lead(&term, work).await? {
-                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.args.command[0])),
+                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.task.job.command[0])),
                 Outcome::Exited(exit) => return Ok(ExitReason::Exited(exit)),
                 Outcome::Stopped(exit) if self.asked.is_some() => return Ok(ExitReason::Asked(self.asked, exit)),
-                Outcome::Stopped(_) if self.args.on_loss == OnLoss::Exit => return Ok(ExitReason::Lost),
+                Outcome::Stopped(_) if self.task.on_loss == OnLoss::Exit => return Ok(ExitReason::Lost),
                 Outcome::Stopped(_) => self.await_end(&term).await?,
             }
         }
     }
 
-    /// Waits for the next term.
-    async fn wait(&mut self) -> Result<Result<Term, Ended>, Failure> {
+    /// Waits for the next term, for as long as the user is willing to.
+    async fn wait(&mut self) -> Result<Waited, Failure> {
         if self.asked.is_none() {
             self.guard.prepare();
         }
@@ -169,14 +208,55 @@ impl Runner {
                 signal = self.signals.next() => self.on_signal(signal),
                 // Ignored, because no command runs.
                 _ = self.passed_on.next() => {}
-                event = next(&mut self.events) => self.on_event(&event)?,
+                event = next(&mut self.events) => {
+                    self.on_event(&event)?;
+                    if self.is_in_vain(&event)? {
+                        return Ok(Waited::InVain);
+                    }
+                }
                 event = self.guard.event() => {
                     if event.is_none() {
                         self.replace_guard().await?;
                         self.guard.prepare();
                     }
                 }
-                term = self.election.elected() => return Ok(term),
+                term = self.election.elected() => return Ok(term.map_or_else(Waited::Ended, Waited::Elected)),
+                () = sleep_until(self.give_up_at), if !self.gives_up_at_once() => return Ok(Waited::InVain),
+            }
+        }
+    }
+
+    /// Returns whether the user does not want to wait at all (`--no-wait`), and this candidate has never led.
+    fn gives_up_at_once(&self) -> bool {
+        self.give_up_at.is_some() && self.task.patience == Some(Duration::ZERO)
+    }
+
+    /// Returns whether this event shows that a user who does not want to wait would have to.
+    ///
+    /// # Errors
+    /// If the store failed, so that it is unknown whether another candidate leads.
+    fn is_in_vain(&self, event: &EventKind) -> Result<bool, Failure> {
+        match event {
+            _ if !self.gives_up_at_once() => Ok(false),
+            EventKind::Error { error } => Err(Failure::new(error_words(error))),
+            EventKind::LeaderChanged { leader: Some(leader), .. } => {
+                Ok(self.task.occasion.is_none() && leader.candidate != *self.election.candidate())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the reason to leave after waiting in vain.
+    fn conflict(&self) -> ExitReason {
+        let code = self.task.conflict_exit_code;
+        match self.election.leader() {
+            Some(leader) => {
+                self.messages.led_by(&leader);
+                ExitReason::Conflict { code }
+            }
+            None => {
+                let problem = "no candidate leads yet, and the time of --wait is up; check `tenure candidates`";
+                ExitReason::NotExecuted(Failure::new(problem))
             }
         }
     }
@@ -214,7 +294,9 @@ impl Runner {
                         None => break false,
                         Some(GuardEvent::Gone) => break true,
                         Some(event) => if progress.update(event) {
-                            // Processes that it has left behind end with the term.
+                            // Its occasion, if it has one, is done. Processes that it has left behind end with
+                            // the term.
+                            term.finish();
                             self.election.stop();
                         }
                     },
@@ -317,7 +399,7 @@ impl Runner {
                 "the guard was killed too often; find the process that kills it, then start tenure again",
             ));
         }
-        self.guard = start_guard(&self.election, &self.args)?;
+        self.guard = start_guard(&self.election, &self.task.job)?;
         Ok(())
     }
 
@@ -334,9 +416,21 @@ impl Runner {
     fn exit_reason(&self, ended: Ended) -> ExitReason {
         match ended {
             Ended::GaveUp { after } => ExitReason::GaveUp { after },
+            Ended::Claimed { by, token, done } => {
+                self.messages.claimed(&by, token, done);
+                ExitReason::Conflict { code: self.task.conflict_exit_code }
+            }
             Ended::EngineGone => ExitReason::EngineGone,
             _ => ExitReason::Asked(self.asked, None),
         }
+    }
+}
+
+/// Waits until this moment; without one, forever.
+async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -357,9 +451,9 @@ const CLOSE_DELAY: Duration = Duration::from_millis(10);
 /// The number of guards that one `tenure run` starts at most. A healthy system never kills a guard.
 const MAX_GUARDS: u32 = 100;
 
-fn start_guard(election: &Election, args: &Run) -> Result<GuardHandle, Failure> {
+fn start_guard(election: &Election, job: &Job) -> Result<GuardHandle, Failure> {
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
-    GuardHandle::start_guard(&args.command, &variables)
+    GuardHandle::start_guard(&job.command, &variables)
         .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))
 }
 

@@ -139,6 +139,10 @@ impl EngineHandle {
         self.send(Command::Dropped { election, token });
     }
 
+    pub(crate) fn finish(&self, election: ElectionId, token: Token) {
+        self.send(Command::Yield { election, token });
+    }
+
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         Self { commands: mpsc::unbounded_channel().0, clock: Clock::system() }

@@ -27,6 +27,11 @@ impl Machine {
     }
 
     pub(super) fn proceed_following(&mut self, now: Moment, looked: bool, out: &mut Vec<Action>) {
+        // Claims are never withdrawn, so an old look is as good as a new one.
+        if self.stopping.is_none() && self.is_claimed() {
+            self.stopping = Some(Stopped::Claimed);
+            self.leaving_since = now;
+        }
         if self.may_stop(now) {
             self.stop(out);
             if self.is_over() {
@@ -111,7 +116,7 @@ impl Machine {
             None => false,
             Some(_) if self.undrained.is_some() => false,
             Some(Stopped::GaveUp { .. }) => true,
-            Some(Stopped::Asked) => {
+            Some(Stopped::Asked | Stopped::Claimed) => {
                 self.has_left()
                     || now >= self.stop_deadline()
                     || (!self.rules.release_on_stop && !self.write_in_flight())
@@ -192,8 +197,9 @@ impl Machine {
             return self.settle_bid(Bid::Failed(Fault::Denied), out);
         };
         if begins_anew {
-            (self.used, self.led) = (Token::ZERO, Token::ZERO);
+            (self.used, self.led, self.claims.first_bid) = (Token::ZERO, Token::ZERO, None);
         }
+        self.claims.first_bid.get_or_insert(token);
         let record = self.record(token, true);
         self.ours = None;
         self.wrote_at = now;
@@ -233,6 +239,7 @@ impl Machine {
             ranked: self.says_ranked(),
             metadata: if held { self.rules.metadata.clone() } else { Default::default() },
             nonce: self.dice.roll(),
+            claim: self.claim(token, held),
             unknown: self.observation.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),
         }
     }

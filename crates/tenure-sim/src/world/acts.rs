@@ -112,6 +112,11 @@ impl World {
     }
 
     fn begin_work(&mut self, nr: NodeNr, token: Token) {
+        if self.plan.occasions.is_some() && self.dice.chance(700) {
+            // The work of an occasion returns by itself.
+            let (life, takes) = (self.nodes[nr].life, self.dice.below(nanos(self.plan.longest_lease()) * 2));
+            self.after(takes, Event::Arrive(nr, life, Arrival::Notification(Input::Yield)));
+        }
         if self.dice.chance(800) {
             let cuttable = matches!(self.plan.weather, Weather::Calm | Weather::Gentle) || self.dice.chance(800);
             self.nodes[nr].work.push(Work { token, cuttable });

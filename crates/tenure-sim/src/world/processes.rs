@@ -1,8 +1,11 @@
 //! Processes start, pause and are killed; and inputs reach them.
 
 use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Candidate, Change, Dice, Fault, Incarnation, Input, PresenceInput, Reading, Swap, Token};
+use tenure_protocol::{
+    Candidate, Change, Dice, Fault, Incarnation, Input, Occasion, PresenceInput, Reading, Swap, Token,
+};
 
 use super::{Call, Event, Received, World};
 use crate::clock::{LocalClock, Time, nanos};
@@ -22,6 +25,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         me: Candidate { id: format!("node-{nr}").into(), incarnation: Incarnation::from_bits(0) },
         clock,
         rules: plan.rules(nr),
+        occasion: None,
         machine: None,
         announcer: Announcer::new((make.presence)()),
         resting: false,
@@ -81,6 +85,13 @@ impl World {
             (fresh.me.incarnation, fresh.life) = (Incarnation::from_bits(bits), former.life + 1);
         }
         let (life, has_session) = (fresh.life, former.resting);
+        if let Some(occasions) = self.plan.occasions {
+            // Clocks differ a little, so some are early for the next occasion.
+            let number = 1 + (self.now + self.dice.below(occasions.every / 8)) / occasions.every;
+            let occasion = Occasion::at(SystemTime::UNIX_EPOCH + Duration::from_millis(number));
+            fresh.rules.occasion = Some(if occasions.resumes { occasion.resumable() } else { occasion });
+            fresh.occasion = Some(number);
+        }
         fresh.machine = Some((self.make.machine)(fresh.me.clone(), fresh.rules.clone(), self.dice.roll()));
         self.nodes[nr] = fresh;
         self.say(Some(nr), || format!("starts (life {life})"));

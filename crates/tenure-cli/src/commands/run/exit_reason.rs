@@ -20,6 +20,8 @@ pub(crate) enum ExitReason {
     Asked(Option<i32>, Option<Exit>),
     /// The term ended (`--on-loss exit`).
     Lost,
+    /// Another candidate leads, or has claimed the occasion.
+    Conflict { code: u8 },
     /// The command could not be executed.
     NotExecuted(Failure),
     /// The store failed for too long (`--give-up-after`).
@@ -34,6 +36,7 @@ impl ExitReason {
             Self::Exited(exit) => Ok(exit.code()),
             Self::Asked(signal, exit) => Ok(code_when_asked(signal.unwrap_or(Signal::TERM.as_raw()), exit)),
             Self::Lost => Ok(LOST),
+            Self::Conflict { code } => Ok(code),
             Self::NotExecuted(failure) => Err(failure),
             Self::GaveUp { after } => {
                 Err(Failure::new(format!("gave up because the store failed for {after:.1?}; check the store")))

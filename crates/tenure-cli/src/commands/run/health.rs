@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tenure::{ElectionOptions, Report};
 use tokio::net::unix::pipe::Receiver;
 
-use crate::args::Run;
+use crate::args::Job;
 use crate::failure::Failure;
 use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
@@ -77,7 +77,7 @@ type Done = (Outcome, String, String);
 
 impl HealthCommand {
     /// Returns the health command of this election, if there is one.
-    pub(crate) fn new(args: &Run, options: &ElectionOptions) -> Result<Option<Self>, Failure> {
+    pub(crate) fn new(args: &Job, options: &ElectionOptions) -> Result<Option<Self>, Failure> {
         let Some(command) = options.health_command() else { return args.reject_health_options().map(|()| None) };
         let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
         let timeout = options.health_timeout.unwrap_or(lease * 2 / 15);

@@ -1,10 +1,10 @@
 //! The messages of `tenure run` for people: one line on standard error for each change of state.
 
-use tenure::{Candidate, EndReason, EventKind};
+use tenure::{Candidate, EndReason, EventKind, Leader, Token};
 
 use super::health::Verdict;
 use crate::args::Global;
-use crate::commands::leader_words;
+use crate::commands::{leader_words, printable};
 use crate::failure::error_words;
 use crate::screen::Paint;
 use crate::stderr;
@@ -60,6 +60,18 @@ impl Messages {
             }
             _ => {}
         }
+    }
+
+    /// Prints that another candidate leads, so the command is not run.
+    pub(crate) fn led_by(&self, leader: &Leader) {
+        self.print(format!("{} is led by {}; not running the command", self.election, leader_words(leader)));
+    }
+
+    /// Prints that the occasion is claimed, so the command is not run.
+    pub(crate) fn claimed(&self, by: &str, token: Token, done: bool) {
+        let (name, by) = (&self.election, printable(by));
+        let verb = if done { "was run" } else { "is run" };
+        self.print(format!("{name} {verb} by {by} (term {token}); not running the command"));
     }
 
     /// Prints that this signal asks the candidate to leave.

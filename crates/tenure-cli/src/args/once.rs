@@ -1,0 +1,79 @@
+//! The command line of `tenure once`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::job::Job;
+use super::run::Patience;
+use crate::schedule::Schedule;
+
+/// Run a command on one of many machines, once for each occasion
+///
+/// Start it on every machine at about the same time, for example from the same crontab. One of them runs CMD. The
+/// others exit with 0 as soon as that is certain, and print which candidate runs it. A machine that starts late does not
+/// run CMD again, even if CMD has ended by then. CMD gets the same environment and has the same guard as with `tenure
+/// run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples, as lines of a crontab that is the same on all machines:
+  0 3 * * *     TENURE_STORE=redis://db tenure once --slot '0 3 * * *' nightly -- ./nightly.sh
+  */15 * * * *  TENURE_STORE=redis://db tenure once --for 10m sync -- ./sync.sh
+
+What is one occasion?
+  --slot SCHEDULE  All machines that start for the same scheduled time. SCHEDULE is that of the
+                   crontab, in the time zone of this machine or in one that is named after it
+                   ('0 3 * * * Europe/Berlin'), or a period (1h: every full hour, UTC). A machine
+                   counts for the last scheduled time that has passed, however late it starts. A
+                   machine that is early, because its clock is slow, counts for the next one, up to
+                   --skew before it.
+  --for TIME       All machines that start within TIME after the one that ran CMD. Choose a TIME that
+                   is longer than the differences between the machines, and shorter than the interval.
+
+What it rests on:
+  The write that wins the seat also records the occasion, and the record stays in the store. So two
+  machines never run CMD for the same occasion, even if one of them is slow, paused or cut off.
+  Clocks decide only which occasion a machine counts for: clocks that differ by more than --skew, or
+  by more than TIME, can run CMD twice, but never at the same time. A machine whose clock is fast by
+  a whole slot takes the next occasion from the others. A store that loses its data loses the record.
+
+If the machine dies while CMD runs:
+  The occasion counts as taken, and CMD does not run again until the next one. With --resume, the
+  others wait until CMD has ended. If its machine dies before that, one of the others runs CMD again.
+  CMD must tolerate that.
+
+Exit codes:
+  CMD's own, or 128+n if signal n killed it
+  0      another machine runs CMD, or has run it; see --conflict-exit-code
+  2      tenure itself failed: bad usage, or the store cannot be used
+  75     the term ended before CMD did, so CMD was stopped
+  126    CMD could not be executed
+  127    CMD was not found
+  128+n  signal n asked tenure to leave while CMD was not running or had to be stopped")]
+pub(crate) struct Once {
+    #[command(flatten)]
+    pub(crate) job: Job,
+
+    /// Run CMD once for each time of this schedule: fields of a crontab, or a period such as 1h
+    #[arg(long, value_name = "SCHEDULE", value_parser = Schedule::parse, required_unless_present = "within")]
+    pub(crate) slot: Option<Schedule>,
+
+    /// Run CMD at most once within this time
+    #[arg(long = "for", id = "within", value_name = "TIME", value_parser = tenure::span::parse, conflicts_with = "slot")]
+    pub(crate) within: Option<Duration>,
+
+    /// How much before a scheduled time a machine still counts for it; at most a quarter of the interval
+    #[arg(long, value_name = "TIME", value_parser = tenure::span::parse, default_value = "30s", conflicts_with = "within")]
+    pub(crate) skew: Duration,
+
+    /// Run CMD again if the machine that runs it dies before CMD has ended
+    #[arg(long)]
+    pub(crate) resume: bool,
+
+    #[command(flatten)]
+    pub(crate) patience: Patience,
+
+    /// The exit code if another machine runs CMD
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 0)]
+    pub(crate) conflict_exit_code: u8,
+}

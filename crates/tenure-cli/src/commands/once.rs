@@ -1,0 +1,27 @@
+//! `tenure once`: runs a command on one of many machines, once for each occasion.
+
+use std::time::SystemTime;
+
+use tenure::Occasion;
+
+use super::run::{Task, run_task};
+use crate::args::{Global, OnLoss, Once};
+use crate::failure::Failure;
+use crate::setup::Setup;
+
+pub(crate) async fn run(global: &Global, setup: &Setup, args: Once) -> Result<u8, Failure> {
+    let now = SystemTime::now();
+    let occasion = match (&args.slot, args.within) {
+        (Some(schedule), _) => Occasion::at(schedule.slot(now, args.skew)?),
+        (None, span) => Occasion::within(now, span.unwrap_or_default()),
+    };
+    let task = Task {
+        occasion: Some(if args.resume { occasion.resumable() } else { occasion }),
+        // If it is not resumed, this candidate would find its own claim, and leave.
+        on_loss: if args.resume { OnLoss::Stand } else { OnLoss::Exit },
+        patience: args.patience.limit(),
+        conflict_exit_code: args.conflict_exit_code,
+        job: args.job,
+    };
+    run_task(global, setup, task).await
+}

@@ -313,7 +313,7 @@ mod tests {
     fn arguments_after_the_dashes_belong_to_the_command() {
         let cli = Cli::parse_from(["tenure", "run", "--lease", "3s", "jobs", "--", "sh", "--lease", "x"]);
         let Command::Run(run) = cli.command else { panic!("not run") };
-        assert_eq!(run.job.command, ["sh", "--lease", "x"]);
+        assert_eq!(run.job.command(), ["sh", "--lease", "x"]);
         assert_eq!(run.job.overrides().lease, Some(Duration::from_secs(3)));
     }
 }

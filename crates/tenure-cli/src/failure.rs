@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tenure::{ConfigError, Error, StoreError};
 
 use crate::mask::mask;
@@ -28,7 +29,19 @@ impl Failure {
     }
 
     /// Shortens the error of the command-line parser to one line.
-    pub(crate) fn usage(error: &str) -> Self {
+    pub(crate) fn usage(error: &clap::Error) -> Self {
+        let missing = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::Strings(missing)) if error.kind() == ErrorKind::MissingRequiredArgument => &missing[..],
+            _ => &[],
+        };
+        if missing.iter().any(|argument| argument.contains("<CMD>")) {
+            let subcommand = std::env::args().find(|word| word == "run" || word == "once").unwrap_or_default();
+            return Self::new(format!("no command; write: tenure {subcommand} ELECTION -- CMD…, see --help"));
+        }
+        Self::usage_text(&error.to_string())
+    }
+
+    fn usage_text(error: &str) -> Self {
         let text = error.split("\n\nUsage:").next().and_then(|text| text.split("\n\nFor more").next()).unwrap_or(error);
         // The parser repeats arguments, and a URL among them can contain a password.
         let shown = |word: &str| if word.contains("://") { mask(word) } else { word.to_owned() };

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         // A request for help is not an error.
         Err(help) if !help.use_stderr() => help.exit(),
         Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
-        Err(error) => Err(Failure::usage(&error.to_string())),
+        Err(error) => Err(Failure::usage(&error)),
     };
     tenure::log::flush(LAST_LINES);
     let code = outcome.unwrap_or_else(|failure| {

@@ -254,11 +254,15 @@ fn invalid_options_are_refused() {
         assert_refused(&world.output(args), &[expected]);
     }
     for (args, expected) in [
-        (&["run", "jobs"][..], "required"),
+        (&["run", "jobs"][..], "no command; write: tenure run ELECTION -- CMD"),
+        (&["run", "--", "true"], "no command; write: tenure run ELECTION -- CMD"),
+        (&["once", "--for", "1h", "jobs"], "no command; write: tenure once ELECTION -- CMD"),
+        (&["once", "jobs", "--", "true"], "<--slot <SCHEDULE>|--for <TIME>>"),
+        (&["once", "--slot", "soon", "jobs", "--", "true"], "a schedule such as \"0 3 * * *\""),
         (&["run", "jobs", "--lease", "15", "--", "true"], "15s"),
         (&["run", "jobs", "--laese", "15s", "--", "true"], "--lease"),
         (&["statsu", "jobs"], "status"),
-        (&["run", "jobs", "true"], "--help"),
+        (&["run", "jobs", "true", "--json"], "write: tenure run jobs -- true --json;"),
     ] {
         assert_refused(&world.output(args), &[expected]);
     }

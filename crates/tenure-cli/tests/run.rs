@@ -35,6 +35,16 @@ fn the_exit_code_is_127_for_a_missing_command_and_126_for_one_that_cannot_be_exe
 }
 
 #[test]
+fn a_standby_whose_program_is_missing_says_so_at_once() {
+    let world = World::shared();
+    let _leader = world.run(&[], "echo started >> log; sleep 60");
+    world.eventually("the command to run", || !world.log().is_empty());
+    let output = world.output(&["run", "jobs", "--", "./nosuch"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert_eq!(text(&output.stderr), "tenure: ./nosuch: command not found; check its name and PATH\n");
+}
+
+#[test]
 fn the_command_inherits_the_standard_streams() {
     let world = World::alone();
     let mut child = world

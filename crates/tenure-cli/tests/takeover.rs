@@ -231,7 +231,10 @@ fn with_on_loss_exit_tenure_exits_when_its_term_ends() {
 #[test]
 fn a_command_that_cannot_be_executed_leaves_the_seat_free() {
     let world = World::shared();
-    assert_eq!(world.output(&["run", "jobs", "--", "./nosuch"]).status.code(), Some(127));
+    // Only its execution shows that its interpreter is missing.
+    world.script("stray", "");
+    std::fs::write(world.path("stray"), "#!/nosuch/interpreter\n").unwrap();
+    assert_eq!(world.output(&["run", "jobs", "--", "./stray"]).status.code(), Some(127));
     let status = world.output(&["status", "jobs"]);
     assert_eq!(text(&status.stdout), "vacant: no leader (last term: 1)\n");
     let next = world.output(&["run", "jobs", "--", "true"]);

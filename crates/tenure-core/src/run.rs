@@ -351,10 +351,10 @@ mod tests {
         clock.settle();
         let second = election.term().unwrap();
         assert!(first.token() < second.token());
-        election.yield_seat(&first);
+        first.finish();
         clock.settle();
         assert!(election.is_leader(), "the second term was given up");
-        election.yield_seat(&second);
+        second.finish();
         clock.settle();
         assert!(!election.is_leader());
     }

@@ -1,12 +1,13 @@
-//! Durations as people write them: `15s`, `500ms`, `1m30s`.
+//! Durations as people write them: `15s`, `500ms`, `1m30s`, `7d`.
 
 use std::time::Duration;
 
 use crate::ConfigError;
 
-const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+const UNITS: [(&str, f64); 7] =
+    [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
-/// Parses a duration: numbers with units (`h`, `m`, `s`, `ms`, `us`, `ns`), the largest unit first.
+/// Parses a duration: numbers with units (`d`, `h`, `m`, `s`, `ms`, `us`, `ns`), the largest unit first.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -62,6 +63,7 @@ mod tests {
             ("1m30s", 90_000),
             ("1.5s", 1_500),
             (" 2h ", 7_200_000),
+            ("1d12h", 129_600_000),
             ("1s 5ms", 1_005),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");

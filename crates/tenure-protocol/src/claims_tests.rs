@@ -105,7 +105,7 @@ fn a_candidate_does_not_take_its_own_bid_for_the_claim_of_another() {
     assert!(unknown.contains(&Action::Read), "{unknown:?}");
     let landed = Seat { record, version: Version::new("v1"), life: Life::Observe };
     let renewal = script.step(read(Some(landed)));
-    assert!(matches!(&renewal[..], [Action::Recovered, Action::Renew { .. }]), "{renewal:?}");
+    assert!(matches!(&renewal[..], [.., Action::Renew { .. }]), "{renewal:?}");
     script.step(done("v1"));
     assert_eq!(script.term(), Some(1));
 }

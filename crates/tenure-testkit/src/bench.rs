@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Candidate, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token, Version,
+    Candidate, Claim, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token,
+    Version,
 };
 
 use crate::failure::ensure;
@@ -69,7 +70,12 @@ impl Bench {
             ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".to_owned(), "a".to_owned())])),
             nonce: rand::random(),
-            claim: None,
+            claim: Some(Claim {
+                at_ms: 1_700_000_000_000,
+                by: holder.id.clone(),
+                token: Token::new(token),
+                done: true,
+            }),
             unknown: Arc::default(),
         }
     }

@@ -15,6 +15,8 @@ use crate::schedule::Schedule;
 /// run CMD again, even if CMD has ended by then. CMD gets the same environment and has the same guard as with `tenure
 /// run`.
 #[derive(Debug, Args)]
+#[command(override_usage = "tenure once [OPTIONS] --slot SCHEDULE|--for TIME ELECTION -- CMD…")]
+#[command(group = clap::ArgGroup::new("occasion").required(true))]
 #[command(after_long_help = "\
 Examples, as lines of a crontab that is the same on all machines:
   0 3 * * *     TENURE_STORE=redis://db tenure once --slot '0 3 * * *' nightly -- ./nightly.sh
@@ -27,20 +29,22 @@ What is one occasion?
                    counts for the last scheduled time that has passed, however late it starts. A
                    machine that is early, because its clock is slow, counts for the next one, up to
                    --skew before it.
-  --for TIME       All machines that start within TIME after the one that ran CMD. Choose a TIME that
-                   is longer than the differences between the machines, and shorter than the interval.
+  --for TIME       All machines that start within TIME after the one that ran CMD. Choose a TIME
+                   that is longer than the differences between the machines, and shorter than the
+                   interval.
 
 What it rests on:
   The write that wins the seat also records the occasion, and the record stays in the store. So two
   machines never run CMD for the same occasion, even if one of them is slow, paused or cut off.
   Clocks decide only which occasion a machine counts for: clocks that differ by more than --skew, or
   by more than TIME, can run CMD twice, but never at the same time. A machine whose clock is fast by
-  a whole slot takes the next occasion from the others. A store that loses its data loses the record.
+  a whole slot takes the next occasion from the others. A store that loses its data loses the
+  record.
 
 If the machine dies while CMD runs:
   The occasion counts as taken, and CMD does not run again until the next one. With --resume, the
-  others wait until CMD has ended. If its machine dies before that, one of the others runs CMD again.
-  CMD must tolerate that.
+  others wait until CMD has ended. If its machine dies before that, one of the others runs CMD
+  again. CMD must tolerate that.
 
 Exit codes:
   CMD's own, or 128+n if signal n killed it
@@ -55,11 +59,11 @@ pub(crate) struct Once {
     pub(crate) job: Job,
 
     /// Run CMD once for each time of this schedule: fields of a crontab, or a period such as 1h
-    #[arg(long, value_name = "SCHEDULE", value_parser = Schedule::parse, required_unless_present = "within")]
+    #[arg(long, value_name = "SCHEDULE", value_parser = Schedule::parse, group = "occasion")]
     pub(crate) slot: Option<Schedule>,
 
     /// Run CMD at most once within this time
-    #[arg(long = "for", id = "within", value_name = "TIME", value_parser = tenure::span::parse, conflicts_with = "slot")]
+    #[arg(long = "for", id = "within", value_name = "TIME", value_parser = tenure::span::parse, group = "occasion")]
     pub(crate) within: Option<Duration>,
 
     /// How much before a scheduled time a machine still counts for it; at most a quarter of the interval

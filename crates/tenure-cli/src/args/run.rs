@@ -14,6 +14,7 @@ use super::job::Job;
 /// password, so it is removed from the environment of CMD and of the health command. CMD inherits the standard
 /// streams; if tenure runs in the background of a terminal, CMD's standard input is empty.
 #[derive(Debug, Args)]
+#[command(override_usage = "tenure run [OPTIONS] ELECTION -- CMD…")]
 #[command(after_long_help = "\
 Examples:
   tenure run nightly-jobs -- ./jobs.sh

@@ -4,12 +4,13 @@ use std::time::SystemTime;
 
 use tenure::Occasion;
 
-use super::run::{Task, run_task};
+use super::run::{Task, raw_arguments, run_task};
 use crate::args::{Global, OnLoss, Once};
 use crate::failure::Failure;
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Once) -> Result<u8, Failure> {
+    args.job.reject_doubtful("once", &raw_arguments())?;
     let now = SystemTime::now();
     let occasion = match (&args.slot, args.within) {
         (Some(schedule), _) => Occasion::at(schedule.slot(now, args.skew)?),

@@ -12,7 +12,9 @@
 mod exit_reason;
 mod health;
 mod messages;
+mod program;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -32,6 +34,7 @@ use crate::process::wire::{Exit, GuardEvent};
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
+    args.job.reject_doubtful("run", &raw_arguments())?;
     let task = Task {
         occasion: None,
         on_loss: args.on_loss,
@@ -40,6 +43,11 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
         job: args.job,
     };
     run_task(global, setup, task).await
+}
+
+/// Returns the words of the command line after the name of this program.
+pub(crate) fn raw_arguments() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
 }
 
 /// A command to run while leading, and when to leave the election.
@@ -55,6 +63,11 @@ pub(crate) struct Task {
 }
 
 pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Result<u8, Failure> {
+    // A standby whose program is missing says so now, and not when it takes over.
+    let program = task.job.command().swap_remove(0);
+    if let Err(errno) = program::find(&program) {
+        return exec_failure(errno.raw_os_error(), &program).into_code();
+    }
     // This comes first, so that no signal is lost.
     let signals = Signals::listen(&signals::LEAVE)?;
     let passed_on = Signals::listen(&signals::PASS_ON)?;
@@ -188,7 +201,7 @@ impl Runner {
                 continue;
             };
             match self.lead(&term, work).await? {
-                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.task.job.command[0])),
+                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.task.job.command()[0])),
                 Outcome::Exited(exit) => return Ok(ExitReason::Exited(exit)),
                 Outcome::Stopped(exit) if self.asked.is_some() => return Ok(ExitReason::Asked(self.asked, exit)),
                 Outcome::Stopped(_) if self.task.on_loss == OnLoss::Exit => return Ok(ExitReason::Lost),
@@ -294,9 +307,11 @@ impl Runner {
                         None => break false,
                         Some(GuardEvent::Gone) => break true,
                         Some(event) => if progress.update(event) {
-                            // Its occasion, if it has one, is done. Processes that it has left behind end with
-                            // the term.
-                            term.finish();
+                            if self.task.occasion.is_some() {
+                                term.finish();
+                            }
+                            // Processes that it has left behind end with the term.
+                            self.election.stop();
                             self.election.stop();
                         }
                     },
@@ -453,7 +468,7 @@ const MAX_GUARDS: u32 = 100;
 
 fn start_guard(election: &Election, job: &Job) -> Result<GuardHandle, Failure> {
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
-    GuardHandle::start_guard(&job.command, &variables)
+    GuardHandle::start_guard(&job.command(), &variables)
         .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))
 }
 

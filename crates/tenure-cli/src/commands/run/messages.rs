@@ -35,8 +35,10 @@ impl Messages {
             EventKind::BecameLeader { term } => {
                 self.print(paint.green(format!("leading {name} (term {})", term.token())))
             }
-            // The cause of a stop or a release has its own message.
-            EventKind::Ending { token, why } if !matches!(why, EndReason::Stopped | EndReason::Released) => {
+            // The end of the command, or the cause of a stop or a release, has its own message or needs none.
+            EventKind::Ending { token, why }
+                if !matches!(why, EndReason::Stopped | EndReason::Released | EndReason::Yielded) =>
+            {
                 let action = if why.is_voluntary() { "handing over" } else { "losing" };
                 self.print(paint.yellow(format!("{action} {name} (term {token}): {}", why.as_str())));
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::job::Job;
+pub(crate) use self::job::{Forward, Job};
 pub(crate) use self::once::Once;
 pub(crate) use self::run::{OnLoss, Run};
 

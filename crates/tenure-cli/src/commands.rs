@@ -83,7 +83,7 @@ fn leader_json(leader: &Leader) -> Value {
 }
 
 /// Formats a leader for people: `host-123 (term 7, zone=a)`.
-fn leader_words(leader: &Leader) -> String {
+pub(crate) fn leader_words(leader: &Leader) -> String {
     let metadata: String = leader.metadata.iter().map(|(key, value)| format!(", {key}={value}")).collect();
     format!("{} (term {}{metadata})", printable(&leader.candidate.id), leader.token)
 }

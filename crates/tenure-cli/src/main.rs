@@ -10,6 +10,8 @@ mod schedule;
 mod screen;
 mod setup;
 mod stderr;
+#[cfg(target_os = "linux")]
+mod supervisor;
 
 use std::process::ExitCode;
 use std::time::Duration;

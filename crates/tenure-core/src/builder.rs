@@ -303,8 +303,10 @@ impl Builder {
                     .to_owned(),
             ));
         }
-        let rules =
-            Rules { occasion: self.occasion, ..rules(&self.options, timing, &self.engine.promises, !self.manual)? };
+        let rules = Rules {
+            occasion: self.occasion.map(Occasion::rule),
+            ..rules(&self.options, timing, &self.engine.promises, !self.manual)?
+        };
         log_timing(&name, timing);
         let shared = Arc::new(Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules));
         let handlers = if self.handlers.is_empty() {

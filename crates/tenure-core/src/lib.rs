@@ -20,6 +20,7 @@ mod leader;
 pub mod log;
 pub mod memory;
 mod name;
+mod occasion;
 mod options;
 mod os;
 pub mod record;
@@ -44,6 +45,7 @@ pub use events::{Event, EventKind, Events};
 pub use health::{Health, Report};
 pub use leader::Leader;
 pub use name::SeatName;
+pub use occasion::Occasion;
 pub use options::{ElectionOptions, OnOverrun, OptionInfo, Settings, Word, word};
 pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
@@ -55,8 +57,8 @@ pub use store::{
 };
 pub use tenure_protocol::{
     BatchLimits, Candidate, Change, Claim, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation,
-    Life, Moment, NoteState, Occasion, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap,
-    Takeover, Timing, TimingError, Token, Version,
+    Life, Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap, Takeover,
+    Timing, TimingError, Token, Version,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

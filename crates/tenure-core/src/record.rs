@@ -38,7 +38,7 @@ pub fn to_json(record: &Record) -> String {
         ranked: record.ranked,
         metadata: (*record.metadata).clone(),
         nonce: format!("{:016x}", record.nonce),
-        claim: record.claim.as_ref().map(ClaimForm::of),
+        claim: record.claim.as_deref().map(ClaimForm::of),
         unknown: unknown.collect(),
     };
     serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
@@ -91,7 +91,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         ranked: form.ranked,
         metadata: Arc::new(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
-        claim: form.claim.map(ClaimForm::claim),
+        claim: form.claim.map(|claim| Arc::new(claim.claim())),
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
 }
@@ -198,7 +198,7 @@ mod tests {
         let ranked = Record { priority: -7, ranked: true, ..record() };
         assert_eq!(from_json(&to_json(&ranked)).unwrap(), ranked);
         let claim = Some(Claim { at_ms: 1_794_650_000_000, by: "web-2".into(), token: Token::new(6), done: true });
-        let claimed = Record { claim, ..record() };
+        let claimed = Record { claim: claim.map(Arc::new), ..record() };
         assert_eq!(from_json(&to_json(&claimed)).unwrap(), claimed);
         let heir = record().holder;
         let vacant = Record { holder: None, heir, metadata: Arc::default(), since_ms: None, ..record() };

@@ -1,13 +1,11 @@
 //! Occasions: which candidate claims one, and when the others leave.
 
-use std::time::SystemTime;
-
 use super::*;
 
 const OTHERS: u64 = 1_000;
 
 fn occasion(ms: u64) -> Occasion {
-    Occasion::at(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
+    Occasion::new(ms, Duration::ZERO)
 }
 
 fn claiming(occasion: Occasion) -> Script {
@@ -17,7 +15,7 @@ fn claiming(occasion: Occasion) -> Script {
 /// A seat with a claim of the other candidate.
 fn claimed(holder: Option<Candidate>, at_ms: u64, done: bool) -> Seat {
     let mut seat = seat(holder, 7, "v7");
-    seat.record.claim = Some(Claim { at_ms, by: "other".into(), token: Token::new(7), done });
+    seat.record.claim = Some(Claim { at_ms, by: "other".into(), token: Token::new(7), done }.into());
     seat
 }
 
@@ -27,7 +25,7 @@ fn written(actions: &[Action]) -> Option<&Claim> {
         Action::Swap { record, .. } | Action::Renew { record, .. } => Some(record),
         _ => None,
     });
-    record.expect("a write").claim.as_ref()
+    record.expect("a write").claim.as_deref()
 }
 
 #[test]
@@ -67,10 +65,7 @@ fn a_candidate_leaves_an_occasion_that_is_claimed() {
 
 #[test]
 fn a_claim_covers_the_span_that_the_candidate_asks_for() {
-    let within = |ms: u64| {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
-        claiming(Occasion::within(time, Duration::from_millis(100)))
-    };
+    let within = |ms: u64| claiming(Occasion::new(ms, Duration::from_millis(100)));
     for ms in [OTHERS - 50, OTHERS, OTHERS + 99] {
         let leaves = within(ms).step(read(Some(claimed(None, OTHERS, true))));
         assert_eq!(leaves, [Action::Stopped(Stopped::Claimed)], "{ms}");
@@ -80,8 +75,7 @@ fn a_claim_covers_the_span_that_the_candidate_asks_for() {
 
 #[test]
 fn an_occasion_that_is_not_done_can_be_resumed_and_keeps_its_time() {
-    let resumed =
-        || claiming(Occasion::within(SystemTime::UNIX_EPOCH + Duration::from_millis(OTHERS + 5), LEASE).resumable());
+    let resumed = || claiming(Occasion::new(OTHERS + 5, LEASE).resumable());
     let mut script = resumed();
     let bid = script.step(read(Some(claimed(None, OTHERS, false))));
     assert_eq!(written(&bid).map(|claim| claim.at_ms), Some(OTHERS));
@@ -124,5 +118,5 @@ fn a_candidate_whose_term_was_lost_does_not_run_its_occasion_again() {
 fn a_candidate_without_an_occasion_keeps_the_claim() {
     let mut script = Script::new();
     let bid = script.step(read(Some(claimed(None, OTHERS, true))));
-    assert_eq!(written(&bid), claimed(None, OTHERS, true).record.claim.as_ref());
+    assert_eq!(written(&bid), claimed(None, OTHERS, true).record.claim.as_deref());
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::{Claim, Score, Timing};
 
@@ -82,17 +82,11 @@ pub struct Occasion {
 }
 
 impl Occasion {
-    /// Returns the occasion that all candidates name by the same time, such as the scheduled time of a job. A
-    /// claim of this time or of a later one claims it.
-    pub fn at(time: SystemTime) -> Self {
-        Self { at_ms: millis(time), covers_ms: 1, resumes: false }
-    }
-
-    /// Returns the occasion of a candidate that starts at `time`. A claim with a time up to `span` before it, or
-    /// after it, claims it.
-    pub fn within(time: SystemTime, span: Duration) -> Self {
+    /// Creates the occasion at this time, in milliseconds since 1970. A claim with a later time, or with one less
+    /// than `span` before it, claims it. With the shortest span, a millisecond, only the same time or a later one does.
+    pub fn new(at_ms: u64, span: Duration) -> Self {
         let covers_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
-        Self { at_ms: millis(time), covers_ms, resumes: false }
+        Self { at_ms, covers_ms, resumes: false }
     }
 
     /// Returns the same occasion, to be claimed again if the term that claimed it ended before its work returned.
@@ -117,11 +111,6 @@ impl Occasion {
     pub fn time_after(&self, claim: Option<&Claim>) -> u64 {
         claim.filter(|claim| self.is_covered_by(claim)).map_or(self.at_ms, |claim| claim.at_ms)
     }
-}
-
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// When a follower relies on the store's clock to tell that a lease has passed.

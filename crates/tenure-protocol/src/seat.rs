@@ -153,7 +153,7 @@ pub struct Record {
     /// A random number, new in every write, so that no two writes of a seat are equal.
     pub nonce: u64,
     /// The last occasion that a candidate claimed. Later terms and releases keep it.
-    pub claim: Option<Claim>,
+    pub claim: Option<Arc<Claim>>,
     /// Fields that a newer version of this program wrote: name, and value as JSON. They are kept.
     pub unknown: Arc<BTreeMap<String, String>>,
 }

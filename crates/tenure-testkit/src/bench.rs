@@ -70,12 +70,12 @@ impl Bench {
             ranked: false,
             metadata: Arc::new(BTreeMap::from([("zone".to_owned(), "a".to_owned())])),
             nonce: rand::random(),
-            claim: Some(Claim {
+            claim: Some(Arc::new(Claim {
                 at_ms: 1_700_000_000_000,
                 by: holder.id.clone(),
                 token: Token::new(token),
                 done: true,
-            }),
+            })),
             unknown: Arc::default(),
         }
     }

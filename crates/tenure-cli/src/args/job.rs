@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Args, CommandFactory};
+use clap::{Args, CommandFactory, ValueEnum};
 use tenure::ElectionOptions;
 
 use super::Cli;
@@ -24,12 +24,44 @@ pub(crate) struct Job {
     #[arg(short = 'c', id = "line", value_name = "LINE", conflicts_with = "command")]
     line: Option<OsString>,
 
+    /// Forward these signals to CMD while it runs, separated by commas; others ask tenure to leave
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SIGNALS",
+        value_delimiter = ',',
+        default_value = "USR1,USR2",
+        ignore_case = true
+    )]
+    pub(crate) forward: Vec<Forward>,
+
+    /// Write a newline to this file descriptor once the candidate stands, as s6 expects it
+    #[arg(long, value_name = "FD")]
+    pub(crate) ready_fd: Option<u32>,
+
     /// A key and a value to show with this candidate; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, help_heading = "The candidate")]
     pub(crate) metadata: Vec<(String, String)>,
 
     #[command(flatten)]
     pub(crate) options: Flags,
+}
+
+/// A signal that can be forwarded to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Forward {
+    #[value(name = "HUP", alias = "SIGHUP")]
+    Hup,
+    #[value(name = "INT", alias = "SIGINT")]
+    Int,
+    #[value(name = "QUIT", alias = "SIGQUIT")]
+    Quit,
+    #[value(name = "USR1", alias = "SIGUSR1")]
+    Usr1,
+    #[value(name = "USR2", alias = "SIGUSR2")]
+    Usr2,
+    #[value(name = "WINCH", alias = "SIGWINCH")]
+    Winch,
 }
 
 impl Job {

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fault, Moment, Occasion, Term, Work};
 
 use self::exit_reason::{ExitReason, exec_failure};
@@ -32,6 +33,7 @@ use crate::process::signals::{self, Signals};
 use crate::process::terminal;
 use crate::process::wire::{Exit, GuardEvent};
 use crate::setup::Setup;
+use crate::supervisor::Supervisor;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
     args.job.reject_doubtful("run", &raw_arguments())?;
@@ -69,8 +71,11 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         return exec_failure(errno.raw_os_error(), &program).into_code();
     }
     // This comes first, so that no signal is lost.
-    let signals = Signals::listen(&signals::LEAVE)?;
-    let passed_on = Signals::listen(&signals::PASS_ON)?;
+    let forwarded: Vec<Signal> = task.job.forward.iter().copied().map(signals::forwarded).collect();
+    let leave: Vec<Signal> = signals::LEAVE.into_iter().filter(|signal| !forwarded.contains(signal)).collect();
+    let (signals, forwarded) = (Signals::listen(&leave)?, Signals::listen(&forwarded)?);
+    // Otherwise these would end this process.
+    let _ignored = Signals::listen(&signals::PASS_ON)?;
     let elections = setup.elections()?;
     let options = setup.options(&task.job.election).overlaid(task.job.overrides());
     let margin = margin(&options)?;
@@ -89,10 +94,15 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         elections,
         election,
         signals,
-        passed_on,
+        forwarded,
+        supervisor: Supervisor::new(task.job.ready_fd)?,
         task,
     };
-    let reason = runner.run().await?;
+    let watchdog = runner.supervisor.watchdog();
+    let reason = tokio::select! {
+        reason = runner.run() => reason?,
+        never = watchdog => match never {},
+    };
     runner.leave().await;
     // The guard exits first, so that no process is left when this one ends.
     runner.guard.close(GUARD_EXIT_TIMEOUT).await;
@@ -149,8 +159,9 @@ struct Runner {
     guard: GuardHandle,
     /// Signals that ask `tenure` to hand over and leave.
     signals: Signals,
-    /// Signals that are passed on to the command.
-    passed_on: Signals,
+    /// Signals that are forwarded to the command while it runs.
+    forwarded: Signals,
+    supervisor: Supervisor,
     messages: Messages,
     /// The location of the seats, until it is printed.
     location: Option<String>,
@@ -219,8 +230,12 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                // Ignored, because no command runs.
-                _ = self.passed_on.next() => {}
+                // No command runs, so a signal that usually asks to leave does so now.
+                signal = self.forwarded.next() => {
+                    if signals::LEAVE.iter().any(|leave| leave.as_raw() == signal) {
+                        self.on_signal(signal);
+                    }
+                }
                 event = next(&mut self.events) => {
                     self.on_event(&event)?;
                     if self.is_in_vain(&event)? {
@@ -292,7 +307,7 @@ impl Runner {
                             break false;
                         }
                     }
-                    signal = self.passed_on.next() => self.guard.pass_on(signal),
+                    signal = self.forwarded.next() => self.guard.pass_on(signal),
                     moved = term.deadline_moved(deadline) => {
                         (deadline, moved_at) = (moved, now());
                         if !self.guard.kill_at(self.kill_at(deadline)) {
@@ -380,6 +395,7 @@ impl Runner {
     fn on_signal(&mut self, signal: i32) {
         if self.asked.replace(signal).is_none() {
             self.messages.asked(signal);
+            self.supervisor.stopping();
             self.election.stop();
         }
     }
@@ -394,9 +410,11 @@ impl Runner {
             }
             EventKind::LeaderChanged { .. } | EventKind::BecameLeader { .. } | EventKind::Recovered => {
                 self.store_works = true;
+                self.supervisor.ready();
             }
             _ => {}
         }
+        self.supervisor.event(event);
         if let Some(store) = self.location.take() {
             self.messages.location(&store);
         }

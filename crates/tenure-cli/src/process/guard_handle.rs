@@ -23,6 +23,7 @@ use super::cgroup::Cgroup;
 use super::family::Remaining;
 use super::wire::{GuardEvent, Order, Received};
 use super::{GUARD, THIS_PROGRAM, family, now, wire};
+use crate::supervisor;
 
 /// A guard, its connection and its state.
 pub(crate) struct GuardHandle {
@@ -70,7 +71,11 @@ impl GuardHandle {
         let before = family::children();
         let stamp = OsString::from(now().to_string());
         let (here, there) = wire::pair()?;
-        let child = Command::new(THIS_PROGRAM)
+        let mut program = Command::new(THIS_PROGRAM);
+        for variable in supervisor::VARIABLES {
+            program.env_remove(variable);
+        }
+        let child = program
             .arg0("tenure")
             .arg(GUARD)
             .arg(getpid().as_raw_nonzero().to_string())

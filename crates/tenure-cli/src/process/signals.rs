@@ -8,12 +8,25 @@ use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::ignored_signals;
+use crate::args::Forward;
 
 /// The signals that ask `tenure run` to leave.
 pub(crate) const LEAVE: [Signal; 5] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::ALARM];
 
-/// The signals that `tenure run` passes on to its command.
-pub(crate) const PASS_ON: [Signal; 2] = [Signal::USR1, Signal::USR2];
+/// The signals that process 1 of a container passes on to `tenure run`, besides those that ask it to leave.
+pub(crate) const PASS_ON: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::WINCH];
+
+/// Returns the signal that an option names.
+pub(crate) fn forwarded(option: Forward) -> Signal {
+    match option {
+        Forward::Hup => Signal::HUP,
+        Forward::Int => Signal::INT,
+        Forward::Quit => Signal::QUIT,
+        Forward::Usr1 => Signal::USR1,
+        Forward::Usr2 => Signal::USR2,
+        Forward::Winch => Signal::WINCH,
+    }
+}
 
 /// A set of signals that can be awaited.
 pub(crate) struct Signals(Vec<(i32, unix::Signal)>);

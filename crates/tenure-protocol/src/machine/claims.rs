@@ -4,6 +4,8 @@
 //! settle its occasion. A bid replaces exactly the record that was read. So between the record that did not settle
 //! the occasion and the record that claims it there is no other write, and no occasion is claimed twice.
 
+use std::sync::Arc;
+
 use super::Machine;
 use crate::{Claim, Record, Token};
 
@@ -20,14 +22,14 @@ pub(super) struct Claims {
 impl Machine {
     /// Returns the claim in the seat as last seen.
     pub fn last_claim(&self) -> Option<&Claim> {
-        self.observation.seat()?.record.claim.as_ref()
+        self.observation.seat()?.record.claim.as_deref()
     }
 
     /// Returns whether the seat settles the occasion of this candidate, so that it must not bid.
     pub(super) fn is_claimed(&self) -> bool {
         let Some(seat) = self.observation.seat() else { return false };
         let settles = |claim: &Claim| self.rules.occasion.is_some_and(|occasion| occasion.is_settled_by(claim));
-        seat.record.claim.as_ref().is_some_and(settles) && !self.is_unused_bid(&seat.record)
+        seat.record.claim.as_deref().is_some_and(settles) && !self.is_unused_bid(&seat.record)
     }
 
     /// Returns whether this record is a bid of this machine that landed and has not become a term.
@@ -37,14 +39,16 @@ impl Machine {
     }
 
     /// Returns the claim to write with this token.
-    pub(super) fn claim(&self, token: Token, held: bool) -> Option<Claim> {
-        let seen = self.last_claim();
-        match self.rules.occasion {
+    pub(super) fn claim(&self, token: Token, held: bool) -> Option<Arc<Claim>> {
+        let seen = self.observation.seat().and_then(|seat| seat.record.claim.clone());
+        let claim = match self.rules.occasion {
             Some(occasion) if held => {
-                Some(Claim { at_ms: occasion.time_after(seen), by: self.me.id.clone(), token, done: false })
+                let at_ms = occasion.time_after(seen.as_deref());
+                Claim { at_ms, by: self.me.id.clone(), token, done: false }
             }
-            Some(_) if self.claims.done == Some(token) => seen.cloned().map(|claim| Claim { done: true, ..claim }),
-            _ => seen.cloned(),
-        }
+            Some(_) if self.claims.done == Some(token) => Claim { done: true, ..Claim::clone(&*seen?) },
+            _ => return seen,
+        };
+        Some(Arc::new(claim))
     }
 }

@@ -1,7 +1,7 @@
 //! Processes start, pause and are killed; and inputs reach them.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tenure_protocol::{
     Candidate, Change, Dice, Fault, Incarnation, Input, Occasion, PresenceInput, Reading, Swap, Token,
@@ -88,7 +88,7 @@ impl World {
         if let Some(occasions) = self.plan.occasions {
             // Clocks differ a little, so some are early for the next occasion.
             let number = 1 + (self.now + self.dice.below(occasions.every / 8)) / occasions.every;
-            let occasion = Occasion::at(SystemTime::UNIX_EPOCH + Duration::from_millis(number));
+            let occasion = Occasion::new(number, Duration::ZERO);
             fresh.rules.occasion = Some(if occasions.resumes { occasion.resumable() } else { occasion });
             fresh.occasion = Some(number);
         }

@@ -52,7 +52,8 @@ impl Schedule {
         match self {
             Self::Period(period) => {
                 let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let last = now - Duration::from_nanos_u128(since.as_nanos() % period.as_nanos());
+                let passed = u64::try_from(since.as_nanos() % period.as_nanos()).unwrap_or_default();
+                let last = now - Duration::from_nanos(passed);
                 Ok((last, last + *period))
             }
             Self::Crontab(crontab) => {

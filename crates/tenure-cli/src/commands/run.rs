@@ -327,7 +327,6 @@ impl Runner {
                             }
                             // Processes that it has left behind end with the term.
                             self.election.stop();
-                            self.election.stop();
                         }
                     },
                     // The guard should have killed everything by then, so it has failed.

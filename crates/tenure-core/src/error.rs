@@ -186,7 +186,7 @@ pub enum Ended {
     },
     /// A candidate has claimed the occasion of this election ([`Builder::occasion`](crate::Builder::occasion)), so
     /// there is nothing left to do for this one.
-    #[error("{by} has claimed this occasion (term {token}{})", if *done { ", done" } else { "" })]
+    #[error("the candidate {by} claimed this occasion in term {token}")]
     Claimed {
         /// The id of the candidate that claimed the occasion; it can be this candidate.
         by: String,

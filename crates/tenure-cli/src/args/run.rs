@@ -32,7 +32,7 @@ Events and their effects:
   SIGINT, SIGHUP, SIGQUIT   the seat and exits; a second signal kills CMD at once
   or SIGALRM
   tenure gets SIGUSR1       CMD's process group gets the signal; if CMD is not running, the signal
-  or SIGUSR2                is ignored
+  or SIGUSR2                is ignored; --forward chooses other signals, such as HUP or INT
   tenure is stopped,        its guard, a separate process, kills CMD before the term is over
   killed or cut off
   the guard is killed       tenure kills CMD, releases the seat and stands again
@@ -45,6 +45,9 @@ is the number from 0 to 1 on its last line of output, or 1 if that line is not a
 the score is 0: for any other exit code, for a number out of range, and for a command that takes
 longer than --health-timeout. When the command has exited or timed out, every process that it has
 started is killed. `tenure candidates` shows the error and the last line of its output.
+
+Under systemd (Type=notify), tenure is ready when its candidate stands, which means that the store
+has answered. Its status line names the leader. --ready-fd is for s6.
 
 As process 1 of a container, tenure runs as a child of itself: process 1 forwards signals to the
 child and reaps all orphans.

@@ -182,6 +182,11 @@ impl Record {
         self.holder.as_ref().is_some_and(|h| h.incarnation == incarnation)
     }
 
+    /// Returns the holder and the term that the record names.
+    pub fn names(&self) -> (Option<Incarnation>, Token) {
+        (self.holder.as_ref().map(|holder| holder.incarnation), self.token)
+    }
+
     /// Returns whether the record names no holder, as after a release.
     pub fn is_vacant(&self) -> bool {
         self.holder.is_none()

@@ -295,7 +295,7 @@ impl ConsulStore {
         let key = self.keys.seat(seat);
         let kept = |tree: &Tree| {
             let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
-            (names(&entry.record().ok()?) == names(record)).then(|| Mark::of(entry, &mark.identity).version())
+            (entry.record().ok()?.names() == record.names()).then(|| Mark::of(entry, &mark.identity).version())
         };
         let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
         let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
@@ -374,11 +374,6 @@ impl ConsulStore {
             known.highest = known.highest.max(index);
         }
     }
-}
-
-/// Returns the holder and the term that a record names.
-pub(crate) fn names(record: &Record) -> (Option<Incarnation>, Token) {
-    (record.holder.as_ref().map(|holder| holder.incarnation), record.token)
 }
 
 #[cfg(test)]

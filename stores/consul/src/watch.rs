@@ -16,7 +16,7 @@ use tenure_kit::WarmSession;
 use tokio::time::Instant;
 
 use crate::keys::Watched;
-use crate::seats::{Mark, names};
+use crate::seats::Mark;
 use crate::store::ConsulStore;
 use crate::tree::Tree;
 
@@ -125,7 +125,7 @@ impl ConsulStore {
             }
             // If the record is not readable, a read reports what is wrong with it.
             (_, Some(new)) => {
-                new.record().map_or(PushDetail::Nothing, |record| PushDetail::Names(Some(names(&record))))
+                new.record().map_or(PushDetail::Nothing, |record| PushDetail::Names(Some(record.names())))
             }
         }
     }

@@ -74,29 +74,23 @@ impl Written {
 
     /// Whether the seat still has the claimed holder and term, on this session.
     pub(crate) fn matches(&self, claim: &Claim, session: i64) -> bool {
-        self.session == Some(session) && names(&self.record) == claim.names
+        self.session == Some(session) && self.record.names() == claim.names
     }
-}
-
-/// The holder and the term that a record names.
-pub(crate) type Names = (Option<Incarnation>, Token);
-
-pub(crate) fn names(record: &Record) -> Names {
-    (record.holder.as_ref().map(|holder| holder.incarnation), record.token)
 }
 
 /// The claim of a leader that renews a seat: that the seat still names this holder and term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) seat: SeatName,
-    pub(crate) names: Names,
+    /// The holder and the term.
+    pub(crate) names: (Option<Incarnation>, Token),
     /// The revision in which the seat was last written, as far as the leader knows.
     pub(crate) revision: i64,
 }
 
 impl Claim {
     pub(crate) fn new(write: &Write, held: &Mark) -> Self {
-        Self { seat: write.seat.clone(), names: names(&write.record), revision: held.revision }
+        Self { seat: write.seat.clone(), names: write.record.names(), revision: held.revision }
     }
 }
 
@@ -127,8 +121,8 @@ mod tests {
         };
         let value = Written::text(Some(7), &record(1, 2, 3)).into();
         let written = Written::of(&KeyValue { value, ..KeyValue::default() }).unwrap();
-        let matches = |record, session| {
-            let claim = Claim { seat: SeatName::new("jobs").unwrap(), names: names(&record), revision: 1 };
+        let matches = |record: Record, session| {
+            let claim = Claim { seat: SeatName::new("jobs").unwrap(), names: record.names(), revision: 1 };
             written.matches(&claim, session)
         };
         // The nonce differs between two writes of the same term.

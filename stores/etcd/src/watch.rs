@@ -20,7 +20,7 @@ use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatN
 use tenure_kit::WarmSession;
 
 use crate::keys::{Keys, Subject};
-use crate::mark::{Mark, Written, names, session_name};
+use crate::mark::{Mark, Written, session_name};
 use crate::session::Sessions;
 use crate::store::EtcdStore;
 use crate::wire::Event;
@@ -109,7 +109,7 @@ fn change(keys: &Keys, event: &Event) -> Option<Changed> {
     match keys.subject(std::str::from_utf8(&kv.key).ok()?)? {
         Subject::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
         Subject::Seat(seat) => {
-            let said = |written: Written| PushDetail::Names(Some(names(&written.record)));
+            let said = |written: Written| PushDetail::Names(Some(written.record.names()));
             Some(Changed::Holder(seat, Written::of(kv).map_or(PushDetail::Nothing, said)))
         }
         Subject::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),

@@ -207,7 +207,7 @@ impl<'a> Watch<'a> {
         } else if object.metadata.name == names::object_of(seat) {
             let detail = match object.record(seat) {
                 _ if !exists => PushDetail::Names(None),
-                Ok(record) => PushDetail::Names(Some((record.holder.map(|holder| holder.incarnation), record.token))),
+                Ok(record) => PushDetail::Names(Some(record.names())),
                 // A candidate that reads the seat gets the error.
                 Err(_) => PushDetail::Nothing,
             };

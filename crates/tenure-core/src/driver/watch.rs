@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Input, Notification, Push, Seat, Watching};
+use tenure_protocol::{Input, Notification, Push, Record, Seat, Watching};
 use tracing::{Level, debug};
 
 use super::calls::{Answer, panicked};
@@ -56,7 +56,7 @@ impl Driver {
         let (name, lease, me) = (shared.name.clone(), shared.lease, shared.candidate.incarnation);
         let record = seat.as_ref().map(|seat| &seat.record);
         let watching = Watching {
-            names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
+            names: record.map(Record::names),
             nonce: record.map(|record| record.nonce),
             requests,
             session: seat.as_ref().and_then(|seat| self.store.session_of(&seat.version)),

@@ -116,8 +116,7 @@ pub struct Seen {
 impl Seen {
     /// Returns whether the current seat has another holder or another term than the one that was seen.
     pub fn differs_from(&self, seat: Option<&Seat>) -> bool {
-        let key = |seat: &Seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token);
-        self.seat.as_ref().map(key) != seat.map(key)
+        self.seat.as_ref().map(|seat| seat.record.names()) != seat.map(|seat| seat.record.names())
     }
 }
 

@@ -288,7 +288,7 @@ impl SeatStore for SingleSeat {
                 }
                 let record = reading.seat.as_ref().map(|seat| &seat.record);
                 let watching = Watching {
-                    names: record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token)),
+                    names: record.map(Record::names),
                     nonce: record.map(|record| record.nonce),
                     requests: seen.requests,
                     session: session.clone(),

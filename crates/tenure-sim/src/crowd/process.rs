@@ -218,8 +218,7 @@ impl Crowd {
             Action::Renew { record, .. } => self.ask(nr, seat, Lane::Keep, What::Renew { record }),
             Action::Watch { seat: seen, .. } => {
                 let record = seen.as_ref().map(|seat| &seat.record);
-                let names =
-                    record.map(|record| (record.holder.as_ref().map(|holder| holder.incarnation), record.token));
+                let names = record.map(|record| record.names());
                 let nonce = record.map(|record| record.nonce);
                 let notified = self.processes[nr].subscriptions.watch(seat, names, nonce);
                 // It is being stepped, and no other election is notified of what it has seen.

@@ -44,7 +44,7 @@ impl Store {
 
     pub(super) fn names(&self, seat: usize) -> Option<Names> {
         let (record, _) = self.seats[seat].as_ref()?;
-        Some((record.holder.as_ref().map(|holder| holder.incarnation), record.token))
+        Some(record.names())
     }
 
     fn read(&self, seat: usize) -> Reading {

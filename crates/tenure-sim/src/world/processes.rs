@@ -286,10 +286,7 @@ impl World {
 
 impl Node {
     fn sees(&mut self, reading: &Reading) {
-        let names = reading
-            .seat
-            .as_ref()
-            .map(|seat| (seat.record.holder.as_ref().map(|holder| holder.incarnation), seat.record.token));
+        let names = reading.seat.as_ref().map(|seat| seat.record.names());
         self.seen = Some(names);
         self.highest_seen = self.highest_seen.max(names.map_or(Token::ZERO, |(_, token)| token));
         self.seen_version = reading.seat.as_ref().map(|seat| seat.version.clone());

@@ -62,8 +62,9 @@
 //!
 //! When the server closes the connection, the task that reads from the socket calls [`Liveness::close`].
 //! `Store::watch` subscribes on the connection that [`Reconnect::get`] returns, and returns when
-//! [`Liveness::closed`] resolves; the engine then calls it again. A store with several servers has one
-//! [`Reconnect`] for each. [`Reconnect::current`] is for work that is not worth opening a connection for.
+//! [`Liveness::closed`] or [`Liveness::fell_silent`] resolves; the engine then calls it again. A store with
+//! several servers has one [`Reconnect`] for each. [`Reconnect::current`] is for work that is not worth opening a
+//! connection for.
 //!
 //! # A store that holds seats on sessions
 //!

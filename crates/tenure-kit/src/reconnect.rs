@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{BoxFuture, StoreError};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{SharedTask, lock};
 
@@ -26,6 +27,8 @@ pub trait Connection: Send + Sync + 'static {
 pub struct Liveness {
     closed: watch::Sender<bool>,
     silence: Mutex<Silence>,
+    /// The longest silence that a watch on the connection accepts.
+    longest: watch::Sender<Duration>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,8 @@ impl Silence {
 impl Liveness {
     /// Creates the state of a connection that was just opened.
     pub fn new() -> Self {
-        Self { closed: watch::Sender::new(false), silence: Mutex::new(Silence::begins()) }
+        let (closed, longest) = (watch::Sender::new(false), watch::Sender::new(Duration::MAX));
+        Self { closed, silence: Mutex::new(Silence::begins()), longest }
     }
 
     /// Records that something was received, which ends any doubt about the connection.
@@ -54,8 +58,7 @@ impl Liveness {
         *lock(&self.silence) = Silence::begins();
     }
 
-    /// Returns how long ago something was last received, or the connection was opened. A watch that receives
-    /// nothing for a while should send the server a ping.
+    /// Returns how long ago something was last received, or the connection was opened.
     pub fn quiet_for(&self) -> Duration {
         lock(&self.silence).heard.elapsed()
     }
@@ -80,6 +83,46 @@ impl Liveness {
         let mut closed = self.closed.subscribe();
         async move {
             let _ = closed.wait_for(|closed| *closed).await;
+        }
+    }
+
+    /// Limits how long a watch relies on this connection while it receives nothing. The shortest limit counts. A
+    /// store that promises `Push::Proven` sets a third of the lease of every seat that it watches.
+    pub fn limit_silence(&self, longest: Duration) {
+        self.longest.send_if_modified(|limit| {
+            let is_shorter = longest < *limit;
+            *limit = longest.min(*limit);
+            is_shorter
+        });
+    }
+
+    /// Resolves when nothing was received for as long as [`limit_silence`](Self::limit_silence) permits, although
+    /// the server was pinged after half of that time. Then pushes may have been lost, so the watch must report a
+    /// gap, and the connection is doubted. `ping` sends the server any request and waits for the answer.
+    pub async fn fell_silent<F: Future>(&self, ping: impl Fn() -> F) {
+        let mut longest = self.longest.subscribe();
+        loop {
+            let half = *longest.borrow_and_update() / 2;
+            let rest = half.saturating_sub(self.quiet_for());
+            if rest.is_zero() {
+                let waiting = self.waiting(Patience { at_least: Duration::ZERO, times: 1 });
+                let mut answer = pin!(ping());
+                // In two steps: if this process is stopped during the first one, the second one is left for the
+                // answer.
+                if timeout(half / 2, &mut answer).await.is_ok() || timeout(half / 2, answer).await.is_ok() {
+                    waiting.answered();
+                } else if self.quiet_for() < half {
+                    // Something else was received.
+                    waiting.failed();
+                } else {
+                    return;
+                }
+                continue;
+            }
+            tokio::select! {
+                () = sleep(rest) => {}
+                _ = longest.changed() => {}
+            }
         }
     }
 

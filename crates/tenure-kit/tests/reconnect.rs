@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_core::{Fault, StoreError};
 use tenure_kit::{Connection, Liveness, Patience, Reconnect};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 struct Link {
     number: usize,
@@ -276,4 +276,58 @@ async fn a_watch_stays_on_a_doubted_connection_until_it_is_closed() {
     assert_eq!((line.current().is_some(), line.open().map(|link| link.number)), (false, Some(1)));
     link.liveness.close();
     assert!(line.open().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_noticed_within_its_limit_and_makes_the_connection_doubted() {
+    let (liveness, began) = (Liveness::new(), Instant::now());
+    liveness.limit_silence(SECOND * 6);
+    liveness.limit_silence(SECOND * 8);
+    liveness.fell_silent(pending::<()>).await;
+    assert_eq!((began.elapsed(), liveness.is_good(), liveness.is_closed()), (SECOND * 6, false, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_quiet_server_is_pinged_and_one_that_answers_is_not_silent() {
+    let (liveness, pings) = (Liveness::new(), AtomicUsize::new(0));
+    liveness.limit_silence(SECOND * 6);
+    let answered = || async {
+        sleep(SECOND).await;
+        pings.fetch_add(1, Ordering::Relaxed);
+    };
+    assert!(timeout(SECOND * 41, liveness.fell_silent(answered)).await.is_err());
+    assert_eq!(pings.load(Ordering::Relaxed), 10, "after three seconds, and an answer a second later");
+    let pushes = async {
+        for _ in 0..20 {
+            liveness.heard();
+            sleep(SECOND * 2).await;
+        }
+    };
+    tokio::select! {
+        () = liveness.fell_silent(answered) => panic!("it was not silent"),
+        () = pushes => {}
+    }
+    assert_eq!(pings.load(Ordering::Relaxed), 10, "pushes need no pings");
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_received_during_a_ping_ends_the_silence() {
+    let (liveness, began) = (Liveness::new(), Instant::now());
+    liveness.limit_silence(SECOND * 6);
+    tokio::join!(liveness.fell_silent(pending::<()>), async {
+        sleep(SECOND * 5).await;
+        liveness.heard();
+    });
+    // The ping that was not answered ends at six seconds, and the next one is sent eight seconds after the start.
+    assert_eq!(began.elapsed(), SECOND * 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_limit_counts_at_once() {
+    let (liveness, began) = (Liveness::new(), Instant::now());
+    tokio::join!(liveness.fell_silent(pending::<()>), async {
+        sleep(SECOND).await;
+        liveness.limit_silence(SECOND * 6);
+    });
+    assert_eq!(began.elapsed(), SECOND * 6);
 }

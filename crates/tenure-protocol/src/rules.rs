@@ -143,6 +143,7 @@ pub enum Push {
     None,
     /// A push can be lost without any sign of the loss.
     Hint,
-    /// A push is never lost silently: when the store no longer serves a watch, the watch reports a gap.
+    /// A push is never lost silently: when the store no longer serves a watch, the watch reports a gap, within a
+    /// third of the shortest lease.
     Proven,
 }

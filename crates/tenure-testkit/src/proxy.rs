@@ -14,6 +14,7 @@
 //! proxy.pass();                   // delivers what was held back
 //! proxy.refuse();                 // refuses new connections
 //! proxy.reset();                  // resets all connections at once
+//! proxy.freeze();                 // holds back everything on these connections; new ones work
 //! ```
 //!
 //! The proxy runs on a thread of its own, so a test can block its own thread.
@@ -56,6 +57,8 @@ struct Control {
     caught: watch::Sender<u64>,
     /// The number of messages that were delivered.
     delivered: AtomicU64,
+    /// The number of connections that were accepted.
+    accepted: AtomicU64,
 }
 
 /// The treatment of all connections.
@@ -68,6 +71,8 @@ struct Rules {
     delay_down: Duration,
     /// The number of resets. Connections from before the last reset are cut.
     resets: u64,
+    /// Connections up to this number are frozen.
+    frozen: u64,
     over: bool,
 }
 
@@ -92,6 +97,7 @@ impl Proxy {
             snags: Mutex::default(),
             caught: watch::Sender::new(0),
             delivered: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
         });
         let listener = std::net::TcpListener::bind(("127.0.0.1", crate::ports::free_port())).expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -133,6 +139,13 @@ impl Proxy {
             Way::Up => rules.hold_up = true,
             Way::Down => rules.hold_down = true,
         });
+    }
+
+    /// Silently holds back all bytes on the connections that are open now, as a firewall does that has forgotten
+    /// them. New connections work.
+    pub fn freeze(&self) {
+        let accepted = self.control.accepted.load(Ordering::Relaxed);
+        self.rule(|rules| rules.frozen = accepted);
     }
 
     /// Delays all bytes in this direction, and keeps their order.
@@ -243,6 +256,7 @@ async fn accept(listener: Option<&TcpListener>) -> Option<std::io::Result<(TcpSt
 async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
     let mut rules = control.rules.subscribe();
     let resets = rules.borrow().resets;
+    let number = control.accepted.fetch_add(1, Ordering::Relaxed) + 1;
     let cut = async {
         let _ = rules.wait_for(|rules| rules.over || rules.resets > resets).await;
     };
@@ -250,7 +264,7 @@ async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
         let Ok(server) = TcpStream::connect(server).await else { return };
         let _ = (store.set_nodelay(true), server.set_nodelay(true));
         let (drop_reply, _) = watch::channel(false);
-        let side = |way| Side { way, control: &control, drop_reply: &drop_reply };
+        let side = |way| Side { way, number, control: &control, drop_reply: &drop_reply };
         let (from_store, from_server) =
             (Pump::new(&store, &server, side(Way::Up)), Pump::new(&server, &store, side(Way::Down)));
         // When one end closes the connection, the other end is closed, too.

@@ -21,6 +21,7 @@ const FLAWS: &[(&str, Flaw)] = &[
     ("a_message_cut_in_the_middle_costs_no_term", Flaw::KeepsHalfAReply),
     ("connections_that_are_reset_cost_no_term", Flaw::NeverReconnects),
     ("a_watch_that_is_cut_is_resumed", Flaw::WatchesABrokenConnection),
+    ("a_watch_that_falls_silent_is_replaced", Flaw::PromisesProvenPush),
     ("an_abandoned_connection_is_closed_even_if_it_answers_later", Flaw::KeepsAbandonedConnections),
     ("a_server_paused_briefly_costs_no_term_and_paused_for_long_costs_one", Flaw::TreatsSilenceAsSuccess),
     ("a_server_that_is_killed_and_restarted_keeps_its_seats", Flaw::ForgetsWhenRestarted),

@@ -68,6 +68,12 @@ impl faults::Server for Server {
     fn renewals(&self) -> &'static [&'static str] {
         &["/v1/session/renew/", "keys&separator"]
     }
+
+    /// A query that is not answered is noticed after half of a lease and a second, and the connections of the pool are
+    /// tried one by one.
+    fn notices_silence(&self) -> bool {
+        false
+    }
 }
 
 mod laws {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use http::uri::PathAndQuery;
@@ -179,22 +178,13 @@ impl EtcdConnection {
         Ok(watch)
     }
 
-    /// Probes the member whenever it has been silent for `patience`. Resolves when it does not answer within the
-    /// same time, which closes the connection, or when the connection is closed for another reason.
-    pub(crate) async fn wait_for_silence(&self, patience: Duration) -> StoreError {
-        let listen = async {
-            loop {
-                tokio::time::sleep(patience).await;
-                if self.liveness.quiet_for() >= patience
-                    && tokio::time::timeout(patience, self.range(self.probe.clone())).await.is_err()
-                    && self.liveness.quiet_for() >= patience
-                {
-                    self.liveness.close();
-                    return Ok(());
-                }
-            }
+    /// Resolves when the member has fallen silent, or when the connection is closed.
+    pub(crate) async fn wait_for_silence(&self) -> StoreError {
+        let silence = async {
+            self.liveness.fell_silent(|| self.range(self.probe.clone())).await;
+            Ok(())
         };
-        match self.while_open(listen).await {
+        match self.while_open(silence).await {
             Ok(()) => StoreError::unknown(format!("{} stopped answering", self.address)),
             Err(error) => error,
         }

@@ -17,21 +17,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatName, StoreError};
-use tenure_kit::WarmSession;
+use tenure_kit::{Connection, WarmSession};
 
+use crate::connection::EtcdConnection;
 use crate::keys::{Keys, Subject};
 use crate::mark::{Mark, Written, session_name};
-use crate::session::Sessions;
 use crate::store::EtcdStore;
 use crate::wire::Event;
 
 impl EtcdStore {
     /// Reports changes until the watch fails.
     pub(crate) async fn watch_all(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
-        let mut requirements = Requirements::default();
-        requirements.update(interest.next().await, &self.sessions);
+        let (first, mut ready) = (interest.next().await, BTreeMap::new());
         let connection = self.connection.get().await?;
-        let mut silence = pin!(connection.wait_for_silence(requirements.patience));
+        self.update_interest(first, &connection, &mut ready);
+        let mut silence = pin!(connection.wait_for_silence());
         let (from, to) = self.keys.watched();
         let mut changes = tokio::select! {
             watch = connection.watch(&from, &to) => watch?,
@@ -55,44 +55,28 @@ impl EtcdStore {
                         }
                     }
                 }
-                deltas = interest.next() => {
-                    if requirements.update(deltas, &self.sessions) {
-                        silence.set(connection.wait_for_silence(requirements.patience));
-                    }
-                }
+                deltas = interest.next() => self.update_interest(deltas, &connection, &mut ready),
                 error = &mut silence => return Err(error),
             }
         }
     }
-}
 
-/// The requirements of this process's elections on the watch.
-struct Requirements {
-    /// How long the member can be silent before it is probed: a third of the shortest lease.
-    patience: Duration,
-    /// Sessions that are kept alive for later bids, by lease.
-    ready: BTreeMap<Duration, Arc<WarmSession>>,
-}
-
-impl Default for Requirements {
-    fn default() -> Self {
-        Self { patience: Duration::MAX, ready: BTreeMap::new() }
-    }
-}
-
-impl Requirements {
-    /// Adds the requirements of these elections. Returns whether the patience is shorter than before.
-    fn update(&mut self, deltas: Vec<InterestChange>, sessions: &Sessions) -> bool {
-        let before = self.patience;
+    /// Applies changes of the engine's interest: sets how long the member can be silent, and keeps a session ready
+    /// while other processes hold seats.
+    fn update_interest(
+        &self,
+        deltas: Vec<InterestChange>,
+        connection: &EtcdConnection,
+        ready: &mut BTreeMap<Duration, Arc<WarmSession>>,
+    ) {
         for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
-            self.patience = self.patience.min(wanted.lease / 3);
+            connection.liveness().limit_silence(wanted.lease / 3);
             let seat = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
             let session = seat.and_then(|seat| Mark::parse(&seat.version)?.session_name());
-            if session.is_some_and(|session| !sessions.is_own(session.as_str())) {
-                self.ready.entry(wanted.lease).or_insert_with(|| sessions.keep_warm(wanted.lease));
+            if session.is_some_and(|session| !self.sessions.is_own(session.as_str())) {
+                ready.entry(wanted.lease).or_insert_with(|| self.sessions.keep_warm(wanted.lease));
             }
         }
-        self.patience < before
     }
 }
 

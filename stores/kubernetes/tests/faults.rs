@@ -99,6 +99,11 @@ impl faults::Server for Cluster {
     fn renewals(&self) -> &'static [&'static str] {
         &[r#"\"token\":"#]
     }
+
+    /// A dead watch is noticed when the next read finds a change that the watch has not reported.
+    fn notices_silence(&self) -> bool {
+        false
+    }
 }
 
 mod laws {

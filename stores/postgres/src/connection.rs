@@ -139,6 +139,7 @@ async fn drive(closing: CloseOnDrop, mut connection: connect::Driven, pushes: Op
     loop {
         match poll_fn(|cx| connection.poll_message(cx)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {
+                closing.0.heard();
                 pushes.iter().for_each(|pushes| pushes.on_notification(notification.payload()));
             }
             Some(Ok(_)) => {}
@@ -256,6 +257,12 @@ impl PgConnection {
             _ => None,
         });
         Ok(rows.into_iter().next().and_then(|row| row.get(0)).map(str::to_owned))
+    }
+
+    /// Waits until the server has answered everything that was sent before, and is ready to send notifications.
+    pub(crate) async fn ping(&self) {
+        // If the connection is broken, the task that drives it closes it.
+        let _ = self.client.check_connection().await;
     }
 
     /// Returns a duplicate of the socket. If this process is killed, the connection stays open until all

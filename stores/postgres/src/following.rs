@@ -54,7 +54,8 @@ type Waited = Result<(PgConnection, bool), StoreError>;
 
 impl Following {
     /// Waits for the holders of the seats that the engine is interested in, for as long as the future is polled.
-    pub(crate) async fn follow(&mut self, sessions: &Sessions, interest: &Interest, news: &News) {
+    /// `calls` is the connection on which notifications arrive.
+    pub(crate) async fn follow(&mut self, sessions: &Sessions, calls: &PgConnection, interest: &Interest, news: &News) {
         // A new watch receives all interests again.
         self.seats.clear();
         loop {
@@ -63,7 +64,10 @@ impl Following {
                 // Interests go first, so that no wait is repeated for a session that is no longer followed.
                 biased;
                 deltas = interest.next() => {
-                    deltas.into_iter().for_each(|delta| self.on_delta(delta, sessions));
+                    for delta in deltas {
+                        delta.wanted.iter().for_each(|wanted| calls.liveness().limit_silence(wanted.lease / 3));
+                        self.on_delta(delta, sessions);
+                    }
                     self.ready.retain(|lease, _| self.seats.values().any(|(_, other)| other == lease));
                 }
                 Some((session, waited)) = self.waits.next() => self.on_waited(session, waited, sessions, news),

@@ -127,8 +127,8 @@ impl Sessions {
 
     /// Waits for the sessions of other leaders to end, and keeps sessions open for bids on their seats. Never
     /// returns.
-    pub(crate) async fn follow(&self, interest: &Interest, news: &News) {
-        self.following.lock().await.follow(self, interest, news).await;
+    pub(crate) async fn follow(&self, calls: &PgConnection, interest: &Interest, news: &News) {
+        self.following.lock().await.follow(self, calls, interest, news).await;
     }
 
     /// Returns a duplicate of the socket of the session that holds a seat.

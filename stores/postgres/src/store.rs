@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, BatchLimits, Board, Call, Clock, ClockTrust, ConfigError, DynNotes, Interest, InterestChange, LifeKind,
-    News, Note, NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError,
-    Swap, Takeover, Version, Write,
+    Answers, BatchLimits, Board, Call, Clock, ClockTrust, ConfigError, DynNotes, Interest, LifeKind, News, Note,
+    NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError, Swap,
+    Takeover, Version, Write,
 };
 use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
@@ -83,13 +83,18 @@ impl PostgresStore {
     async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) {
         match &self.sessions {
             None => {
-                let has_seen =
-                    |delta: &InterestChange| delta.wanted.as_ref().is_some_and(|wanted| wanted.seen.is_some());
-                while !interest.next().await.iter().any(has_seen) {}
-                leases::warm_up(connection).await;
-                std::future::pending().await
+                let mut is_warm = false;
+                loop {
+                    for wanted in interest.next().await.into_iter().filter_map(|delta| delta.wanted) {
+                        connection.liveness().limit_silence(wanted.lease / 3);
+                        if wanted.seen.is_some() && !is_warm {
+                            leases::warm_up(connection).await;
+                            is_warm = true;
+                        }
+                    }
+                }
             }
-            Some(sessions) => sessions.follow(interest, news).await,
+            Some(sessions) => sessions.follow(connection, interest, news).await,
         }
     }
 }
@@ -195,11 +200,13 @@ impl Store for PostgresStore {
             Err(error) => return error,
         };
         // The connection listens since it was opened. Behind a pooler nothing is pushed, and the engine polls.
-        if !connection.server.pooled {
+        let is_pushed = !connection.server.pooled;
+        if is_pushed {
             news.listening(Scope::All);
         }
         tokio::select! {
             () = connection.liveness().closed() => {}
+            () = connection.liveness().fell_silent(|| connection.ping()), if is_pushed => {}
             () = self.follow(&connection, interest, news) => {}
         }
         StoreError::unknown("the watch ended: its connection was closed, or the server does not answer")

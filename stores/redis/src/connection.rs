@@ -12,7 +12,6 @@ use tenure_core::{Identity, StoreError};
 use tenure_kit::{Connection, Liveness, Patience};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 
 use crate::errors;
 use crate::scripts;
@@ -29,8 +28,12 @@ pub(crate) struct RedisConnection {
     connection: MultiplexedConnection,
     /// Shared with the task that reads from the connection.
     liveness: Arc<Liveness>,
-    /// After how long of silence to probe the server.
-    probe_every: watch::Sender<Duration>,
+}
+
+impl Drop for RedisConnection {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 impl Connection for RedisConnection {
@@ -77,17 +80,9 @@ impl RedisConnection {
         if field(&replication, "role").as_deref() == Some("slave") {
             return Err(errors::replica(&address));
         }
-        let (probe_every, every) = watch::channel(Duration::MAX);
-        let (probe, over) = (probe(connection.clone(), liveness.clone(), every), liveness.closed());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = probe => {}
-                () = over => {}
-            }
-            subscriptions.connections_changed();
-        });
+        tokio::spawn(keep_watch(connection.clone(), liveness.clone(), subscriptions));
         let (identity, since) = (Identity::new(identity), Instant::now());
-        Ok(Self { address, identity, since, connection, liveness, probe_every })
+        Ok(Self { address, identity, since, connection, liveness })
     }
 
     /// Sends commands in one round trip, and returns the answer to each. If the future is dropped before the
@@ -152,32 +147,19 @@ impl RedisConnection {
     pub(crate) fn is_closed(&self) -> bool {
         self.liveness.is_closed()
     }
-
-    /// Probes the server after half a lease of silence, from now on: the connection serves seats with this lease.
-    pub(crate) fn probe_for(&self, lease: Duration) {
-        self.probe_every.send_if_modified(|every| {
-            let before = std::mem::replace(every, (lease / 2).min(*every));
-            *every < before
-        });
-    }
 }
 
-/// Pings the server whenever it was silent for a while. Returns when a ping fails, or when the connection is dropped.
-async fn probe(mut connection: MultiplexedConnection, liveness: Arc<Liveness>, mut every: watch::Receiver<Duration>) {
-    loop {
-        let span = *every.borrow_and_update();
-        if liveness.quiet_for() >= span {
-            let ping = redis::cmd("PING");
-            match tokio::time::timeout(span / 2, connection.send_packed_command(&ping)).await {
-                Ok(Ok(_)) => liveness.heard(),
-                _ => return liveness.close(),
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(span.saturating_sub(liveness.quiet_for())) => {}
-            changed = every.changed() => if changed.is_err() { return },
-        }
+/// Pings a silent server. Closes the connection if the server does not answer, and wakes the watch.
+async fn keep_watch(connection: MultiplexedConnection, liveness: Arc<Liveness>, subscriptions: Arc<Subscriptions>) {
+    let ping = || {
+        let mut connection = connection.clone();
+        async move { connection.send_packed_command(&redis::cmd("PING")).await }
+    };
+    tokio::select! {
+        () = liveness.fell_silent(ping) => liveness.close(),
+        () = liveness.closed() => {}
     }
+    subscriptions.connections_changed();
 }
 
 /// Handles a message that the server pushed. The task that reads from the connection calls it, so it must not block.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tenure_core::{
     Incarnation, Interest, InterestChange, News, PushDetail, Scope, SeatInterest, SeatName, StoreError, Token,
 };
+use tenure_kit::Connection;
 use tokio::sync::Notify;
 
 use crate::connection::RedisConnection;
@@ -105,7 +106,7 @@ pub(crate) async fn watch(
         for seat in unsettled {
             let Some((lease, at)) = seats.get_mut(&seat) else { continue };
             let connection = servers.existing(slot_of(&seat));
-            connection.iter().for_each(|connection| connection.probe_for(*lease));
+            connection.iter().for_each(|connection| connection.liveness().limit_silence(*lease / 3));
             match (at.take(), connection) {
                 (Some(before), Some(connection)) if Arc::ptr_eq(&before, &connection) => {
                     // Reported again, as the interest may come from another election than before.

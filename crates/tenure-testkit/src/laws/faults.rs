@@ -101,6 +101,12 @@ pub trait Server: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the store notices within a third of a lease that its watch has fallen silent, although its
+    /// server sends nothing while nothing changes. If not, followers can be late by up to a lease.
+    fn notices_silence(&self) -> bool {
+        true
+    }
+
     /// Returns bytes that occur in a request that takes a seat, and in no earlier request. These are the bytes on the
     /// wire, escaped if records are sent inside JSON.
     fn bid(&self) -> &'static str {
@@ -154,6 +160,10 @@ enum Need {
     /// Renewals that can be distinguished from other requests.
     Renewals,
     Push,
+    /// A push that the store promises not to lose silently.
+    ProvenPush,
+    /// A watch whose silence is noticed.
+    NoticesSilence,
 }
 
 impl FaultLaw {
@@ -172,9 +182,9 @@ impl FaultLaw {
                 Need::Renewals => {
                     (!server.renewals().is_empty(), "renewals cannot be distinguished from other requests")
                 }
-                Need::Push => {
-                    ((*server.open(&server.address())).promises().push != Push::None, "the store has no push")
-                }
+                Need::Push => (push(server) != Push::None, "the store has no push"),
+                Need::ProvenPush => (push(server) == Push::Proven, "pushes can be lost, so candidates poll"),
+                Need::NoticesSilence => (server.notices_silence(), "a silent watch is noticed only by the next read"),
             };
             (!has).then_some(otherwise)
         })
@@ -208,6 +218,7 @@ macro_rules! __faults_each {
             a_message_cut_in_the_middle_costs_no_term,
             connections_that_are_reset_cost_no_term,
             a_watch_that_is_cut_is_resumed,
+            a_watch_that_falls_silent_is_replaced,
             an_abandoned_connection_is_closed_even_if_it_answers_later,
             // The server.
             a_server_paused_briefly_costs_no_term_and_paused_for_long_costs_one,
@@ -399,6 +410,10 @@ impl Rig {
         }
         self.detector.acts_do_not_overlap()
     }
+}
+
+fn push(server: &dyn Server) -> Push {
+    (*server.open(&server.address())).promises().push
 }
 
 /// Returns a seat that no other law, and no other run of this law, uses.

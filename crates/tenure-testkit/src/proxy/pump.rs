@@ -13,6 +13,8 @@ use super::{Control, Way};
 /// The direction of a pump, and the state that it shares with others.
 pub(super) struct Side<'a> {
     pub(super) way: Way,
+    /// The number of the connection.
+    pub(super) number: u64,
     pub(super) control: &'a Control,
     /// Set once a request was delivered whose reply must be dropped.
     pub(super) drop_reply: &'a watch::Sender<bool>,
@@ -61,10 +63,11 @@ impl<'a> Pump<'a> {
     /// Returns whether bytes in this direction are held back, and how long they are delayed.
     fn rules(&self) -> (bool, Duration) {
         let rules = self.side.control.rules.borrow();
-        match self.side.way {
+        let (held, delay) = match self.side.way {
             Way::Up => (rules.hold_up, rules.delay_up),
             Way::Down => (rules.hold_down, rules.delay_down),
-        }
+        };
+        (held || self.side.number <= rules.frozen, delay)
     }
 
     /// Delivers bytes, unless they must be cut or dropped. Returns whether the connection stays open.

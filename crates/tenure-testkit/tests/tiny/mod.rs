@@ -26,6 +26,8 @@ pub(crate) enum Flaw {
     NeverReconnects,
     /// A watch waits forever on a broken connection.
     WatchesABrokenConnection,
+    /// The store promises to detect lost notifications, and does not.
+    PromisesProvenPush,
     /// The store keeps connections that it has abandoned.
     KeepsAbandonedConnections,
     /// The store reports a renewal without an early answer as successful.

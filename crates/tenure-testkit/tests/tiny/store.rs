@@ -115,7 +115,8 @@ fn not_understood(answer: &str) -> StoreError {
 
 impl SeatStore for TinyStore {
     fn promises(&self) -> Promises {
-        Promises { push: Push::Hint, ..Promises::of("tiny") }
+        let push = if self.has(Flaw::PromisesProvenPush) { Push::Proven } else { Push::Hint };
+        Promises { push, ..Promises::of("tiny") }
     }
 
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {

@@ -16,6 +16,16 @@ use crate::{SharedTask, lock};
 pub trait Connection: Send + Sync + 'static {
     /// Returns the state of the connection: whether it is open, and whether the server answers on it.
     fn liveness(&self) -> &Liveness;
+
+    /// Returns whether calls should open a replacement although the connection works, for example because its
+    /// credential expires soon. The connection stays in use until the replacement is open.
+    fn is_ageing(&self) -> bool {
+        false
+    }
+
+    /// Records that no replacement for this ageing connection could be opened. Unless [`is_ageing`](Self::is_ageing)
+    /// returns false for a while after this, the next call tries again.
+    fn not_replaced(&self, _error: &StoreError) {}
 }
 
 /// The state of a connection: whether it is open, and whether the server answers on it.
@@ -249,18 +259,24 @@ impl<C: Connection> Reconnect<C> {
     pub async fn get(&self) -> Result<Arc<C>, StoreError> {
         let flight = {
             let mut state = lock(&self.state);
-            if let Some(current) = state.good() {
+            state.adopt_opened();
+            let current = state.good();
+            if let Some(current) = current.as_ref().filter(|current| !current.is_ageing()) {
                 // An attempt that began while this connection was doubted is no longer needed.
                 state.attempt = None;
-                return Ok(current);
+                return Ok(current.clone());
             }
-            match state.attempt.as_ref().filter(|attempt| attempt.is_worth_waiting_for(self.stale_after)) {
+            let flight = match state.attempt.as_ref().filter(|attempt| attempt.began.elapsed() < self.stale_after) {
                 Some(attempt) => attempt.flight.clone(),
                 None => {
                     let flight = SharedTask::start_while_wanted((self.connect)());
                     state.attempt = Some(Attempt { began: Instant::now(), flight: flight.clone() });
                     flight
                 }
+            };
+            match current {
+                Some(ageing) => return Ok(ageing),
+                None => flight,
             }
         };
         let cut_off = StoreError::refused("the connection attempt was aborted");
@@ -273,11 +289,7 @@ impl<C: Connection> Reconnect<C> {
         if let Some(current) = state.good() {
             return Ok(current);
         }
-        let before = state.current.replace(opened.clone());
-        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &opened)) {
-            // Pushes on the old connection no longer matter, so a watch of it ends.
-            before.liveness().close();
-        }
+        state.replace(opened.clone());
         Ok(opened)
     }
 
@@ -298,16 +310,24 @@ impl<C: Connection> State<C> {
         self.current.take_if(|current| current.liveness().is_closed());
         self.current.as_ref().filter(|current| current.liveness().is_good()).cloned()
     }
-}
 
-impl<C: Connection> Attempt<C> {
-    fn is_worth_waiting_for(&self, stale_after: Duration) -> bool {
-        if self.flight.is_running() {
-            return self.began.elapsed() < stale_after;
+    /// Ends an attempt that no call waits for: the call was cancelled, or an ageing connection is still in use. An
+    /// error was already returned to the calls that waited for the attempt.
+    fn adopt_opened(&mut self) {
+        let Some(attempt) = self.attempt.take_if(|attempt| !attempt.flight.is_running()) else { return };
+        match (attempt.flight.result(), self.good().map(|current| (current.is_ageing(), current))) {
+            (Some(Ok(opened)), None | Some((true, _))) if opened.liveness().is_good() => self.replace(opened),
+            (Some(Err(error)), Some((true, current))) => current.not_replaced(&error),
+            _ => {}
         }
-        // The connection may have been opened for a call that was cancelled. An error was already returned to
-        // the calls that waited for it, so this call tries again.
-        matches!(self.flight.result(), Some(Ok(connection)) if connection.liveness().is_good())
+    }
+
+    fn replace(&mut self, opened: Arc<C>) {
+        let before = self.current.replace(opened.clone());
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &opened)) {
+            // Pushes on the old connection no longer matter, so a watch of it ends.
+            before.liveness().close();
+        }
     }
 }
 

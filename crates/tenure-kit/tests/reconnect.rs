@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,11 +14,20 @@ struct Link {
     number: usize,
     liveness: Liveness,
     open: Arc<AtomicUsize>,
+    is_ageing: AtomicBool,
 }
 
 impl Connection for Link {
     fn liveness(&self) -> &Liveness {
         &self.liveness
+    }
+
+    fn is_ageing(&self) -> bool {
+        self.is_ageing.load(Ordering::Relaxed)
+    }
+
+    fn not_replaced(&self, _: &StoreError) {
+        self.is_ageing.store(false, Ordering::Relaxed);
     }
 }
 
@@ -76,7 +85,8 @@ impl Server {
             }
         }
         self.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Link { number, liveness: Liveness::new(), open: self.open.clone() })
+        let (liveness, open) = (Liveness::new(), self.open.clone());
+        Ok(Link { number, liveness, open, is_ageing: AtomicBool::new(false) })
     }
 }
 
@@ -276,6 +286,27 @@ async fn a_watch_stays_on_a_doubted_connection_until_it_is_closed() {
     assert_eq!((line.current().is_some(), line.open().map(|link| link.number)), (false, Some(1)));
     link.liveness.close();
     assert!(line.open().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ageing_connection_stays_in_use_until_its_replacement_is_open() {
+    let server = Server::default();
+    let line = server.line();
+    let first = line.get().await.unwrap();
+    first.is_ageing.store(true, Ordering::Relaxed);
+    server.behave(Behaviour::Slow(SECOND));
+    for _ in 0..2 {
+        assert_eq!(line.get().await.unwrap().number, 1, "no call waits");
+    }
+    sleep(SECOND * 2).await;
+    let second = line.get().await.unwrap();
+    assert_eq!((second.number, first.liveness.is_closed(), server.opened()), (2, true, 2));
+
+    second.is_ageing.store(true, Ordering::Relaxed);
+    server.behave(Behaviour::Refusing);
+    assert_eq!(line.get().await.unwrap().number, 2);
+    sleep(SECOND).await;
+    assert_eq!((line.get().await.unwrap().number, second.is_ageing(), server.opened()), (2, false, 3));
 }
 
 #[tokio::test(start_paused = true)]

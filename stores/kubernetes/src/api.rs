@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
 use tenure_core::{Clock, Moment, StoreError};
-use tenure_kit::lock;
+use tenure_kit::{Connection, Reconnect, lock};
 
-use crate::connection::{Answer, KubeConnection, KubeConnections};
+use crate::connection::{Answer, KubeConnection};
 use crate::errors::{self, Verb};
 use crate::lease::{self, Lease};
 
 /// Makes calls about the Leases of one namespace.
 pub(crate) struct Api {
-    connections: KubeConnections,
+    connection: Reconnect<KubeConnection>,
     /// The time that the server last reported, and the moment at which the report was received.
     server_date: Mutex<Option<(Timestamp, Moment)>>,
     /// The end of the pause that the server has requested (`Retry-After`), and its answer.
@@ -53,8 +53,16 @@ impl Which {
 }
 
 impl Api {
-    pub(crate) fn new(connections: KubeConnections) -> Self {
-        Self { connections, server_date: Mutex::default(), overloaded: Mutex::default() }
+    pub(crate) fn new(connection: Reconnect<KubeConnection>) -> Self {
+        Self { connection, server_date: Mutex::default(), overloaded: Mutex::default() }
+    }
+
+    /// Returns a connection whose credential has not expired.
+    async fn connection(&self) -> Result<Arc<KubeConnection>, StoreError> {
+        if let Some(expired) = self.connection.current().filter(|connection| connection.has_expired()) {
+            expired.liveness().close();
+        }
+        self.connection.get().await
     }
 
     /// Returns a lower bound for the server's current time, if it has reported its time before.
@@ -80,7 +88,7 @@ impl Api {
 
     /// Lists the current objects. The call names no revision, so the server does not answer from a cache.
     pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
-        let connection = self.connections.connection().await?;
+        let connection = self.connection().await?;
         let answer = self.call(&connection, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
         if !answer.status.is_success() {
             return Err(self.error_from(&connection, Verb::List, &answer));
@@ -111,7 +119,7 @@ impl Api {
 
     /// Deletes an object. Returns whether it existed.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StoreError> {
-        let connection = self.connections.connection().await?;
+        let connection = self.connection().await?;
         let answer = self.call(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(false),
@@ -122,22 +130,21 @@ impl Api {
 
     /// Resolves when the server rejects the current credential. Pending forever if there is no connection.
     pub(crate) async fn credential_rejected(&self) {
-        match self.connections.connection().await {
-            Ok(connection) => connection.closed().await,
+        match self.connection().await {
+            Ok(connection) => connection.liveness().closed().await,
             Err(_) => std::future::pending().await,
         }
     }
 
     /// Starts a watch for changes after a revision.
     pub(crate) async fn watch(&self, which: &Which, after: u64) -> Result<(Arc<KubeConnection>, Body), StoreError> {
-        let connection = self.connections.connection().await?;
+        let connection = self.connection().await?;
         // The server ends the watch after this time, so that connections move to new servers.
         let query =
             format!("{}&watch=1&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion={after}", which.query());
         let request = request(&connection, Method::GET, "", &query, Vec::new())?;
-        let response = self
-            .connections
-            .open_stream(&connection, request)
+        let response = connection
+            .open_stream(request)
             .await
             .map_err(|error| errors::from_call(&connection, Verb::Watch, error))?;
         if response.status().is_success() {
@@ -148,7 +155,7 @@ impl Api {
     }
 
     async fn write(&self, verb: Verb, method: Method, path: &str, lease: &Lease) -> Result<Option<Lease>, StoreError> {
-        let connection = self.connections.connection().await?;
+        let connection = self.connection().await?;
         let answer = self.call(&connection, verb, method, path, "", lease.to_json()).await?;
         match answer.status {
             StatusCode::CONFLICT => Ok(None),
@@ -170,11 +177,7 @@ impl Api {
         body: Vec<u8>,
     ) -> Result<Answer, StoreError> {
         let request = request(connection, method, path, query, body)?;
-        let answer = self
-            .connections
-            .call(connection, request)
-            .await
-            .map_err(|error| errors::from_call(connection, verb, error))?;
+        let answer = connection.call(request).await.map_err(|error| errors::from_call(connection, verb, error))?;
         if let Some(date) = date(&answer) {
             let received = Some((date, Clock::system().now()));
             *lock(&self.server_date) = received;
@@ -186,7 +189,7 @@ impl Api {
     /// again.
     fn error_from(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Answer) -> StoreError {
         if answer.status == StatusCode::UNAUTHORIZED {
-            self.connections.close(connection);
+            connection.liveness().close();
         }
         let error = errors::from_status(connection, verb, answer);
         if answer.status == StatusCode::TOO_MANY_REQUESTS

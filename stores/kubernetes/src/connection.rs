@@ -6,7 +6,7 @@
 //! not be sent because its pooled connection was closed meanwhile, the HTTP client sends it on another one. That
 //! is safe: the first attempt had no effect, and a leader counts its lease from before it.)
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
@@ -18,26 +18,12 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tenure_core::StoreError;
-use tenure_kit::{Liveness, Patience, SharedTask, lock};
+use tenure_kit::{Connection, Liveness, Patience, Reconnect, lock};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::errors;
 use crate::options::ConfigSource;
 use crate::plugin;
-
-/// The connection to the API server, replaced when it fails or its credential expires.
-pub(crate) struct KubeConnections {
-    source: ConfigSource,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    current: Option<Arc<KubeConnection>>,
-    /// The attempt to create a connection. It continues when its call is dropped, and the next call waits for it.
-    /// Dropping it ends the attempt, and kills a credential plugin that runs for it.
-    pending: Option<SharedTask<Arc<KubeConnection>>>,
-}
 
 /// A client of the API server with one credential.
 pub(crate) struct KubeConnection {
@@ -73,44 +59,35 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-impl KubeConnections {
-    pub(crate) fn new(source: ConfigSource) -> Self {
-        Self { source, state: Mutex::default() }
+/// Returns the connection to the API server, replaced when it fails or its credential expires. Opens nothing.
+pub(crate) fn reconnect(source: ConfigSource) -> Reconnect<KubeConnection> {
+    // A credential plugin has a time-out of its own, and must not be started again before that.
+    Reconnect::new(move || connect(source.clone())).stale_after(Duration::MAX)
+}
+
+impl Connection for KubeConnection {
+    fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
-    /// Returns the current connection. Opens no network connection itself.
-    ///
-    /// When the credential of a plugin is about to expire, a new connection is prepared while this one stays in
-    /// use.
-    pub(crate) async fn connection(&self) -> Result<Arc<KubeConnection>, StoreError> {
-        let made = {
-            let mut state = lock(&self.state);
-            state.adopt_finished();
-            let current = state.current.clone();
-            if let Some(connection) = current.as_ref().filter(|connection| !connection.is_due()) {
-                return Ok(connection.clone());
-            }
-            let pending =
-                state.pending.get_or_insert_with(|| SharedTask::start_while_wanted(connect(self.source.clone())));
-            if let Some(connection) = current.filter(|connection| !connection.has_expired()) {
-                return Ok(connection);
-            }
-            pending.clone()
-        };
-        let made = made.wait(StoreError::refused("the attempt to reach the API server was abandoned")).await;
-        lock(&self.state).adopt_finished();
-        made
+    fn is_ageing(&self) -> bool {
+        self.expiry.as_ref().is_some_and(|expiry| *lock(&expiry.refresh) <= Instant::now())
     }
 
-    /// Makes a call on this connection and no other.
-    pub(crate) async fn call(
-        &self,
-        connection: &Arc<KubeConnection>,
-        request: Request<Body>,
-    ) -> Result<Answer, kube::Error> {
-        let waiting = connection.liveness.waiting(Patience::default());
+    fn not_replaced(&self, error: &StoreError) {
+        tracing::warn!(%error, "cannot get a new credential, and the current one expires soon");
+        if let Some(expiry) = &self.expiry {
+            *lock(&expiry.refresh) = Instant::now() + MIN_LIFETIME / 2;
+        }
+    }
+}
+
+impl KubeConnection {
+    /// Makes a call.
+    pub(crate) async fn call(&self, request: Request<Body>) -> Result<Answer, kube::Error> {
+        let waiting = self.liveness.waiting(Patience::default());
         let asked = async {
-            let (parts, body) = connection.client.send(request).await?.into_parts();
+            let (parts, body) = self.client.send(request).await?.into_parts();
             let body = body.collect().await?.to_bytes().to_vec();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
@@ -124,65 +101,14 @@ impl KubeConnections {
     }
 
     /// Makes a call whose answer is a stream.
-    pub(crate) async fn open_stream(
-        &self,
-        connection: &Arc<KubeConnection>,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, kube::Error> {
-        let response = connection.client.send(request).await?;
-        connection.heard();
+    pub(crate) async fn open_stream(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let response = self.client.send(request).await?;
+        self.liveness.heard();
         Ok(response)
     }
 
-    /// Closes this connection, so that the next call creates another one.
-    pub(crate) fn close(&self, connection: &KubeConnection) {
-        connection.liveness.close();
-    }
-}
-
-impl State {
-    /// Drops the current connection if it was closed or fell silent, and adopts a new one that is ready.
-    fn adopt_finished(&mut self) {
-        if let Some(silent) = self.current.take_if(|connection| !connection.liveness.is_good()) {
-            silent.liveness.close();
-        }
-        let Some(pending) = self.pending.take_if(|pending| !pending.is_running()) else { return };
-        // A task without a result has lost its runtime.
-        let Some(made) = pending.result() else { return };
-        match (made, &self.current) {
-            (Ok(connection), _) => self.current = Some(connection),
-            (Err(error), Some(connection)) => {
-                tracing::warn!(%error, "cannot get a new credential, and the current one expires soon");
-                connection.refresh_later();
-            }
-            // The calls that wait for it return the error.
-            (Err(_), None) => {}
-        }
-    }
-}
-
-impl KubeConnection {
-    fn is_due(&self) -> bool {
-        self.expiry.as_ref().is_some_and(|expiry| *lock(&expiry.refresh) <= Instant::now())
-    }
-
-    fn has_expired(&self) -> bool {
+    pub(crate) fn has_expired(&self) -> bool {
         self.expiry.as_ref().is_some_and(|expiry| expiry.at <= Instant::now())
-    }
-
-    fn refresh_later(&self) {
-        if let Some(expiry) = &self.expiry {
-            *lock(&expiry.refresh) = Instant::now() + MIN_LIFETIME / 2;
-        }
-    }
-
-    pub(crate) fn heard(&self) {
-        self.liveness.heard();
-    }
-
-    /// Resolves when the connection was closed.
-    pub(crate) async fn closed(&self) {
-        self.liveness.closed().await;
     }
 }
 
@@ -194,7 +120,7 @@ impl Expiry {
     }
 }
 
-async fn connect(source: ConfigSource) -> Result<Arc<KubeConnection>, StoreError> {
+async fn connect(source: ConfigSource) -> Result<KubeConnection, StoreError> {
     // On a thread that can block, because it reads files.
     let configured = tokio::task::spawn_blocking(move || source.config());
     let (mut config, namespace) = configured.await.unwrap_or_else(|_| Err(errors::no_cryptography()))?;
@@ -204,7 +130,7 @@ async fn connect(source: ConfigSource) -> Result<Arc<KubeConnection>, StoreError
     let tls = tokio::task::spawn_blocking(move || service(config));
     let service = tls.await.unwrap_or_else(|_| Err(errors::no_cryptography()))?;
     let client = service(&namespace);
-    Ok(Arc::new(KubeConnection { client, namespace, server, proxy, liveness: Liveness::new(), expiry }))
+    Ok(KubeConnection { client, namespace, server, proxy, liveness: Liveness::new(), expiry })
 }
 
 /// Returns the host of a URL for messages, without user and password.

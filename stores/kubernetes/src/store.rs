@@ -14,7 +14,7 @@ use tenure_core::{
 use tokio::sync::Notify;
 
 use crate::api::{Api, Which};
-use crate::connection::KubeConnections;
+use crate::connection;
 use crate::lease::Lease;
 use crate::names;
 use crate::notes::Known;
@@ -74,7 +74,7 @@ impl KubernetesStore {
 
     fn from_source(source: ConfigSource) -> Self {
         Self {
-            api: Arc::new(Api::new(KubeConnections::new(source))),
+            api: Arc::new(Api::new(connection::reconnect(source))),
             known: Known::default(),
             seats: Mutex::default(),
             echo_awaited: Notify::new(),

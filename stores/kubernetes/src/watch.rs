@@ -25,6 +25,7 @@ use futures_util::{AsyncBufReadExt, FutureExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use tenure_core::{Fault, Interest, InterestChange, Moment, News, PushDetail, Scope, SeatName, StoreError};
+use tenure_kit::Connection;
 use tokio::time::Instant;
 
 use crate::api::Which;
@@ -89,7 +90,7 @@ impl<'a> Watch<'a> {
                     tokio::select! {
                         line = lines.next() => match line {
                             Some(Ok(line)) => {
-                                connection.heard();
+                                connection.liveness().heard();
                                 after = after.max(self.take_line(&line)?);
                             }
                             Some(Err(error)) => return Err(StoreError::refused("the watch was cut off").because(error)),
@@ -106,7 +107,7 @@ impl<'a> Watch<'a> {
                             break 'watch;
                         },
                         () = self.missed_echo() => return Err(StoreError::refused("the watch misses known changes")),
-                        () = connection.closed() => return Err(StoreError::refused("the connection was closed")),
+                        () = connection.liveness().closed() => return Err(StoreError::refused("the connection was closed")),
                     }
                 }
             }

@@ -44,6 +44,17 @@ fn a_process_that_starts_late_does_not_run_the_command_again() {
 }
 
 #[test]
+fn a_process_that_does_not_wait_gives_up_while_an_earlier_occasion_still_runs() {
+    let world = World::shared();
+    let _leader = world.run(&["--candidate", "alice"], "echo started >> log; sleep 60");
+    world.eventually("the command to run", || !world.log().is_empty());
+    let once = ["once", "--for", "1h", "--no-wait", "-E", "9", "jobs", "--", "true"];
+    let output = world.output(&once);
+    let message = "tenure: jobs is led by alice (term 1); not running the command\n";
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(9), message));
+}
+
+#[test]
 fn one_of_twenty_processes_runs_the_command_over_sqlite() {
     one_of_twenty(&World::shared());
 }

@@ -64,6 +64,14 @@ fn a_candidate_leaves_an_occasion_that_is_claimed() {
 }
 
 #[test]
+fn a_candidate_that_leaves_a_claimed_occasion_reports_no_leader() {
+    let Script { mut machine, now, .. } = claiming(occasion(OTHERS));
+    let mut actions = Vec::new();
+    machine.step(now, read(Some(claimed(Some(other()), OTHERS, false))), &mut actions);
+    assert_eq!(actions, [Action::Stopped(Stopped::Claimed)]);
+}
+
+#[test]
 fn a_claim_covers_the_span_that_the_candidate_asks_for() {
     let within = |ms: u64| claiming(Occasion::new(ms, Duration::from_millis(100)));
     for ms in [OTHERS - 50, OTHERS, OTHERS + 99] {

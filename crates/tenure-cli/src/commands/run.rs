@@ -237,10 +237,10 @@ impl Runner {
                     }
                 }
                 event = next(&mut self.events) => {
-                    self.on_event(&event)?;
                     if self.is_in_vain(&event)? {
                         return Ok(Waited::InVain);
                     }
+                    self.on_event(&event)?;
                 }
                 event = self.guard.event() => {
                     if event.is_none() {
@@ -267,9 +267,7 @@ impl Runner {
         match event {
             _ if !self.gives_up_at_once() => Ok(false),
             EventKind::Error { error } => Err(Failure::new(error_words(error))),
-            EventKind::LeaderChanged { leader: Some(leader), .. } => {
-                Ok(self.task.occasion.is_none() && leader.candidate != *self.election.candidate())
-            }
+            EventKind::LeaderChanged { leader: Some(leader), .. } => Ok(leader.candidate != *self.election.candidate()),
             _ => Ok(false),
         }
     }

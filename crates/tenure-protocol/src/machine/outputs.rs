@@ -2,7 +2,7 @@
 
 use super::{Board, Kind, Machine, Stage, Watched};
 use crate::observation::Free;
-use crate::{Action, Bid, Leader, Moment};
+use crate::{Action, Bid, Leader, Moment, Stopped};
 
 impl Machine {
     pub(super) fn stop(&mut self, out: &mut Vec<Action>) {
@@ -30,7 +30,8 @@ impl Machine {
     pub(super) fn report(&mut self, now: Moment, out: &mut Vec<Action>) {
         let leader = self.leader();
         let key = leader.as_ref().map(|leader| (leader.candidate.incarnation, leader.token));
-        if key != self.reported_leader {
+        // To a candidate that leaves a claimed occasion, the claim says more than the leader.
+        if key != self.reported_leader && self.stopping != Some(Stopped::Claimed) {
             self.reported_leader = key;
             out.push(Action::Leader(leader));
         }

@@ -28,7 +28,8 @@ election_options! {
     /// The options of an election, as a value that files, variables and code can fill.
     ///
     /// An option that is `None` has the value of the layer below, and in the end its default. [`Builder`] has a method
-    /// for each option; [`Builder::options`] applies all of them.
+    /// for each option; [`Builder::options`] applies all of them. Later versions can have more options, so write
+    /// `ElectionOptions { lease: …, ..Default::default() }`; the options of all stores are structs of the same kind.
     ///
     /// ```
     /// # use tenure_core::ElectionOptions;

@@ -51,7 +51,7 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
             Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
         }
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::at(url)?)),
+        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::from_url(url)?)),
         // A word before a colon that does not look like a scheme may be part of a password.
         _ if url.strip_prefix(scheme).is_some_and(|rest| rest == ":" || rest.starts_with("://")) => {
             Err(unknown(scheme))

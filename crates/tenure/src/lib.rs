@@ -125,10 +125,11 @@ pub use tenure_core::memory::MemoryStore;
 pub use tenure_core::telemetry;
 #[doc(inline)]
 pub use tenure_core::{
-    Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, Election, ElectionOptions, Elections, EndReason,
-    Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation, Leader, Lifeline, Metadata, Moment, Observer,
-    Occasion, OnOverrun, OptionInfo, Promises, Report, SeatName, SeatStatus, Settings, StoreError, Takeover, Term,
-    TimingError, Token, WeakElection, WeakElections, Work, WorkOutcome, layers, log, span,
+    Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, DoesNotFit, Durations, Election, ElectionOptions,
+    Elections, EndReason, Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation, Leader, Lifeline,
+    Metadata, Moment, Observer, Occasion, OnOverrun, OptionInfo, Promises, Report, Score, SeatName, SeatStatus,
+    Settings, StoreError, Takeover, Term, TimingError, Token, WeakElection, WeakElections, Work, WorkOutcome, layers,
+    log, span,
 };
 /// Seats in an etcd cluster, with one keep-alive for all elections of a process.
 #[cfg(feature = "etcd")]

@@ -68,7 +68,7 @@ impl KubernetesStore {
 
     /// Creates a store from a configuration of the `kube` crate, in this namespace or in the configuration's
     /// default one. The store creates a client of its own, so calls of your client do not delay it.
-    pub fn from_config(config: Config, namespace: Option<&str>) -> Self {
+    pub fn with_config(config: Config, namespace: Option<&str>) -> Self {
         Self::from_source(ConfigSource::Config(Box::new(config), namespace.map(ToOwned::to_owned)))
     }
 

@@ -75,6 +75,6 @@ impl Subject for Cluster {
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         let server = format!("https://127.0.0.1:{}", free_port());
         let config = kube::Config::new(server.parse().expect("a URL"));
-        Some(Box::new(KubernetesStore::from_config(config, None)))
+        Some(Box::new(KubernetesStore::with_config(config, None)))
     }
 }

@@ -362,9 +362,9 @@ async fn options_a_context_and_a_custom_config_work_as_well() {
     let read = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.unwrap();
     assert!(
-        SingleSeat::new(KubernetesStore::from_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
+        SingleSeat::new(KubernetesStore::with_config(config.clone(), None)).read(&seat()).await.unwrap().seat.is_some()
     );
-    let elsewhere = SingleSeat::new(KubernetesStore::from_config(config, Some("default")));
+    let elsewhere = SingleSeat::new(KubernetesStore::with_config(config, Some("default")));
     assert_eq!(elsewhere.read(&seat()).await.unwrap().seat, None, "namespaces are independent");
     let error = KubernetesStore::from_url("kubernetes://Jobs").unwrap_err().to_string();
     assert!(error.contains("lower-case letters"), "{error}");

@@ -7,7 +7,7 @@
 use tenure_postgres::PostgresStore;
 use tenure_testkit::figures::{BenchTarget, Open, PostgresTarget, beside_a_load, crowd_child, hand_over};
 
-const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("the URL is valid"));
+const OPEN: Open = |url| Box::new(PostgresStore::from_url(url).expect("the URL is valid"));
 
 fn main() {
     if crowd_child(OPEN) {

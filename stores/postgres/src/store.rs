@@ -45,7 +45,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Returns one line, without the password, if the URL is invalid.
-    pub fn at(url: &str) -> Result<Self, ConfigError> {
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::new(PostgresOptions::from_url(url)?)
     }
 

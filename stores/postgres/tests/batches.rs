@@ -106,7 +106,7 @@ fn a_call_is_one_statement_of_each_kind_and_each_seat_has_its_own_answer() {
         let pooler = through_a_pooler.then(|| PgBouncer::before(&server));
         let url = pooler.as_ref().map_or(server.url(), PgBouncer::url);
         runtime().block_on(async {
-            let store = PostgresStore::at(&url).unwrap();
+            let store = PostgresStore::from_url(&url).unwrap();
             read(&store, &[seat(0)]).await.remove(0).unwrap();
             let before = statements(&server);
             let versions = win(&store, 400).await;
@@ -143,7 +143,7 @@ fn a_call_is_one_statement_of_each_kind_and_each_seat_has_its_own_answer() {
 fn a_call_in_session_mode_answers_each_seat_and_holds_the_locks_of_the_seats_it_won() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let store = PostgresStore::at(&format!("{}?mode=session", server.url())).unwrap();
+        let store = PostgresStore::from_url(&format!("{}?mode=session", server.url())).unwrap();
         read(&store, &[seat(0)]).await.remove(0).unwrap();
         let versions = win(&store, 40).await;
         let locks = || server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1");
@@ -225,7 +225,7 @@ fn a_renewal_depends_on_the_holder_and_the_term_and_not_on_the_version() {
 fn a_locked_row_is_refused_and_delays_no_other_seat() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let store = PostgresStore::at(&server.url()).unwrap();
+        let store = PostgresStore::from_url(&server.url()).unwrap();
         let versions = win(&store, 100).await;
         let blocker = other(&server).await;
         blocker.batch_execute("BEGIN; SELECT 1 FROM tenure.seats WHERE name = 'seat-0042' FOR UPDATE").await.unwrap();
@@ -252,7 +252,7 @@ fn a_long_insert_of_one_seat_delays_the_others_only_briefly() {
         let insert = "BEGIN; INSERT INTO tenure.seats (name, record, version, token, written) \
                       VALUES ('seat-0013', '', '', 1, now())";
         blocker.batch_execute(insert).await.unwrap();
-        let elections = Elections::new(PostgresStore::at(&server.url()).unwrap());
+        let elections = Elections::new(PostgresStore::from_url(&server.url()).unwrap());
         let start = |number| elections.election(seat(number).as_str()).lease(CALL.lease).start().unwrap();
         let all: Vec<_> = (0..40).map(start).collect();
         for (number, one) in all.iter().enumerate().filter(|(number, _)| *number != 13) {
@@ -273,7 +273,7 @@ fn a_record_that_the_database_cannot_store_is_denied_and_other_seats_are_not() {
         runtime().block_on(async {
             let store = seats_at(&url);
             store.read(&seat(0)).await.unwrap();
-            let elections = Elections::new(PostgresStore::at(&url).unwrap());
+            let elections = Elections::new(PostgresStore::from_url(&url).unwrap());
             let mut all: Vec<_> = (0..60)
                 .map(|number| {
                     let zone = if number == 33 { "\u{2713}" } else { "a" };
@@ -327,7 +327,7 @@ fn a_record_that_the_database_cannot_store_is_denied_and_other_seats_are_not() {
 fn a_dropped_call_does_not_affect_other_calls() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let mut versions = win(&PostgresStore::at(&server.url()).unwrap(), 100).await;
+        let mut versions = win(&PostgresStore::from_url(&server.url()).unwrap(), 100).await;
         let store = seats_at(&server.url());
         for wait in [0, 1, 2, 5, 10] {
             let renewals = versions.iter().enumerate().map(|(number, version)| {
@@ -364,7 +364,7 @@ fn bids_for_the_same_seats_in_different_orders_do_not_deadlock() {
         let server = Postgres::start();
         let url = format!("{}{mode}", server.url());
         runtime().block_on(async {
-            let stores: Vec<_> = (0..4).map(|_| PostgresStore::at(&url).unwrap()).collect();
+            let stores: Vec<_> = (0..4).map(|_| PostgresStore::from_url(&url).unwrap()).collect();
             join_all(stores.iter().map(|store| read(store, &[]))).await;
             let bids = stores.iter().enumerate().map(|(bidder, store)| async move {
                 let order = |number| if bidder % 2 == 0 { number } else { 299 - number };
@@ -392,7 +392,7 @@ fn seats_that_share_a_failed_statement_all_see_its_cause() {
     let server = Postgres::start();
     runtime().block_on(async {
         let proxy = Proxy::start(server.address());
-        let store = PostgresStore::at(&format!("postgres://postgres@{}/postgres", proxy.address())).unwrap();
+        let store = PostgresStore::from_url(&format!("postgres://postgres@{}/postgres", proxy.address())).unwrap();
         read(&store, &[seat(0)]).await.remove(0).unwrap();
         proxy.black_hole(Way::Down);
         let seats: Vec<_> = (0..5).map(seat).collect();

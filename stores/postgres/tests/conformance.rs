@@ -50,7 +50,7 @@ fn literal(seat: &SeatName) -> String {
 
 impl Subject for Database {
     fn open(&self) -> Box<dyn DynStore> {
-        Box::new(PostgresStore::at(&self.url).expect("the URL is valid"))
+        Box::new(PostgresStore::from_url(&self.url).expect("the URL is valid"))
     }
 
     /// Long enough to open a connection within the time of one call while a dozen laws do the same.
@@ -81,6 +81,6 @@ impl Subject for Database {
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
-        Some(Box::new(PostgresStore::at("postgres://nobody@127.0.0.1:1/nothing").expect("the URL is valid")))
+        Some(Box::new(PostgresStore::from_url("postgres://nobody@127.0.0.1:1/nothing").expect("the URL is valid")))
     }
 }

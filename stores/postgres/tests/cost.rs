@@ -52,7 +52,8 @@ fn check_cost(mode: &str) {
 fn one_heartbeat_serves_all_seats_of_a_session() {
     let server = counting_server();
     runtime().block_on(async {
-        let (store, counter) = Counting::new(PostgresStore::at(&format!("{}?mode=session", server.url())).unwrap());
+        let (store, counter) =
+            Counting::new(PostgresStore::from_url(&format!("{}?mode=session", server.url())).unwrap());
         let elections = Elections::new(store);
         let lease = Duration::from_secs(3);
         let seats: Vec<_> =

@@ -55,7 +55,7 @@ fn an_unreachable_host_is_reported_once_and_within_the_time_out() {
     assert!(error.contains("does not answer"), "{error}");
 
     // An election reports the error within the time of one attempt, and once, not at every attempt.
-    let elections = Elections::new(PostgresStore::at(&url).unwrap());
+    let elections = Elections::new(PostgresStore::from_url(&url).unwrap());
     let began = Instant::now();
     let election = elections.election("x").lease(Duration::from_secs(3)).start().unwrap();
     run(async {
@@ -265,7 +265,7 @@ fn a_missing_table_is_created_or_the_error_says_how_to_create_it() {
     works(&url("humble"));
     for table in ["seats", "floors", "notes"] {
         run(async {
-            let connected = single_seat(PostgresStore::at(&url("humble")));
+            let connected = single_seat(PostgresStore::from_url(&url("humble")));
             connected.read(&seat("jobs")).await.unwrap();
             connected.notes().unwrap().list_one(&Board::Candidates(seat("jobs"))).await.unwrap();
             server.sql(&format!("DROP TABLE {schema}.{table}"));
@@ -295,7 +295,7 @@ fn session_mode_rejects_a_pooler() {
     let url = format!("{}?mode=session", pooler.url());
     let error = read_error(&url, Fault::Denied);
     assert!(error.contains("a connection pooler (PgBouncer?)") && error.contains("use mode=lease"), "{error}");
-    let swap = run(async { single_seat(PostgresStore::at(&url)).swap(&seat("x"), None, &held(1)).await });
+    let swap = run(async { single_seat(PostgresStore::from_url(&url)).swap(&seat("x"), None, &held(1)).await });
     assert_eq!(swap.unwrap_err().fault(), Fault::Denied);
     works(&pooler.url());
 }
@@ -305,9 +305,9 @@ fn two_modes_on_one_seat_are_reported() {
     let server = server();
     let schema = format!("{}?schema=modes", server.url());
     run(async {
-        let lease = single_seat(PostgresStore::at(&schema));
-        let session = single_seat(PostgresStore::at(&format!("{schema}&mode=session")));
-        let locked = single_seat(PostgresStore::at(&format!("{schema}&mode=session&lock_id=1337")));
+        let lease = single_seat(PostgresStore::from_url(&schema));
+        let session = single_seat(PostgresStore::from_url(&format!("{schema}&mode=session")));
+        let locked = single_seat(PostgresStore::from_url(&format!("{schema}&mode=session&lock_id=1337")));
         assert!(matches!(lease.swap(&seat("a"), None, &held(1)).await, Ok(Swap::Done { .. })));
         assert!(matches!(session.swap(&seat("b"), None, &held(1)).await, Ok(Swap::Done { .. })));
         assert!(matches!(locked.swap(&seat("c"), None, &held(1)).await, Ok(Swap::Done { .. })));
@@ -329,7 +329,7 @@ fn a_lock_can_be_shared_with_another_program() {
     let server = server();
     let url = format!("{}?schema=shared&mode=session&lock_id=4711", server.url());
     run(async {
-        let store = single_seat(PostgresStore::at(&url));
+        let store = single_seat(PostgresStore::from_url(&url));
         let Swap::Done { version, .. } = store.swap(&seat("a"), None, &held(1)).await.unwrap() else { panic!("lost") };
         assert_eq!(server.sql("SELECT pg_try_advisory_lock(4711)"), "f");
         let vacant = Record { holder: None, nonce: rand::random(), ..held(1) };
@@ -411,7 +411,7 @@ fn single_seat(store: Result<PostgresStore, tenure_core::ConfigError>) -> Single
 /// Reads a seat, which must fail, and returns the message of the error.
 fn read_error(url: &str, fault: Fault) -> String {
     run(async {
-        let error = single_seat(PostgresStore::at(url)).read(&seat("jobs")).await.unwrap_err();
+        let error = single_seat(PostgresStore::from_url(url)).read(&seat("jobs")).await.unwrap_err();
         assert_eq!(error.fault(), fault, "{error}");
         assert_eq!(error.to_string().lines().count(), 1, "{error}");
         error.to_string()
@@ -421,7 +421,8 @@ fn read_error(url: &str, fault: Fault) -> String {
 /// Takes a seat, to show that the store at this URL works.
 fn works(url: &str) {
     run(async {
-        let (store, seat) = (single_seat(PostgresStore::at(url)), seat(&format!("works-{}", rand::random::<u32>())));
+        let (store, seat) =
+            (single_seat(PostgresStore::from_url(url)), seat(&format!("works-{}", rand::random::<u32>())));
         let reading = store.read(&seat).await.unwrap();
         assert!(reading.seat.is_none());
         let next = held(reading.floor.get() + 1);

@@ -35,7 +35,7 @@ impl<const SESSIONS: bool> faults::Server for Database<SESSIONS> {
 
     fn open(&self, address: &str) -> Box<dyn tenure_core::DynStore> {
         let mode = MODES[usize::from(SESSIONS)];
-        Box::new(PostgresStore::at(&format!("postgres://postgres@{address}/postgres{mode}")).unwrap())
+        Box::new(PostgresStore::from_url(&format!("postgres://postgres@{address}/postgres{mode}")).unwrap())
     }
 
     /// As in the README: in session mode a leader has two connections, and a follower three.
@@ -263,7 +263,7 @@ fn a_locked_row_costs_other_seats_nothing() {
     for mode in MODES {
         runtime().block_on(async {
             let (detector, url) = (OverlapDetector::new(), format!("{}{mode}", server.url()));
-            let store = PostgresStore::at(&url).unwrap();
+            let store = PostgresStore::from_url(&url).unwrap();
             let elections = tenure_core::Elections::new(store);
             let start = |seat: &str| elections.election(seat).lease(LEASE * 2).start().unwrap();
             let (blocked, free) = (name(), name());

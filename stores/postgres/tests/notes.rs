@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(1);
 fn a_new_process_deletes_the_expired_notes_of_dead_processes() {
     let server = Postgres::start();
     runtime().block_on(async {
-        let store = PostgresStore::at(&server.url()).unwrap();
+        let store = PostgresStore::from_url(&server.url()).unwrap();
         let notes: &dyn DynNotes = &store;
         for number in 0..20 {
             let seat = SeatName::new(format!("seat-{number}")).unwrap();
@@ -43,7 +43,7 @@ fn notes_do_not_wait_for_the_disk() {
     // Keeps the server from flushing the notes to disk soon after it answers.
     let server = PostgresSetup::new().with("wal_writer_delay=10s").start();
     runtime().block_on(async {
-        let store = PostgresStore::at(&server.url()).unwrap();
+        let store = PostgresStore::from_url(&server.url()).unwrap();
         let notes: &dyn DynNotes = &store;
         let is_ahead = || server.sql("SELECT pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()") == "t";
         let mut ahead = 0;

@@ -21,5 +21,5 @@ fn terms_of_processes_never_overlap_in_session_mode() {
 /// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
-    fleet::child(Duration::from_millis(1500), |url| PostgresStore::at(url).unwrap());
+    fleet::child(Duration::from_millis(1500), |url| PostgresStore::from_url(url).unwrap());
 }

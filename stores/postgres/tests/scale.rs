@@ -3,7 +3,7 @@
 use tenure_postgres::PostgresStore;
 use tenure_testkit::figures::{Open, PostgresTarget, crowd_child, scale};
 
-const OPEN: Open = |url| Box::new(PostgresStore::at(url).expect("the URL is valid"));
+const OPEN: Open = |url| Box::new(PostgresStore::from_url(url).expect("the URL is valid"));
 
 #[test]
 fn five_hundred_leases_share_their_statements_and_move_together() {

@@ -60,7 +60,7 @@ fn a_follower_waits_on_one_connection_for_each_leading_process() {
     let server = Postgres::start();
     runtime().block_on(async {
         let lease = LEASE * 4;
-        let processes = [(); 3].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let processes = [(); 3].map(|()| Elections::new(PostgresStore::from_url(&session(&server)).unwrap()));
         let names = [0, 1].map(|process| [0, 1, 2, 3, 4].map(|number| format!("seat-{process}-{number}")));
         let start = |process: usize, name: &String| processes[process].election(name).lease(lease).start().unwrap();
         let mut leaders = Vec::new();
@@ -95,7 +95,7 @@ fn a_waiting_follower_does_not_keep_vacuum_from_removing_dead_rows() {
     let server = Postgres::start();
     runtime().block_on(async {
         let lease = LEASE * 10;
-        let processes = [(); 2].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let processes = [(); 2].map(|()| Elections::new(PostgresStore::from_url(&session(&server)).unwrap()));
         let leader = processes[0].election("jobs").lease(lease).start().unwrap();
         within("the candidate leads", leader.elected()).await.unwrap();
         let _follower = processes[1].election("jobs").lease(lease).start().unwrap();
@@ -118,7 +118,7 @@ fn a_follower_that_stops_watching_stops_waiting_on_the_server() {
     let server = Postgres::start();
     runtime().block_on(async {
         let lease = LEASE * 10;
-        let processes = [(); 2].map(|()| Elections::new(PostgresStore::at(&session(&server)).unwrap()));
+        let processes = [(); 2].map(|()| Elections::new(PostgresStore::from_url(&session(&server)).unwrap()));
         let leader = processes[0].election("jobs").lease(lease).start().unwrap();
         within("the candidate leads", leader.elected()).await.unwrap();
         let follower = processes[1].election("jobs").lease(lease).start().unwrap();

@@ -38,7 +38,7 @@ fn stand_with(
     configure: impl FnOnce(Builder) -> Builder,
 ) -> TestCandidate {
     TestCandidate::stand_for(
-        PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")),
+        PostgresStore::from_url(url).unwrap_or_else(|error| panic!("{error}")),
         seat,
         detector,
         configure,
@@ -47,7 +47,7 @@ fn stand_with(
 
 /// Opens the store at this URL, for calls about one seat at a time.
 pub(crate) fn seats_at(url: &str) -> SingleSeat {
-    SingleSeat::new(PostgresStore::at(url).unwrap_or_else(|error| panic!("{error}")))
+    SingleSeat::new(PostgresStore::from_url(url).unwrap_or_else(|error| panic!("{error}")))
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

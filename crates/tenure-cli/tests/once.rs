@@ -55,6 +55,23 @@ fn a_process_that_does_not_wait_gives_up_while_an_earlier_occasion_still_runs() 
 }
 
 #[test]
+fn a_command_line_that_is_refused_does_not_take_the_occasion() {
+    let world = World::shared();
+    let once = |options: &[&str]| {
+        let mut args = vec!["once", "--for", "1h"];
+        args.extend(options);
+        args.extend(["jobs", "--", "sh", "-c", "echo started >> log"]);
+        world.output(&args)
+    };
+    for options in [&["--ready-fd", "77"][..]] {
+        let refused = once(options);
+        assert_eq!(refused.status.code(), Some(2), "{options:?}: {}", text(&refused.stderr));
+    }
+    assert_eq!(once(&[]).status.code(), Some(0));
+    assert_eq!(world.log(), ["started"]);
+}
+
+#[test]
 fn one_of_twenty_processes_runs_the_command_over_sqlite() {
     one_of_twenty(&World::shared());
 }

@@ -76,6 +76,8 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     let (signals, forwarded) = (Signals::listen(&leave)?, Signals::listen(&forwarded)?);
     // Otherwise these would end this process.
     let _ignored = Signals::listen(&signals::PASS_ON)?;
+    // Before the candidate stands: if it fails, no occasion is claimed in vain.
+    let supervisor = Supervisor::new(task.job.ready_fd)?;
     let elections = setup.elections()?;
     let options = setup.options(&task.job.election).overlaid(task.job.overrides());
     let margin = margin(&options)?;
@@ -95,7 +97,7 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         election,
         signals,
         forwarded,
-        supervisor: Supervisor::new(task.job.ready_fd)?,
+        supervisor,
         task,
     };
     let watchdog = runner.supervisor.watchdog();

@@ -63,7 +63,7 @@ fn a_command_line_that_is_refused_does_not_take_the_occasion() {
         args.extend(["jobs", "--", "sh", "-c", "echo started >> log"]);
         world.output(&args)
     };
-    for options in [&["--ready-fd", "77"][..]] {
+    for options in [&["--ready-fd", "77"][..], &["--resume", "--no-release-on-stop"]] {
         let refused = once(options);
         assert_eq!(refused.status.code(), Some(2), "{options:?}: {}", text(&refused.stderr));
     }

@@ -11,6 +11,14 @@ use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Once) -> Result<u8, Failure> {
     args.job.reject_doubtful("once", &raw_arguments())?;
+    let options = setup.options(&args.job.election).overlaid(args.job.overrides());
+    if args.resume && options.release_on_stop == Some(false) {
+        // The release records that the command has ended.
+        return Err(Failure::new(
+            "--resume cannot be used without a release of the seat, because each candidate would run the command again; \
+             leave out --no-release-on-stop, and release_on_stop in tenure.toml and in TENURE_RELEASE_ON_STOP",
+        ));
+    }
     let now = SystemTime::now();
     let occasion = match (&args.slot, args.within) {
         (Some(schedule), _) => Occasion::at(schedule.slot(now, args.skew)?),

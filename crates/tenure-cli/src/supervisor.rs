@@ -10,7 +10,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use tenure::EventKind;
+use tenure::{Candidate, EventKind};
 
 use crate::commands::leader_words;
 use crate::failure::{Failure, error_words};
@@ -25,6 +25,8 @@ pub(crate) struct Supervisor {
     /// The pipe that expects a newline.
     ready: Option<File>,
     is_ready: bool,
+    /// The part of the status line about the leader.
+    standing: String,
 }
 
 impl Supervisor {
@@ -35,13 +37,14 @@ impl Supervisor {
     pub(crate) fn new(ready_fd: Option<u32>) -> Result<Self, Failure> {
         let ready = ready_fd.map(|fd| {
             // The program that started this one owns the descriptor, so this opens the same pipe again.
-            File::options().write(true).open(format!("/proc/self/fd/{fd}")).map_err(|error| {
+            // A file keeps what it has.
+            File::options().append(true).open(format!("/proc/self/fd/{fd}")).map_err(|error| {
                 Failure::new(format!(
                     "--ready-fd {fd} is not open for writing ({error}); pass the descriptor of a pipe"
                 ))
             })
         });
-        Ok(Self { systemd: systemd(), ready: ready.transpose()?, is_ready: false })
+        Ok(Self { systemd: systemd(), ready: ready.transpose()?, is_ready: false, standing: String::new() })
     }
 
     /// Reports that the candidate stands, once.
@@ -54,16 +57,21 @@ impl Supervisor {
         }
     }
 
-    /// Updates the status line.
-    pub(crate) fn event(&self, event: &EventKind) {
-        let status = match event {
+    /// Updates the status line. `me` is the candidate of this process.
+    pub(crate) fn event(&mut self, event: &EventKind, me: &Candidate) {
+        let standing = match event {
+            EventKind::Error { error } => {
+                return self.send_status(&format!("store error, retrying: {}", error_words(error)));
+            }
+            EventKind::Recovered => return self.send_status(&self.standing),
             EventKind::BecameLeader { term } => format!("leading (term {})", term.token()),
+            EventKind::LeaderChanged { leader: Some(leader), .. } if leader.candidate == *me => return,
             EventKind::LeaderChanged { leader: Some(leader), .. } => format!("led by {}", leader_words(leader)),
             EventKind::LeaderChanged { leader: None, .. } => "no leader".to_owned(),
-            EventKind::Error { error } => format!("store error, retrying: {}", error_words(error)),
             _ => return,
         };
-        self.send(&format!("STATUS={}", status.replace('\n', " ")));
+        self.standing = standing;
+        self.send_status(&self.standing);
     }
 
     /// Reports that this process was asked to leave.
@@ -74,7 +82,8 @@ impl Supervisor {
     /// Reports at regular intervals that this process is alive, if systemd asks for it. Never returns.
     pub(crate) fn watchdog(&self) -> impl Future<Output = Infallible> + use<> {
         let watched = std::env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
-        let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok()).filter(|_| watched);
+        let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+        let interval = interval.filter(|micros| watched && *micros > 0);
         let systemd =
             self.systemd.as_ref().and_then(|(socket, address)| Some((socket.try_clone().ok()?, address.clone())));
         async move {
@@ -86,6 +95,10 @@ impl Supervisor {
                 tokio::time::sleep(interval / 2).await;
             }
         }
+    }
+
+    fn send_status(&self, status: &str) {
+        self.send(&format!("STATUS={}", status.replace('\n', " ")));
     }
 
     fn send(&self, message: &str) {

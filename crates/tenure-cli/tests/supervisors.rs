@@ -22,6 +22,20 @@ impl Systemd {
         Self(socket)
     }
 
+    /// Waits for the next status line, which begins with these words.
+    #[cfg(feature = "redis")]
+    fn expect_status(&self, words: &str) -> String {
+        let mut buffer = [0; 1000];
+        loop {
+            let length = self.0.recv(&mut buffer).unwrap_or_else(|error| panic!("{words}: {error}"));
+            let message = text(&buffer[..length]);
+            if let Some(status) = message.strip_prefix("STATUS=") {
+                assert!(status.starts_with(words), "{message}");
+                return message;
+            }
+        }
+    }
+
     /// Waits for this message. Others are skipped.
     fn expect(&self, expected: &str) {
         let mut buffer = [0; 1000];
@@ -59,6 +73,21 @@ fn systemd_is_notified_of_readiness_status_and_stop_and_gets_signs_of_life() {
     world.eventually_empty();
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn the_status_names_the_leader_again_when_the_store_is_available_again() {
+    let mut redis = tenure_testkit::servers::Redis::start();
+    let world = World::on(&redis.url());
+    let systemd = Systemd::bind(&world);
+    let _leader = start(&world, &["run", "--lease", "12s", "jobs", "--", "sleep", "60"]);
+    let leads = systemd.expect_status("leading (term ");
+    redis.pause();
+    let error = systemd.expect_status("");
+    assert!(error.starts_with("STATUS=store error, retrying: "), "{error}");
+    redis.resume();
+    assert_eq!(systemd.expect_status("leading"), leads);
+}
+
 #[test]
 fn a_candidate_is_not_ready_before_its_store_has_answered() {
     let world = World::on(&format!("redis://127.0.0.1:{}", tenure_testkit::servers::free_port()));
@@ -87,10 +116,12 @@ fn the_command_does_not_get_the_variables_of_the_supervisor() {
 fn readiness_is_written_to_a_descriptor() {
     let world = World::alone();
     let tenure = env!("CARGO_BIN_EXE_tenure");
-    let script = format!("exec 3> ready; exec {tenure} run --ready-fd 3 jobs -- sh -c 'cat ready | wc -c > count'");
+    // A file keeps what it has.
+    fs::write(world.path("ready"), "before\n").unwrap();
+    let script = format!("exec 3>> ready; exec {tenure} run --ready-fd 3 jobs -- sh -c 'cat ready | wc -c > count'");
     let mut shell = world.run_in_shell(&script);
     assert_eq!(shell.code(&world), 0);
-    assert_eq!(fs::read(world.path("ready")).unwrap(), b"\n");
+    assert_eq!(fs::read(world.path("ready")).unwrap(), b"before\n\n");
     let output = world.output(&["run", "--ready-fd", "77", "jobs", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--ready-fd 77 is not open for writing"), "{}", text(&output.stderr));

@@ -101,11 +101,15 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         task,
     };
     let watchdog = runner.supervisor.watchdog();
+    let work = async {
+        let reason = runner.run().await?;
+        runner.leave().await;
+        Ok::<_, Failure>(reason)
+    };
     let reason = tokio::select! {
-        reason = runner.run() => reason?,
+        reason = work => reason?,
         never = watchdog => match never {},
     };
-    runner.leave().await;
     // The guard exits first, so that no process is left when this one ends.
     runner.guard.close(GUARD_EXIT_TIMEOUT).await;
     // Closing the store's connections keeps a server busy for longer than a whole hand-over takes. So this waits
@@ -413,7 +417,7 @@ impl Runner {
             }
             _ => {}
         }
-        self.supervisor.event(event);
+        self.supervisor.event(event, self.election.candidate());
         if let Some(store) = self.location.take() {
             self.messages.location(&store);
         }

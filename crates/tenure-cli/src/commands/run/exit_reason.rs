@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use super::program;
 use crate::failure::Failure;
 use crate::process::wire::Exit;
 
@@ -61,11 +62,14 @@ fn code_when_asked(signal: i32, exit: Option<Exit>) -> u8 {
 
 /// Returns the exit code and message for a command that cannot be executed, with the exit codes that shells use.
 pub(crate) fn exec_failure(errno: i32, program: &OsStr) -> ExitReason {
-    let program = program.to_string_lossy();
     let errno = Errno::from_raw_os_error(errno);
     let (code, problem) = match errno {
+        Errno::NOENT if program::find(program).is_ok() => {
+            (127, "cannot execute the command: its interpreter was not found; check its first line (#!)".to_owned())
+        }
         Errno::NOENT => (127, "command not found; check its name and PATH".to_owned()),
         Errno::ACCESS => (126, "cannot execute the command: permission denied; check its permissions".to_owned()),
+        Errno::ISDIR => (126, "cannot execute the command: it is a folder".to_owned()),
         Errno::NOEXEC => {
             (126, "cannot execute the command: not a program; a script must begin with #!/bin/sh".to_owned())
         }
@@ -74,6 +78,7 @@ pub(crate) fn exec_failure(errno: i32, program: &OsStr) -> ExitReason {
         }
         errno => (126, format!("cannot execute the command: {errno}")),
     };
+    let program = program.display();
     ExitReason::NotExecuted(Failure::new(format!("{program}: {problem}")).with_code(code))
 }
 
@@ -97,8 +102,10 @@ mod tests {
     #[test]
     fn a_command_that_cannot_be_executed_yields_the_exit_codes_of_shells() {
         for (errno, code) in [(Errno::NOENT, 127), (Errno::ACCESS, 126), (Errno::NOEXEC, 126), (Errno::ISDIR, 126)] {
-            let failure = exec_failure(errno.raw_os_error(), OsStr::new("x")).into_code().unwrap_err();
+            let failure = exec_failure(errno.raw_os_error(), OsStr::new("no-such-program")).into_code().unwrap_err();
             assert_eq!(failure.code(), code);
         }
+        let failure = exec_failure(Errno::NOENT.raw_os_error(), OsStr::new("sh")).into_code().unwrap_err();
+        assert!(failure.code() == 127 && failure.to_string().contains("#!"), "{failure}");
     }
 }

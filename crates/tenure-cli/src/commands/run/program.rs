@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// Checks that a program can be executed, where `execvp` would look for it.
 ///
 /// # Errors
-/// The error that `execvp` would return, as far as the file shows it.
+/// The error that `execvp` would return, as far as the file shows it, or ISDIR for a folder.
 pub(crate) fn find(program: &OsStr) -> Result<(), Errno> {
     if program.as_bytes().contains(&b'/') {
         return check(Path::new(program));
@@ -29,7 +29,7 @@ pub(crate) fn find(program: &OsStr) -> Result<(), Errno> {
 
 fn check(path: &Path) -> Result<(), Errno> {
     access(path, Access::EXEC_OK)?;
-    if path.is_dir() { Err(Errno::ACCESS) } else { Ok(()) }
+    if path.is_dir() { Err(Errno::ISDIR) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -42,6 +42,7 @@ mod tests {
         assert_eq!(find("/bin/sh".as_ref()), Ok(()));
         assert_eq!(find("no-such-program".as_ref()), Err(Errno::NOENT));
         assert_eq!(find("./no-such-program".as_ref()), Err(Errno::NOENT));
-        assert_eq!(find("/".as_ref()), Err(Errno::ACCESS));
+        assert_eq!(find("/".as_ref()), Err(Errno::ISDIR));
+        assert_eq!(find("".as_ref()), Err(Errno::NOENT));
     }
 }

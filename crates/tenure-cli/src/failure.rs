@@ -34,9 +34,18 @@ impl Failure {
             Some(ContextValue::Strings(missing)) if error.kind() == ErrorKind::MissingRequiredArgument => &missing[..],
             _ => &[],
         };
-        if missing.iter().any(|argument| argument.contains("<CMD>")) {
-            let subcommand = std::env::args().find(|word| word == "run" || word == "once").unwrap_or_default();
+        let is_missing = |name: &str| missing.iter().any(|argument| argument.contains(name));
+        if is_missing("<CMD>") {
+            let is_once =
+                std::env::args().find(|word| word == "run" || word == "once").is_some_and(|word| word == "once");
+            let subcommand = if is_once { "once --slot SCHEDULE" } else { "run" };
             return Self::new(format!("no command; write: tenure {subcommand} ELECTION -- CMD…, see --help"));
+        }
+        if is_missing("--slot") {
+            return Self::new(
+                "no occasion; add --slot with the schedule of the crontab, such as --slot '0 3 * * *', or --for TIME, see \
+                 --help",
+            );
         }
         Self::usage_text(&error.to_string())
     }

@@ -59,7 +59,8 @@ impl Schedule {
             Self::Crontab(crontab) => {
                 let failed = |problem: &dyn std::fmt::Display| Failure::new(format!("--slot: {problem}"));
                 let now = Timestamp::try_from(now).map_err(|error| failed(&error))?;
-                let next = crontab.find_next(now).map_err(|error| failed(&error))?;
+                let never = |_| failed(&"no time of this schedule is in the next four years; check its fields");
+                let next = crontab.find_next(now).map_err(never)?;
                 for hours in RANGES {
                     let from = now - Span::new().hours(hours);
                     let times = crontab.iter_after(from).map_err(|error| failed(&error))?;
@@ -102,6 +103,12 @@ mod tests {
         // At most a quarter of the interval.
         assert_eq!(slot("* * * * * UTC", "2026-11-17T03:00:44Z"), "2026-11-17T03:00:00Z");
         assert_eq!(slot("* * * * * UTC", "2026-11-17T03:00:46Z"), "2026-11-17T03:01:00Z");
+    }
+
+    #[test]
+    fn a_schedule_without_times_is_refused() {
+        let never = Schedule::parse("0 0 30 2 * UTC").unwrap().slot(SystemTime::now(), Duration::ZERO).unwrap_err();
+        assert!(never.to_string().ends_with("check its fields"), "{never}");
     }
 
     #[test]

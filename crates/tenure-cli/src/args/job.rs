@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub(crate) forward: Vec<Forward>,
 
     /// Write a newline to this file descriptor once the candidate stands, as s6 expects it
-    #[arg(long, value_name = "FD")]
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
     pub(crate) ready_fd: Option<u32>,
 
     /// A key and a value to show with this candidate; can be repeated
@@ -94,6 +94,7 @@ impl Job {
             line.join(" ")
         )))
     }
+
     /// Returns the options of the election that the command line sets.
     pub(crate) fn overrides(&self) -> ElectionOptions {
         let mut options = self.options.0.clone();
@@ -134,6 +135,15 @@ fn quoted(word: &OsStr) -> String {
     let word = if word.contains("://") { mask(&word) } else { word.into_owned() };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// Parses an exit code.
+pub(super) fn exit_code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "must be a number from 0 to 255".to_owned())
+}
+
+fn descriptor(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "must be the number of an open file descriptor, such as 3".to_owned())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

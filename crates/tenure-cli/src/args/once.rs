@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::job::Job;
+use super::job::{Job, exit_code};
 use super::run::Patience;
 use crate::schedule::Schedule;
 
@@ -63,7 +63,7 @@ pub(crate) struct Once {
     pub(crate) slot: Option<Schedule>,
 
     /// Run CMD at most once within this time
-    #[arg(long = "for", id = "within", value_name = "TIME", value_parser = tenure::span::parse, group = "occasion")]
+    #[arg(long = "for", id = "within", value_name = "TIME", value_parser = some_time, group = "occasion")]
     pub(crate) within: Option<Duration>,
 
     /// How much before a scheduled time a machine still counts for it; at most a quarter of the interval
@@ -78,6 +78,12 @@ pub(crate) struct Once {
     pub(crate) patience: Patience,
 
     /// The exit code if another machine runs CMD
-    #[arg(short = 'E', long, value_name = "N", default_value_t = 0)]
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = exit_code)]
     pub(crate) conflict_exit_code: u8,
+}
+
+/// Parses a duration that is longer than zero.
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = tenure::span::parse(text).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("must not be 0, because then each machine runs CMD".to_owned()) } else { Ok(time) }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::job::Job;
+use super::job::{Job, exit_code};
 
 /// Run a command while leading
 ///
@@ -85,7 +85,7 @@ pub(crate) struct Run {
     pub(crate) patience: Patience,
 
     /// The exit code if another candidate leads, with --wait or --no-wait
-    #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = exit_code)]
     pub(crate) conflict_exit_code: u8,
 }
 

@@ -230,7 +230,7 @@ pub(crate) struct Schema {
 /// Remove an election that is no longer needed
 ///
 /// The store keeps the number of its last term: if the election is used again, its terms continue above that
-/// number.
+/// number. The last occasion of `tenure once` is removed: a machine that starts for it afterwards runs its command again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit codes:

@@ -21,6 +21,8 @@ use crate::schedule::Schedule;
 Examples, as lines of a crontab that is the same on all machines:
   0 3 * * *     TENURE_STORE=redis://db tenure once --slot '0 3 * * *' nightly -- ./nightly.sh
   */15 * * * *  TENURE_STORE=redis://db tenure once --for 10m sync -- ./sync.sh
+cron searches programs in /usr/bin and /bin unless the crontab sets PATH, and mails what a job
+prints: with --quiet, tenure prints only errors.
 
 What is one occasion?
   --slot SCHEDULE  All machines that start for the same scheduled time. SCHEDULE is that of the
@@ -28,23 +30,29 @@ What is one occasion?
                    ('0 3 * * * Europe/Berlin'), or a period (1h: every full hour, UTC). A machine
                    counts for the last scheduled time that has passed, however late it starts. A
                    machine that is early, because its clock is slow, counts for the next one, up to
-                   --skew before it.
-  --for TIME       All machines that start within TIME after the one that ran CMD. Choose a TIME
-                   that is longer than the differences between the machines, and shorter than the
-                   interval.
+                   --skew before it. An hour that a change to summer time skips has no occasion, so
+                   name another hour, or UTC as the time zone.
+  --for TIME       All machines that start within TIME after the start of the one that ran CMD.
+                   Choose a TIME that is longer than the differences between the starts and between
+                   the clocks of the machines. TIME and these differences together must be shorter
+                   than the interval.
 
 What it rests on:
   The write that wins the seat also records the occasion, and the record stays in the store. So two
   machines never run CMD for the same occasion, even if one of them is slow, paused or cut off.
   Clocks decide only which occasion a machine counts for: clocks that differ by more than --skew, or
   by more than TIME, can run CMD twice, but never at the same time. A machine whose clock is fast by
-  a whole slot takes the next occasion from the others. A store that loses its data loses the
-  record.
+  a slot or more takes all occasions up to that time from the others. `tenure forget ELECTION`
+  removes the record, as does a store that loses its data: then CMD can run again.
 
-If the machine dies while CMD runs:
-  The occasion counts as taken, and CMD does not run again until the next one. With --resume, the
-  others wait until CMD has ended. If its machine dies before that, one of the others runs CMD
-  again. CMD must tolerate that.
+If CMD does not start or does not end:
+  A machine takes the occasion before it starts CMD. If the machine then dies, loses its term, gives
+  up waiting for the store, gets a signal to leave or cannot execute CMD, the occasion counts as
+  taken, and CMD does not run again until the next one. So CMD runs at most once.
+  With --resume, the others wait until CMD has ended, with any exit code. In the cases above, one of
+  them runs CMD again. It also does so if the store cannot be reached for a lease when CMD ends,
+  because the end is not recorded then. So CMD runs at least once if any of the machines stays, and
+  must tolerate a second run.
 
 Exit codes:
   CMD's own, or 128+n if signal n killed it
@@ -62,7 +70,7 @@ pub(crate) struct Once {
     #[arg(long, value_name = "SCHEDULE", value_parser = Schedule::parse, group = "occasion")]
     pub(crate) slot: Option<Schedule>,
 
-    /// Run CMD at most once within this time
+    /// Run CMD once for all machines that start within this time
     #[arg(long = "for", id = "within", value_name = "TIME", value_parser = some_time, group = "occasion")]
     pub(crate) within: Option<Duration>,
 
@@ -70,7 +78,7 @@ pub(crate) struct Once {
     #[arg(long, value_name = "TIME", value_parser = tenure::span::parse, default_value = "30s", conflicts_with = "within")]
     pub(crate) skew: Duration,
 
-    /// Run CMD again if the machine that runs it dies before CMD has ended
+    /// Run CMD again, on another machine, if the one that runs it dies or has to stop before CMD has ended
     #[arg(long)]
     pub(crate) resume: bool,
 

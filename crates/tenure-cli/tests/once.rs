@@ -7,7 +7,7 @@ mod common;
 use std::fs::File;
 use std::process::{Child, Stdio};
 
-use common::{World, text};
+use common::{Running, World, text};
 use rustix::process::{Pid, Signal};
 use tenure_testkit::servers::{Postgres, Redis};
 
@@ -52,6 +52,20 @@ fn a_process_that_does_not_wait_gives_up_while_an_earlier_occasion_still_runs() 
     let output = world.output(&once);
     let message = "tenure: jobs is led by alice (term 1); not running the command\n";
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(9), message));
+}
+
+#[test]
+fn a_command_that_had_to_stop_is_not_said_to_run() {
+    let world = World::shared();
+    let once =
+        ["once", "--for", "1h", "--candidate", "alice", "jobs", "--", "sh", "-c", "echo started >> log; sleep 60"];
+    let mut stopped = Running { child: world.tenure(&once).stderr(Stdio::null()).spawn().unwrap() };
+    world.eventually("the command to run", || !world.log().is_empty());
+    stopped.signal(Signal::TERM);
+    assert_eq!(stopped.code(&world), 128 + 15);
+    let late = world.output(&once);
+    let message = "tenure: jobs was started by alice (term 1); not running the command\n";
+    assert_eq!((late.status.code(), text(&late.stderr).as_str()), (Some(0), message));
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Messages {
     /// Prints that the occasion is claimed, so the command is not run.
     pub(crate) fn claimed(&self, by: &str, token: Token, done: bool) {
         let (name, by) = (&self.election, printable(by));
-        let verb = if done { "was run" } else { "is run" };
+        // Without a sign of the end, the command runs, or its candidate has died or had to stop.
+        let verb = if done { "was run" } else { "was started" };
         self.print(format!("{name} {verb} by {by} (term {token}); not running the command"));
     }
 

@@ -215,6 +215,9 @@ impl Runner {
             // If a signal asked to leave meanwhile, or the term is ending, the command is not started.
             let Some(work) = self.asked.is_none().then(|| term.begin_work()).flatten() else {
                 self.await_end(&term).await?;
+                if self.asked.is_none() && self.task.on_loss == OnLoss::Exit {
+                    return Ok(ExitReason::Lost);
+                }
                 continue;
             };
             match self.lead(&term, work).await? {

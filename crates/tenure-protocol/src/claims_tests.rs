@@ -128,3 +128,12 @@ fn a_candidate_without_an_occasion_keeps_the_claim() {
     let bid = script.step(read(Some(claimed(None, OTHERS, true))));
     assert_eq!(written(&bid), claimed(None, OTHERS, true).record.claim.as_deref());
 }
+
+#[test]
+fn a_seat_that_an_earlier_election_of_the_process_left_is_bid_for_and_not_renewed() {
+    // A renewal does not always write the record, so it could begin a term without a claim.
+    let mut script = claiming(occasion(OTHERS + 1));
+    let left = script.step(read(Some(claimed(Some(me()), OTHERS, false))));
+    assert!(matches!(&left[..], [.., Action::Swap { .. }]), "{left:?}");
+    assert_eq!(written(&left).map(|claim| claim.at_ms), Some(OTHERS + 1));
+}

@@ -1,8 +1,19 @@
 //! Occasions: jobs that one candidate runs for all.
 //!
-//! The bid for the seat carries the claim of the occasion, and a candidate bids only over a record that does not
-//! settle its occasion. A bid replaces exactly the record that was read. So between the record that did not settle
-//! the occasion and the record that claims it there is no other write, and no occasion is claimed twice.
+//! Claim: an occasion that is not resumable begins at most one term.
+//!
+//! - The bid for the seat carries the claim, and a candidate bids only over a record that does not settle its occasion.
+//!   A bid replaces exactly the record that was read. So no other write comes between the record that did not settle the
+//!   occasion and the record that claims it.
+//! - Every later record settles the occasion, too, because the time of the claim never goes back: renewals, releases and
+//!   terms without an occasion copy the claim, and a bid over a claim that does not settle its occasion has a later time,
+//!   or the same time if it resumes that claim.
+//! - The exception is a record that names this candidate, was written by this machine and has not become a term
+//!   (`is_unused_bid`). Its claim is this candidate's own, and only this machine can begin a term with it, or bid over it
+//!   for the same occasion. To all other machines it settles the occasion like any other.
+//!
+//! The claim is made before the work starts and is never withdrawn, because other candidates may have left on account of
+//! it. So an occasion that is not resumable can pass without work, if the candidate dies or stops in between.
 
 use std::sync::Arc;
 
@@ -32,7 +43,7 @@ impl Machine {
         seat.record.claim.as_deref().is_some_and(settles) && !self.is_unused_bid(&seat.record)
     }
 
-    /// Returns whether this record is a bid of this machine that landed and has not become a term.
+    /// Returns whether this record is a bid of this machine that was stored and has not become a term.
     fn is_unused_bid(&self, record: &Record) -> bool {
         let is_bid = self.claims.first_bid.is_some_and(|first| record.token >= first);
         is_bid && record.token > self.led && record.is_held_by(self.me.incarnation)

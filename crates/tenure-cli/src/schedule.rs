@@ -19,6 +19,17 @@ pub(crate) enum Schedule {
 /// first. The 29th of February can be eight years ago.
 const RANGES: [i64; 5] = [1, 24, 32 * 24, 367 * 24, 9 * 366 * 24];
 
+/// The names that crontabs have for common schedules.
+const NAMED: [(&str, &str); 7] = [
+    ("@hourly", "0 * * * *"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@monthly", "0 0 1 * *"),
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+];
+
 impl Schedule {
     /// Parses a schedule.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -27,7 +38,8 @@ impl Schedule {
         }
         let mut options = ParseOptions::default();
         options.fallback_timezone_option = FallbackTimezoneOption::System;
-        let crontab = cronexpr::parse_crontab_with(text, options).map_err(|error| {
+        let fields = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, fields)| fields);
+        let crontab = cronexpr::parse_crontab_with(fields, options).map_err(|error| {
             let error = error.to_string();
             let reason = error.lines().last().unwrap_or_default().trim().trim_start_matches('^').trim();
             format!("neither a period such as \"1h\" nor a schedule such as \"0 3 * * *\" ({reason})")
@@ -94,6 +106,16 @@ mod tests {
         assert_eq!(slot("0 0 29 2 * UTC", "2026-11-17T03:14:00Z"), "2024-02-29T00:00:00Z");
         assert_eq!(slot("1h", "2026-11-17T03:59:00Z"), "2026-11-17T03:00:00Z");
         assert_eq!(slot("0 3 * * * Europe/Berlin", "2026-11-17T03:14:00Z"), "2026-11-17T02:00:00Z");
+    }
+
+    #[test]
+    fn the_named_schedules_of_a_crontab_are_known() {
+        for (name, fields) in NAMED {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_650_000);
+            let slot = |text: &str| Schedule::parse(text).unwrap().slot(now, Duration::ZERO).unwrap();
+            assert_eq!(slot(name), slot(fields), "{name}");
+        }
+        assert!(Schedule::parse("@reboot").is_err());
     }
 
     #[test]

@@ -144,13 +144,15 @@ fn chosen_signals_are_forwarded_and_do_not_end_the_term() {
 }
 
 #[test]
-fn a_forwarded_signal_ends_a_candidate_that_waits() {
+fn a_forwarded_interrupt_ends_a_candidate_that_waits_and_a_hang_up_does_not() {
     let world = World::shared();
     let _leader = world.run(&[], "echo started >> log; sleep 60");
     world.eventually("the command to run", || !world.log().is_empty());
-    let mut follower = world.run(&["--forward", "INT"], "true");
+    let mut follower = world.run(&["--forward", "HUP,INT"], "true");
     let waits = || world.lines("errors").iter().any(|line| line.contains("waiting for jobs"));
     world.eventually("the follower to wait", waits);
+    // If this one ended it, the exit code would be another.
+    follower.signal(Signal::HUP);
     follower.signal(Signal::INT);
     assert_eq!(follower.code(&world), 128 + 2);
 }

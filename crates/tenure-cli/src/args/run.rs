@@ -32,8 +32,8 @@ Events and their effects:
   SIGINT, SIGHUP, SIGQUIT   the seat and exits; a second signal kills CMD at once
   or SIGALRM
   tenure gets SIGUSR1       CMD's process group gets the signal; if CMD is not running, the signal
-  or SIGUSR2                is ignored; --forward chooses other signals, such as HUP or INT, which
-                            ask tenure to leave if CMD is not running
+  or SIGUSR2                is ignored; --forward chooses other signals, of which INT and QUIT ask a
+                            candidate to leave while CMD is not running
   tenure is stopped,        its guard, a separate process, kills CMD before the term is over
   killed or cut off
   the guard is killed       tenure kills CMD, releases the seat and stands again

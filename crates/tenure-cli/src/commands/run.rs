@@ -239,9 +239,9 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                // No command runs, so a signal that usually asks to leave does so now.
+                // No command runs. What a user types asks this process to leave; the rest is for the command.
                 signal = self.forwarded.next() => {
-                    if signals::LEAVE.iter().any(|leave| leave.as_raw() == signal) {
+                    if [Signal::INT, Signal::QUIT].iter().any(|typed| typed.as_raw() == signal) {
                         self.on_signal(signal);
                     }
                 }

@@ -44,7 +44,7 @@ impl Store for Odd {
         if self.oddity == Oddity::Floods {
             // On the engine's thread, so that the engine cannot process them in between.
             let news = self.news.lock().unwrap().clone().unwrap();
-            (0..50_000).for_each(|_| news.holder(&seats[0], PushDetail::Nothing));
+            (0..20_000).for_each(|_| news.holder(&seats[0], PushDetail::Nothing));
         }
         let (odd, even): (Vec<_>, Vec<_>) = (0..seats.len()).partition(|place| seats[*place].as_str() == "odd");
         for place in even.into_iter().chain(odd) {

@@ -18,7 +18,7 @@ use crate::{SharedTask, lock};
 /// Why a renewal proves that seats are held is the store's own argument, and belongs next to its
 /// [`beat`](Self::beat).
 pub trait Session: Send + Sync + 'static {
-    /// What a heartbeat reports about the seats.
+    /// The type of a heartbeat's report about the seats.
     type Report: Send + Sync + 'static;
 
     /// Returns the name of the session, equal to the result of `Store::session_of`. No two sessions ever have
@@ -67,7 +67,7 @@ pub struct Heartbeat<T> {
     pub number: u64,
     /// The session stays alive for at least its lease from this moment. It is the `since` of a renewal.
     pub sent: Moment,
-    /// What the heartbeat reported about the seats.
+    /// The report of the heartbeat about the seats.
     pub report: T,
 }
 
@@ -134,7 +134,7 @@ impl<S: Session> PooledSession<S> {
     /// end.
     ///
     /// # Errors
-    /// Those of [`Session::beat`], or that the session has ended, which [`is_over`](Self::is_over) shows.
+    /// The errors of [`Session::beat`], or that the session has ended, which [`is_over`](Self::is_over) shows.
     pub async fn beat(
         self: &Arc<Self>,
         suits: impl Fn(&Heartbeat<S::Report>) -> bool,
@@ -309,7 +309,7 @@ impl<S: Session> Sessions<S> {
     /// Returns the session for seats of this lease, renewed at most `age` ago. Sends a heartbeat if necessary.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and [`PooledSession::beat`].
+    /// The errors of [`get`](Self::get) and of [`PooledSession::beat`].
     pub async fn fresh(&self, lease: Duration, age: Duration) -> Result<Arc<PooledSession<S>>, StoreError> {
         let session = self.get(lease).await?;
         let from = self.0.clock().now() - age;

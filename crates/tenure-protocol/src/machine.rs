@@ -189,7 +189,7 @@ enum Kind {
     Vacate(Box<Record>),
 }
 
-/// What the current watch reports on: the holder and term last seen, and whether requests matter.
+/// The subject of the current watch: the holder and term last seen, and whether requests matter.
 #[derive(Debug, PartialEq, Eq)]
 struct Watched {
     holder: Option<Incarnation>,

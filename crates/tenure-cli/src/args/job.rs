@@ -24,7 +24,8 @@ pub(crate) struct Job {
     #[arg(short = 'c', id = "line", value_name = "LINE", conflicts_with = "command")]
     line: Option<OsString>,
 
-    /// Forward these signals to CMD while it runs, separated by commas; others ask tenure to leave
+    /// Forward these signals to CMD while it runs, separated by commas; of the others, USR1, USR2 and WINCH are ignored,
+    /// and the rest ask tenure to leave
     #[arg(
         long,
         value_enum,

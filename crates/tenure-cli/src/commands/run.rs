@@ -239,7 +239,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
-                // No command runs. What a user types asks this process to leave; the rest is for the command.
+                // No command runs. Ctrl-C and Ctrl-\ ask this process to leave; other signals are ignored.
                 signal = self.forwarded.next() => {
                     if [Signal::INT, Signal::QUIT].iter().any(|typed| typed.as_raw() == signal) {
                         self.on_signal(signal);

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 /// The files that a mutant can change, those of the machine first. A mutant has its own copy of the part that
 /// it changes, and shares all other parts with the real ones.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "machine.rs",
     "machine/answers.rs",
     "machine/claims.rs",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 12] = [
     "presence.rs",
     "admission.rs",
     "subscriptions.rs",
+    "last_will.rs",
 ];
 /// How many of these files belong to the machine.
 const OF_MACHINE: usize = 9;
@@ -65,7 +66,7 @@ fn main() {
         let (parts, drive, make): (&[&str], _, _) = match mutant.file.as_str() {
             "presence.rs" => (
                 &["presence"],
-                format!("crate::driven::drive_presence!({name}::presence::Presence<(), Standing>);"),
+                format!("crate::driven::drive_presence!({name}::presence::Presence<(), RosterEntry>);"),
                 format!("presence: || Box::new({name}::presence::Presence::new())"),
             ),
             "admission.rs" => (
@@ -80,6 +81,15 @@ fn main() {
                 &["subscriptions"],
                 format!("crate::driven::drive_subscriptions!({name}::subscriptions);"),
                 format!("subscriptions: || Box::new({name}::subscriptions::Subscriptions::new())"),
+            ),
+            "last_will.rs" => (
+                &["last_will"],
+                String::new(),
+                format!(
+                    "will: |candidate, token, reading, nonce| {{ let will = {name}::last_will::LastWill {{ candidate, token, \
+                         by: \"test\".into() }}; match will.step(reading, nonce) {{ \
+                         {name}::last_will::WillStep::Free {{ expected, record }} => Some((expected, *record)), _ => None }} }}"
+                ),
             ),
             _ => (
                 &["machine/mod", "observation"],

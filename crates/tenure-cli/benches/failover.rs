@@ -2,9 +2,10 @@
 //! compared with flock(1) in the same run. Also measures the cost of a `tenure run` that waits.
 //!
 //! `TENURE_BENCH_STORE` selects a server that this bench starts, in each of its modes: `redis`, `postgres`, `etcd`,
-//! `consul` or `kubernetes`. If the leader leaves, time is measured from the moment when the store shows the release.
-//! If the leader is killed and the store uses leases, time is measured from the moment when the lease expires by the
-//! store's clock. `TENURE_BENCH_ROUNDS` is the number of rounds (default: 40).
+//! `consul` or `kubernetes`. If the leader leaves, time is measured from the moment when the store shows the release. If
+//! it is killed, time is measured from the kill: its guard executes the last will. If its guard is killed, too, and the
+//! store has a clock, time is measured from the moment when the lease expires. `TENURE_BENCH_ROUNDS` is the number of
+//! rounds (default: 40).
 //!
 //! The command is the same for all: it locks a file, reports its start, and waits to be killed.
 
@@ -36,14 +37,14 @@ mod linux {
     pub(crate) fn main() {
         println!("time from the end of a leader to the start of the next leader's command, {} rounds each", rounds());
         match std::env::var("TENURE_BENCH_STORE").as_deref() {
-            Ok("redis") => on(&RedisTarget::start(), "2s"),
+            Ok("redis") => on(&RedisTarget::start()),
             Ok("postgres") => {
-                on(&PostgresTarget::start("lease"), "2s");
-                on(&PostgresTarget::start("session"), "15s");
+                on(&PostgresTarget::start("lease"));
+                on(&PostgresTarget::start("session"));
             }
-            Ok("etcd") => on(&EtcdTarget::start(), "2s"),
-            Ok("consul") => on(&ConsulTarget::start(), "2s"),
-            Ok("kubernetes") => on(&KubernetesTarget::start(), "2s"),
+            Ok("etcd") => on(&EtcdTarget::start()),
+            Ok("consul") => on(&ConsulTarget::start()),
+            Ok("kubernetes") => on(&KubernetesTarget::start()),
             Ok(other) => {
                 panic!("TENURE_BENCH_STORE must be redis, postgres, etcd, consul or kubernetes, got {other:?}")
             }
@@ -65,20 +66,24 @@ mod linux {
     }
 
     /// Measures a leader and two followers over a server.
-    fn on(target: &dyn BenchTarget, lease: &str) {
-        println!("{}, lease {lease}", target.name());
+    fn on(target: &dyn BenchTarget) {
+        println!("{}, lease 15s", target.name());
         let since = Since::Release(target.url());
-        let mut scene = Scene::new("tenure", &target.url(), lease);
+        let mut scene = Scene::new("tenure", &target.url(), "15s");
         let asked = measure(&mut scene, Signal::TERM, &since);
         print("asked to leave, from release", &asked, None);
-        let clocked = matches!(Witness::new(&target.url()).life(), Some(Life::Clock { .. }));
-        let (what, since) = match clocked {
-            true => ("killed (-9), after lease expiry", Since::Lapse(target.url())),
-            false => ("killed (-9)", Since::Signal),
-        };
-        let killed = measure(&mut scene, Signal::KILL, &since);
-        print(what, &killed, None);
+        let killed = measure(&mut scene, Signal::KILL, &Since::Signal);
+        print("killed (-9)", &killed, None);
         scene.assert_no_overlap();
+        let is_clocked = matches!(Witness::new(&target.url()).life(), Some(Life::Clock { .. }));
+        drop(scene);
+        if is_clocked {
+            println!("{}, lease 2s", target.name());
+            let mut scene = Scene::new("tenure", &target.url(), "2s");
+            let killed = measure(&mut scene, Signal::KILL, &Since::Lapse(target.url()));
+            print("killed with its guard, after lease expiry", &killed, None);
+            scene.assert_no_overlap();
+        }
     }
 
     /// The moment from which time is measured.
@@ -86,7 +91,7 @@ mod linux {
         Signal,
         /// The store shows that the holder of the seat has changed.
         Release(String),
-        /// The lease has expired by the store's clock.
+        /// The lease has expired by the store's clock. The guard is killed as well, so that it executes no will.
         Lapse(String),
     }
 
@@ -160,8 +165,16 @@ mod linux {
             witness.as_ref().map(Witness::life);
             scene.find_leader();
             let (name, mut leader) = scene.candidates.remove(0);
+            // Stopped first, so that it cannot react to the death of tenure.
+            let guard = matches!(since, Since::Lapse(_)).then(|| guard_of(leader.id()));
+            if let Some(guard) = guard {
+                kill_process(guard, Signal::STOP).unwrap();
+            }
             let signalled = Instant::now();
             kill_process(Pid::from_child(&leader), signal).unwrap();
+            if let Some(guard) = guard {
+                kill_process(guard, Signal::KILL).unwrap();
+            }
             let lapses = witness.map(|witness| witness.lapses(&name));
             let (next, at) = scene.next();
             let released = released.map(|released| released.recv().expect("the holder changed").0);
@@ -185,11 +198,18 @@ mod linux {
         took
     }
 
+    /// Returns the process of a leader's guard.
+    fn guard_of(tenure: u32) -> Pid {
+        let children = fs::read_to_string(format!("/proc/{tenure}/task/{tenure}/children")).unwrap_or_default();
+        let guard = children.split_ascii_whitespace().next().and_then(|pid| pid.parse().ok());
+        guard.and_then(Pid::from_raw).expect("a guard")
+    }
+
     fn print(what: &str, took: &[Duration], beside: Option<&[Duration]>) {
         let at = |took: &[Duration], percent: usize| took[(took.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
         let (p50, p95) = (at(took, 50), at(took, 95));
         let ratio = beside.map(|beside| format!("   {:.1} times that of flock(1)", p50 / at(beside, 50)));
-        println!("{what:<30} p50 {p50:6.2} ms   p95 {p95:6.2} ms{}", ratio.unwrap_or_default());
+        println!("{what:<42} p50 {p50:6.2} ms   p95 {p95:6.2} ms{}", ratio.unwrap_or_default());
     }
 
     /// Prints the cost of a waiting candidate and its guard.

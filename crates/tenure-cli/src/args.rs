@@ -1,18 +1,24 @@
 //! The command line: subcommands, flags and their help texts.
 
 mod flags;
+mod install;
 mod job;
+mod line;
 mod once;
 mod run;
+mod wrong;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::install::{Completions, Man, Shell};
 pub(crate) use self::job::{Forward, Job};
+pub(crate) use self::line::quoted;
 pub(crate) use self::once::Once;
 pub(crate) use self::run::{OnLoss, Run};
+pub(crate) use self::wrong::answer;
 
 /// Elects one leader among many processes. When the leader dies, hangs or steps down, another
 /// candidate takes over, and the old leader's command has stopped before the new one starts.
@@ -23,12 +29,14 @@ Try it:
   tenure demo                                  watch leaders being killed and replaced
   tenure run nightly-jobs -- ./jobs.sh         in several terminals: only one runs the command
   tenure once --for 1h report -- ./report.sh   on many machines, from cron: one of them runs it
-  tenure status nightly-jobs                   show the leader
+  tenure status                                list all elections and their leaders
+  tenure status nightly-jobs                   show the leader of one
   tenure candidates nightly-jobs               list the candidates and their health
+  tenure explain nightly-jobs                  say why nobody leads
 
 Options are read from tenure.toml in the current folder, then from variables such as
-TENURE_LEASE=15s, then from the command line. Later ones override earlier ones. For the options of
-a command, see `tenure help COMMAND`.")]
+TENURE_LEASE=15s, then from the command line. Later ones override earlier ones. A TIME is a number
+with a unit: 500ms, 15s, 1m30s, 7d. For the options of a command, see `tenure help COMMAND`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -49,7 +57,7 @@ pub(crate) struct Global {
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Print JSON
+    /// Print JSON, errors too; docs/json.md describes it. `run` and `once` write their log as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -86,6 +94,7 @@ pub(crate) enum Command {
     Once(Box<Once>),
     Status(Status),
     Candidates(Candidates),
+    Explain(Explain),
     Watch(Watch),
     StepDown(StepDown),
     /// List the stores in this program, their promises and what breaks them
@@ -94,24 +103,64 @@ pub(crate) enum Command {
     Forget(Forget),
     Demo(Demo),
     Completions(Completions),
+    Man(Man),
+    Will(Will),
 }
 
-/// Show the leader
+/// Free the seats of a program when it dies
+///
+/// Programs that use the library start this as a companion, with the option last_will. It waits until the program is
+/// dead, and then frees the seats that the program held. It is of no use on the command line: `tenure run` has a guard,
+/// which does the same.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+It reads from standard input which seats its parent holds. docs/last-will.md describes what it
+promises, and how a program starts it.
+
+Exit codes:
+  0  the seats are free, or its parent has released them
+  1  a seat could not be freed; it becomes free when its lease expires
+  2  it was not started by such a program")]
+pub(crate) struct Will {}
+
+/// Show the leader of an election, or all elections
+///
+/// Without ELECTION, lists all elections that have a record in the store, with their leaders: those that run, and
+/// those that ran once and were not removed with `tenure forget`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
+  tenure status                              list all elections
   tenure status nightly-jobs
   tenure status --json nightly-jobs | jq .leader.candidate
+  tenure status --json | jq -r '.elections[] | select(.leader) | .election'
 
-A SQLite database that does not exist is not created: its elections are vacant.
+Columns of the list:
+  LEADER   the candidate that leads; - if the seat is vacant; ? if its record cannot be read
+  TERM     the number of its term, or of the last one
+  ELECTED  the time since it was elected, by its own clock and this machine's
+  EXPIRES  when its lease expires if it is not renewed; - for stores in which a session holds the
+           seat; unknown if the store does not know whether the leader is alive
+
+The store is printed on standard error: the path of its file, or its server without the password.
+The list has the elections within the prefix, schema, namespace or file of the store. On Kubernetes
+it has no Lease that only other programs have written. On Redis it goes through all keys.
+
+It creates nothing, and needs no right to write: of a SQLite database, read access to the file and
+to its -wal and -shm files; for the other stores see their README. A SQLite database that does not
+exist has no elections.
+
+With --json and ELECTION: {\"election\", \"store\", \"leader\": {\"candidate\", \"token\", …} | null,
+\"vouched\", \"token\"}. Without ELECTION: {\"store\", \"elections\": [{\"election\", …}, …]}, sorted by
+name. An election whose record cannot be read has an \"error\" in place of the last three.
 
 Exit codes:
-  0  the election has a leader
+  0  the election has a leader; without ELECTION, the list was printed, also if it is empty
   1  the seat is vacant
-  2  unknown: bad usage, or the store cannot be reached")]
+  2  unknown: bad usage, the store cannot be reached, or a record cannot be read")]
 pub(crate) struct Status {
-    /// The name of the election
-    pub(crate) election: String,
+    /// The name of the election [default: list all elections]
+    pub(crate) election: Option<String>,
 }
 
 /// List the candidates, with health, priority and age
@@ -136,9 +185,8 @@ Columns:
   UPDATED   when its health or its health report last changed
   METADATA  its --metadata, and the error of its last health report
 
-With --json: {\"election\", \"store\", \"candidates\": [{\"candidate\", \"incarnation\", \"leader\",
-\"score\", \"healthy\", \"priority\", \"since\", \"updated\", \"metadata\"}, …]}. Candidates with the same
-id have different incarnations.
+With --json: {\"version\", \"election\", \"store\", \"candidates\": [{\"candidate\", \"incarnation\", …}, …]};
+see docs/json.md. Candidates with the same id have different incarnations.
 
 Exit codes:
   0  there is at least one candidate
@@ -149,18 +197,64 @@ pub(crate) struct Candidates {
     pub(crate) election: String,
 }
 
-/// Show the leader, and every change as it happens
+/// Say why an election has no leader, or why a candidate does not lead
+///
+/// Reads the seat and the list of candidates once, and prints what they show, the most important first. It writes
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
+  tenure explain nightly-jobs
+  tenure explain nightly-jobs --candidate web-1     why does web-1 not lead?
+
+It can tell
+  the leader, and how long its lease still lasts, as far as the store knows that
+  a leader that has not renewed its lease
+  candidates that are unhealthy, with the error of their health check
+  candidates that leave the seat to others: to a named one, to a higher priority, or to any other
+  after they have stepped down
+  an occasion of `tenure once` that was taken
+  leases that differ, and clocks that are ahead of this machine's
+
+It cannot tell anything about candidates that cannot reach the store or use another one. A clock
+that is behind cannot be told from news that are old.
+
+Exit codes:
+  0  the election has a leader
+  1  the seat is vacant
+  2  unknown: bad usage, or the store cannot be reached")]
+pub(crate) struct Explain {
+    /// The name of the election
+    pub(crate) election: String,
+
+    /// Say why this candidate does not lead: its id, or its incarnation from `tenure candidates --json`
+    #[arg(long, value_name = "ID")]
+    pub(crate) candidate: Option<String>,
+}
+
+/// Show the leader, and every change as it happens
+///
+/// On a terminal, shows the leader, the candidates and the last changes, and updates them in place until Ctrl-C. Into a
+/// file or a pipe, prints one line for each change. Without ELECTION, does the same for all elections of the store,
+/// which it lists every two seconds: it does not see a term that begins and ends in between.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  tenure watch                              all elections of the store
   tenure watch nightly-jobs
   tenure watch --json nightly-jobs | while read -r change; do …; done
 
-Each change is one line. With --json:
-{\"election\", \"at\", \"leader\": {\"candidate\", \"token\", …} | null}.")]
+If the store fails, a line says so, and the command continues.
+
+With --json, each change is one object:
+{\"version\", \"election\", \"store\", \"at\", \"leader\": {\"candidate\", \"token\", …} | null}.")]
 pub(crate) struct Watch {
-    /// The name of the election
-    pub(crate) election: String,
+    /// The name of the election [default: all elections]
+    pub(crate) election: Option<String>,
+
+    /// Print one line for each change, also on a terminal
+    #[arg(long)]
+    pub(crate) lines: bool,
 }
 
 /// Ask the leader to hand over
@@ -267,17 +361,6 @@ pub(crate) struct Demo {
     /// The lease of the candidates
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = tenure::span::parse)]
     pub(crate) lease: Duration,
-}
-
-/// Print the completion script of a shell
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Example:
-  tenure completions bash > ~/.local/share/bash-completion/completions/tenure")]
-pub(crate) struct Completions {
-    /// The shell
-    #[arg(value_enum)]
-    pub(crate) shell: clap_complete::Shell,
 }
 
 fn at_least_one(text: &str) -> Result<u32, String> {

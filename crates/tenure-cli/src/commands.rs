@@ -4,7 +4,9 @@ mod candidates;
 mod completions;
 #[cfg(target_os = "linux")]
 mod demo;
+mod explain;
 mod forget;
+mod man;
 #[cfg(target_os = "linux")]
 mod once;
 #[cfg(target_os = "linux")]
@@ -22,29 +24,36 @@ pub(crate) use self::schema::StoreName;
 
 use std::io::Write;
 
-use serde_json::{Value, json};
 use tenure::Leader;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, LogFormat};
 use crate::failure::Failure;
-use crate::screen;
+use crate::json::leader as leader_json;
 use crate::setup::{Setup, start_log};
 
 /// Runs a subcommand and returns its exit code.
 pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
-    let Cli { global, command } = cli;
+    let Cli { mut global, command } = cli;
+    let is_candidate = matches!(command, Command::Run(_) | Command::Once(_));
+    if is_candidate && global.json {
+        // Standard output belongs to the command that it runs.
+        global.log_format = LogFormat::Json;
+    }
     start_log(&global);
     match command {
         Command::Completions(args) => return completions::run(&args),
+        Command::Man(args) => return man::run(&args),
         Command::Stores => return stores::run(&global),
         Command::Schema(args) => return schema::run(&global, &args),
         #[cfg(target_os = "linux")]
         Command::Demo(args) => return demo::run(&global, &args),
+        #[cfg(target_os = "linux")]
+        Command::Will(_) => return crate::process::companion::run(),
         _ => {}
     }
     let setup = Setup::new(&global)?;
-    // A candidate prints it once the store answers.
-    if !matches!(command, Command::Run(_) | Command::Once(_)) {
+    // A candidate prints it once the store answers. With --json, it is in the answer.
+    if !is_candidate && !global.json {
         setup.announce_default(&global);
     }
     // One thread is enough: the election has its own.
@@ -56,36 +65,28 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
             #[cfg(target_os = "linux")]
             Command::Once(args) => once::run(&global, &setup, *args).await,
             #[cfg(not(target_os = "linux"))]
-            Command::Run(_) | Command::Once(_) | Command::Demo(_) => {
+            Command::Run(_) | Command::Once(_) | Command::Demo(_) | Command::Will(_) => {
                 Err(Failure::new("this command runs only on Linux; elsewhere, use the library"))
             }
             Command::Status(args) => status::run(&global, &setup, &args).await,
             Command::Candidates(args) => candidates::run(&global, &setup, &args).await,
+            Command::Explain(args) => explain::run(&global, &setup, &args).await,
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
-            Command::Completions(_) | Command::Stores | Command::Schema(_) => unreachable!("done above"),
+            Command::Completions(_) | Command::Man(_) | Command::Stores | Command::Schema(_) => {
+                unreachable!("done above")
+            }
             #[cfg(target_os = "linux")]
-            Command::Demo(_) => unreachable!("done above"),
+            Command::Demo(_) | Command::Will(_) => unreachable!("done above"),
         }
-    })
-}
-
-/// Formats a leader as JSON.
-fn leader_json(leader: &Leader) -> Value {
-    json!({
-        "candidate": &*leader.candidate.id,
-        "incarnation": leader.candidate.incarnation.to_string(),
-        "token": leader.token.get(),
-        "since": leader.since.map(screen::timestamp),
-        "metadata": &*leader.metadata,
     })
 }
 
 /// Formats a leader for people: `host-123 (term 7, zone=a)`.
 pub(crate) fn leader_words(leader: &Leader) -> String {
     let metadata: String = leader.metadata.iter().map(|(key, value)| format!(", {key}={value}")).collect();
-    format!("{} (term {}{metadata})", printable(&leader.candidate.id), leader.token)
+    printable(&format!("{} (term {}{metadata})", leader.candidate.id, leader.token))
 }
 
 /// Replaces control characters, so that text of other candidates cannot move the cursor.

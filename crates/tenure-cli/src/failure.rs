@@ -1,12 +1,10 @@
 //! The failure of a command: one line that says what to do, and an exit code.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 use std::fmt;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tenure::{ConfigError, Error, StoreError};
-
-use crate::mask::mask;
 
 /// The exit code for bad usage, and for every question that a command cannot answer.
 pub(crate) const FAILED: u8 = 2;
@@ -28,35 +26,10 @@ impl Failure {
         Self { message: String::new(), code: 0 }
     }
 
-    /// Shortens the error of the command-line parser to one line.
+    /// Turns the error of the command-line parser into one line that says what to type instead.
     pub(crate) fn usage(error: &clap::Error) -> Self {
-        let missing = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::Strings(missing)) if error.kind() == ErrorKind::MissingRequiredArgument => &missing[..],
-            _ => &[],
-        };
-        let is_missing = |name: &str| missing.iter().any(|argument| argument.contains(name));
-        if is_missing("<CMD>") {
-            let is_once =
-                std::env::args().find(|word| word == "run" || word == "once").is_some_and(|word| word == "once");
-            let subcommand = if is_once { "once --slot SCHEDULE" } else { "run" };
-            return Self::new(format!("no command; write: tenure {subcommand} ELECTION -- CMD…, see --help"));
-        }
-        if is_missing("--slot") {
-            return Self::new(
-                "no occasion; add --slot with the schedule of the crontab, such as --slot '0 3 * * *', or --for TIME, see \
-                 --help",
-            );
-        }
-        Self::usage_text(&error.to_string())
-    }
-
-    fn usage_text(error: &str) -> Self {
-        let text = error.split("\n\nUsage:").next().and_then(|text| text.split("\n\nFor more").next()).unwrap_or(error);
-        // The parser repeats arguments, and a URL among them can contain a password.
-        let shown = |word: &str| if word.contains("://") { mask(word) } else { word.to_owned() };
-        let words: Vec<String> = text.trim_start_matches("error: ").split_whitespace().map(shown).collect();
-        let text = words.join(" ").replace(" tip: ", "; ");
-        Self::new(format!("{}; see `tenure help` or --help", text.trim_end_matches(['.', ':'])))
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        Self::new(crate::args::answer(error, &words))
     }
 
     pub(crate) fn with_code(mut self, code: u8) -> Self {
@@ -86,6 +59,10 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        // Only with -v: the message says what to do, and most people need no more.
+        if let Some(detail) = error.detail() {
+            tracing::info!(detail, "the reason for the error");
+        }
         Self::new(error_words(&error))
     }
 }

@@ -2,7 +2,10 @@
 
 mod args;
 mod commands;
+mod complete;
 mod failure;
+mod json;
+mod man;
 mod mask;
 #[cfg(target_os = "linux")]
 mod process;
@@ -12,6 +15,7 @@ mod setup;
 mod stderr;
 #[cfg(target_os = "linux")]
 mod supervisor;
+mod table;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,8 +52,15 @@ fn main() -> ExitCode {
             };
         }
     }
+    let mut json = json::is_asked_for(std::env::args_os());
+    if std::env::args_os().nth(1).is_some_and(|word| word == complete::COMPLETE) {
+        complete::main();
+    }
     let outcome = match Cli::try_parse() {
-        Ok(cli) => commands::run(cli),
+        Ok(cli) => {
+            json = cli.global.json;
+            commands::run(cli)
+        }
         // A request for help is not an error.
         Err(help) if !help.use_stderr() => help.exit(),
         Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
@@ -58,7 +69,11 @@ fn main() -> ExitCode {
     tenure::log::flush(LAST_LINES);
     let code = outcome.unwrap_or_else(|failure| {
         if failure.has_message() {
-            stderr::line(format!("tenure: {failure}"));
+            if json {
+                json::print_failure(&failure);
+            } else {
+                stderr::failure(&failure);
+            }
         }
         failure.code()
     });

@@ -12,22 +12,30 @@
 //! hidden first argument. A health command runs in the same way, with a guard of its own.
 //!
 //! - `wire.rs`: the messages between tenure and the guard
+//! - `plan.rs`: the programs of a term: hooks and the command
 //! - `guard.rs`: the guard itself
 //! - `guard_handle.rs`: tenure's side: starts the guard, sends it orders, and kills the command if the guard fails
 //! - `shim.rs`: the process that executes the command
 //! - `family.rs`: finds, kills and reaps the descendants of a process
 //! - `cgroup.rs`: kills them by control group, where one can be created
+//! - `will.rs`: frees the seat when tenure was killed
+//! - `companion.rs`: the same for programs that use the library
 //! - `init.rs`: process 1 of a container
+//! - `pty.rs`: a terminal of the command's own
 //! - `signals.rs`, `terminal.rs`: the signals that this program handles, and its terminal
 
 pub(crate) mod cgroup;
+pub(crate) mod companion;
 pub(crate) mod family;
 pub(crate) mod guard;
 pub(crate) mod guard_handle;
 pub(crate) mod init;
+pub(crate) mod plan;
+pub(crate) mod pty;
 pub(crate) mod shim;
 pub(crate) mod signals;
 pub(crate) mod terminal;
+pub(crate) mod will;
 pub(crate) mod wire;
 
 use std::ffi::CStr;

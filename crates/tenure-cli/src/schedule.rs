@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions};
 use jiff::{Span, Timestamp};
+use tenure_kit::did_you_mean;
 
 use crate::failure::Failure;
 
@@ -34,16 +35,17 @@ impl Schedule {
     /// Parses a schedule.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Ok(period) = tenure::span::parse(text) {
-            return if period.is_zero() { Err("must not be 0".to_owned()) } else { Ok(Self::Period(period)) };
+            return if period.is_zero() {
+                Err("must not be 0; write it like 1h".to_owned())
+            } else {
+                Ok(Self::Period(period))
+            };
         }
         let mut options = ParseOptions::default();
         options.fallback_timezone_option = FallbackTimezoneOption::System;
         let fields = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, fields)| fields);
-        let crontab = cronexpr::parse_crontab_with(fields, options).map_err(|error| {
-            let error = error.to_string();
-            let reason = error.lines().last().unwrap_or_default().trim().trim_start_matches('^').trim();
-            format!("neither a period such as \"1h\" nor a schedule such as \"0 3 * * *\" ({reason})")
-        })?;
+        let crontab =
+            cronexpr::parse_crontab_with(fields, options).map_err(|error| problem(text, &error.to_string()))?;
         Ok(Self::Crontab(Box::new(crontab)))
     }
 
@@ -84,6 +86,28 @@ impl Schedule {
                 Err(failed(&"no time of this schedule has been in the last nine years; check its fields"))
             }
         }
+    }
+}
+
+/// Returns what is wrong with the text of a schedule, and what to write instead.
+fn problem(text: &str, error: &str) -> String {
+    const LIKE: &str = "write it like '0 3 * * *' (minute, hour, day, month, weekday), or a period like 1h";
+    let names = NAMED.map(|(name, _)| name);
+    if let [near] = did_you_mean(&text.replace('@', ""), &names.map(|name| &name[1..])).as_slice() {
+        return format!("{text:?} is not a schedule: did you mean @{near}?");
+    }
+    let fields = text.split_whitespace().count();
+    match fields {
+        6 if error.contains("timezone") => {
+            format!("{text:?} has an unknown time zone: write it like '0 3 * * * Europe/Berlin'")
+        }
+        5 | 6 => {
+            // The last line of the error has the reason, below the place.
+            let reason = error.lines().last().unwrap_or_default().trim().trim_start_matches('^').trim();
+            format!("{text:?} is not a schedule ({reason}): {LIKE}")
+        }
+        1 => format!("{text:?} is not a schedule: {LIKE}"),
+        _ => format!("{text:?} is not a schedule, because it has {fields} fields and not 5: {LIKE}"),
     }
 }
 

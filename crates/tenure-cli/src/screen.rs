@@ -54,8 +54,15 @@ impl Paint {
 /// Returns the number of characters in a line of the terminal; `None` if the stream is not a terminal.
 #[cfg(target_os = "linux")]
 pub(crate) fn width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    size(stream).map(|(width, _)| width).filter(|width| *width > 0)
+}
+
+/// Returns the numbers of characters in a line and of lines of the terminal; `None` if the stream is not a terminal.
+/// A terminal that does not know its size returns zeros.
+#[cfg(target_os = "linux")]
+pub(crate) fn size(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
-    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+    Some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// Returns `None`: the width of the terminal is not known on this system.

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory;
 use tenure::{ElectionOptions, Elections, MemoryStore, Settings};
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::args::{Global, LogFormat};
+use crate::args::{Cli, Global, LogFormat};
 use crate::failure::Failure;
 use crate::mask::mask;
 use crate::stderr;
@@ -49,12 +50,29 @@ impl Setup {
         Ok(Self { settings, database: database(&url)?, url })
     }
 
-    /// Connects to the store.
-    pub(crate) fn elections(&self) -> Result<Elections, Failure> {
-        Ok(Elections::new(tenure::connect(&self.url)?))
+    /// Returns the URL of the store. It can contain a password: print [`Setup::shown`] instead.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
-    /// Connects to the store for commands that only read. A database that does not exist counts as empty and is not
+    /// Connects to the store.
+    pub(crate) fn elections(&self) -> Result<Elections, Failure> {
+        Ok(Elections::new(tenure::connect(&self.url).map_err(of_store)?))
+    }
+
+    /// Connects to the store for commands that only read: they create nothing, and need no right to write.
+    pub(crate) fn elections_read_only(&self) -> Result<Elections, Failure> {
+        Ok(Elections::new(tenure::connect_read_only(&self.url).map_err(of_store)?))
+    }
+
+    /// Connects to the store in order to watch it. A SQLite database that is opened to be read alone is opened again for
+    /// each call, so a watch opens it as a candidate does.
+    pub(crate) fn elections_to_watch(&self) -> Result<Elections, Failure> {
+        if self.database.is_some() { self.elections() } else { self.elections_read_only() }
+    }
+
+    /// Connects to the store for commands that read first. A database that does not exist counts as empty and is not
     /// created.
     pub(crate) fn elections_to_read(&self) -> Result<Elections, Failure> {
         if self.missing().is_some() { Ok(Elections::new(MemoryStore::new())) } else { self.elections() }
@@ -67,6 +85,12 @@ impl Setup {
         let creatable = database.origin == Origin::Default || database.path.parent().is_some_and(Path::is_dir);
         let missing = creatable && database.path.try_exists().is_ok_and(|exists| !exists);
         missing.then_some(&*database.path)
+    }
+
+    /// Returns whether the store is a file on this machine.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_file(&self) -> bool {
+        self.database.is_some()
     }
 
     /// Returns the location of the seats, unless the user named it in full.
@@ -86,6 +110,13 @@ impl Setup {
             && let Some(store) = self.location()
         {
             stderr::store(&store, global.prints_messages());
+        }
+    }
+
+    /// Prints the location of the seats, unless [`announce_default`](Self::announce_default) has printed it.
+    pub(crate) fn announce_named(&self, global: &Global) {
+        if self.database.as_ref().is_none_or(|database| database.origin != Origin::Default) {
+            stderr::store(&self.shown(), global.prints_messages());
         }
     }
 
@@ -112,7 +143,27 @@ fn settings(config: Option<&Path>) -> Result<Settings, Failure> {
     };
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Ok(settings.with_vars(variables)?)
+    settings.with_vars(variables).map_err(|error| {
+        let option = std::env::vars_os().find_map(|(name, _)| only_an_option(name.to_str()?));
+        option.unwrap_or_else(|| error.into())
+    })
+}
+
+/// Returns the error for a variable with the name of an option that is only for the command line.
+fn only_an_option(variable: &str) -> Option<Failure> {
+    let option = variable.strip_prefix("TENURE_")?.to_lowercase().replace('_', "-");
+    let cli = Cli::command();
+    let own = |command| cli.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
+    let is_option = own("run").chain(own("once")).any(|argument| argument.get_long() == Some(&*option));
+    let in_table = ElectionOptions::TABLE.iter().any(|setting| setting.name.replace('_', "-") == option);
+    let is_setting = in_table || option == "metadata";
+    let refused = || Failure::new(format!("{variable} is not a variable of tenure; use the option --{option}"));
+    (is_option && !is_setting).then(refused)
+}
+
+/// Names the option in an error about the URL of the store.
+fn of_store(error: tenure::ConfigError) -> Failure {
+    Failure::new(format!("store: {error}"))
 }
 
 fn default_store() -> Result<String, Failure> {
@@ -129,7 +180,7 @@ fn database(url: &str) -> Result<Option<Database>, Failure> {
     if !url.starts_with("sqlite:") {
         return Ok(None);
     }
-    let given = SqliteOptions::from_url(url)?.path;
+    let given = SqliteOptions::from_url(url).map_err(of_store)?.path;
     let (path, origin) = match given {
         Some(path) if path.is_absolute() => (path, Origin::AbsolutePath),
         Some(path) => (std::path::absolute(path)?, Origin::RelativePath),

@@ -7,10 +7,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once};
 use std::time::Duration;
+
+use serde_json::json;
+
+use crate::failure::Failure;
 
 /// The capacity of the queue, in bytes.
 const CAPACITY: usize = 256 * 1024;
@@ -22,6 +26,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 static STDERR: Queue = Queue::new();
 static WRITER: Once = Once::new();
 static AS_JSON: AtomicBool = AtomicBool::new(false);
+static RAW: AtomicBool = AtomicBool::new(false);
 
 /// Queues a line for standard error.
 pub(crate) fn line(text: impl fmt::Display) {
@@ -37,14 +42,31 @@ pub(crate) fn store(store: &str, message: bool) {
     }
 }
 
+/// Writes the failure of a command, in the format of the log.
+pub(crate) fn failure(failure: &Failure) {
+    if AS_JSON.load(Ordering::Relaxed) {
+        let at = crate::screen::timestamp(std::time::SystemTime::now());
+        let (message, exit_code) = (failure.to_string(), failure.code());
+        line(json!({ "timestamp": at, "level": "ERROR", "message": message, "exit_code": exit_code }));
+    } else {
+        line(format!("tenure: {failure}"));
+    }
+}
+
 /// Waits at most a second until all lines are written. Call this before the process exits.
 pub(crate) fn flush() {
     STDERR.flush(FLUSH_TIMEOUT);
 }
 
-/// Formats the count of dropped lines as JSON, like the rest of the log.
+/// Writes failures and the count of dropped lines as JSON, like the rest of the log.
 pub(crate) fn use_json() {
     AS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Ends lines on a terminal with a carriage return from now on: the terminal can be in raw mode when a line is written.
+#[cfg(target_os = "linux")]
+pub(crate) fn on_raw_terminal() {
+    RAW.store(true, Ordering::Relaxed);
 }
 
 /// Installs a hook that writes panics to this queue.
@@ -73,7 +95,10 @@ impl Write for Log {
     }
 }
 
-fn push(line: Vec<u8>) {
+fn push(mut line: Vec<u8>) {
+    if RAW.load(Ordering::Relaxed) && io::stderr().is_terminal() && line.pop_if(|last| *last == b'\n').is_some() {
+        line.extend(b"\r\n");
+    }
     STDERR.push(line);
     // If the thread cannot be started, the lines stay in the queue: writing them here could block.
     WRITER.call_once(|| drop(std::thread::Builder::new().name("stderr".to_owned()).spawn(write_lines)));
@@ -89,7 +114,7 @@ fn dropped(lines: u64, as_json: bool) -> Vec<u8> {
     const MESSAGE: &str = "lines of output were dropped because standard error was blocked or failed";
     let line = if as_json {
         let at = crate::screen::timestamp(std::time::SystemTime::now());
-        serde_json::json!({ "timestamp": at, "level": "WARN", "message": MESSAGE, "lines": lines }).to_string()
+        json!({ "timestamp": at, "level": "WARN", "message": MESSAGE, "lines": lines }).to_string()
     } else {
         format!("tenure: {lines} {MESSAGE}")
     };

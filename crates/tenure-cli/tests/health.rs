@@ -317,7 +317,7 @@ fn invalid_health_options_are_refused() {
     for (variable, value, expected) in [
         ("TENURE_PRIORITY", "99999999999", "TENURE_PRIORITY: 99999999999 is out of range"),
         ("TENURE_MIN_HEALTH", "much", "TENURE_MIN_HEALTH"),
-        ("TENURE_MIN_HEALTH", "2", "min_health"),
+        ("TENURE_MIN_HEALTH", "2", "TENURE_MIN_HEALTH: must be a number from 0"),
         ("TENURE_PREEMPT", "maybe", "TENURE_PREEMPT"),
         ("TENURE_HEALTH_COMMAND", "true", "TENURE_HEALTH"),
     ] {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 /// A shell that executes `tenure run` as process 1 of a namespace. Before that, the shell starts a process that later
 /// leaves two orphans: one that stays, in a session of its own, and one that ends at once.
 const SCRIPT: &str = "sh -c 'until [ -s log ]; do sleep 0.01; done; (setsid sleep 4711 & true &); exec sleep 4712' &
-    exec $TENURE run --lease 2s jobs -- sh -c 'echo start $TENURE_TERM >> log; exec sleep 4713'";
+    exec $TENURE run --lease 10s jobs -- sh -c 'echo start $TENURE_TERM >> log; exec sleep 4713'";
 
 fn first_process(world: &World) -> Running {
     let mut unshare = Command::new("unshare");
@@ -57,7 +57,8 @@ fn process_1_reaps_all_orphans_and_kills_only_those_of_the_command() {
     send(guard, Signal::KILL);
     world.log_of(2);
     assert!(!is_alive(guard) && is_alive(orphan) && find(&world, "sleep 4712").len() == 1);
-    assert_eq!(find(&world, "sleep 4713").len(), 1);
+    // The shell logs its start before it executes the sleep.
+    world.eventually("the next command", || find(&world, "sleep 4713").len() == 1);
     send(first, Signal::TERM);
     assert_eq!(unshare.code(&world), 143);
     world.eventually_empty();
@@ -76,4 +77,20 @@ fn process_1_ends_with_tenure_but_not_before_the_command() {
     assert_eq!(unshare.code(&world), 137);
     assert!(!is_alive(command));
     world.eventually_empty();
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn process_1_waits_for_the_last_will_of_tenure() {
+    let redis = tenure_testkit::servers::Redis::start();
+    let world = World::on(&redis.url());
+    let mut unshare = first_process(&world);
+    world.log_of(1);
+    let (first, guard) = (children(unshare.pid())[0], find(&world, "tenure-guard")[0]);
+    let tenure = *children(first).iter().find(|child| children(**child).contains(&guard)).unwrap();
+    send(tenure, Signal::KILL);
+    assert_eq!(unshare.code(&world), 137);
+    // Process 1 has ended, and so has everything else: the seat was freed before.
+    let status = common::json_of(&world.output(&["status", "--json", "jobs"]));
+    assert!(status["leader"].is_null() && status["crash"].is_object(), "{status}");
 }

@@ -205,3 +205,15 @@ fn a_candidate_that_does_not_wait_for_a_store_that_fails_says_so() {
         assert!(message.contains("connection refused"), "{message}");
     }
 }
+
+#[test]
+fn a_candidate_that_wins_when_its_time_is_up_is_not_in_its_own_way() {
+    let world = World::alone();
+    for attempt in 0..30 {
+        let wait = format!("--wait={}ms", attempt % 5 + 1);
+        let output = world.output(&["run", &wait, "jobs", "--", "true"]);
+        let message = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{wait}: {message}");
+        assert!(!message.contains("is led by"), "{wait}: {message}");
+    }
+}

@@ -10,7 +10,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use common::all_commands::{LEASE, all_commands_work_over};
-use common::{World, stand, text};
+use common::{World, children, is_alive, pid, send, stand, text};
 use rustix::process::Signal;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{PgBouncer, Postgres, PostgresSetup, Redis, RedisSetup, free_port};
@@ -97,7 +97,6 @@ fn a_problem_with_a_database_is_one_line_that_says_what_to_do() {
         (format!("postgres://postgres:hunter2@127.0.0.1:{}/postgres", free_port()), "connection refused"),
         (format!("postgres://postgres:hunter2@{another}/postgres"), "does not speak the PostgreSQL protocol"),
         (at("postgres:hunter2", "postgres?sslmode=require"), "turn on ssl on the server, or use sslmode=prefer"),
-        (at("humble", "postgres"), "CREATE SCHEMA IF NOT EXISTS \"tenure\""),
         (at("postgres", "postgres?schema=theirs"), "was not created by Tenure"),
         (standby.url(), "name the primary"),
         (format!("{}?mode=session", pooler.url()), "use mode=lease"),
@@ -105,6 +104,24 @@ fn a_problem_with_a_database_is_one_line_that_says_what_to_do() {
     ] {
         every_command_reports(&url, expected);
     }
+}
+
+#[test]
+fn a_role_that_cannot_create_tables_can_look_and_is_told_how_to_create_them() {
+    let server = Postgres::start();
+    server.sql("CREATE ROLE humble LOGIN");
+    let world = World::on(&format!("postgres://humble:hunter2@{}/postgres", server.address()));
+    let listed = world.output(&["status"]);
+    assert_eq!((listed.status.code(), text(&listed.stdout).as_str()), (Some(0), "no elections\n"));
+    assert_eq!(text(&listed.stderr), format!("tenure: store: postgres://humble:***@{}/postgres\n", server.address()));
+    let vacant = world.output(&["status", "jobs"]);
+    assert_eq!((vacant.status.code(), text(&vacant.stdout).as_str()), (Some(1), "vacant: no candidate has led yet\n"));
+    assert_eq!(world.output(&["candidates", "jobs"]).status.code(), Some(1));
+    let expected = "CREATE SCHEMA IF NOT EXISTS \"tenure\"";
+    for command in [&["step-down", "jobs"][..], &["run", "jobs", "--", "true"]] {
+        assert_refused(&world.output(command), expected);
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tenure'"), "0");
 }
 
 /// Checks that every command reports this error. Commands that only read exit with it. `tenure run` exits with it if
@@ -153,6 +170,37 @@ fn a_server_that_does_not_respond_is_reported_once_and_so_is_its_recovery() {
 }
 
 // -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_signal_ends_the_last_look_at_a_server_that_does_not_respond() {
+    let mut redis = Redis::start();
+    let world = World::on(&redis.url());
+    redis.pause();
+    let mut tenure = world.run(&["--wait", "1ms"], "true");
+    // The guard needs more than that time to prepare the command.
+    let guard = tenure.guard(&world);
+    world.eventually("the shim", || !children(guard).is_empty());
+    tenure.signal(Signal::TERM);
+    assert_eq!(tenure.code(&world), 143);
+}
+
+#[test]
+fn a_hook_for_the_end_under_a_second_guard_ends_when_the_seat_is_lost() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    // Its deadline is minutes away.
+    let on_stop = "echo stop $$ >> log; exec sleep 1000";
+    let options = ["--lease", "3m", "--renew-every", "500ms", "--retry-every", "500ms", "--on-stop", on_stop];
+    let tenure = world.run(&options, "echo start >> log; exec sleep 1000");
+    world.log_of(1);
+    send(tenure.guard(&world), Signal::KILL);
+    let hook = pid(&world.log_of(2)[1], 1);
+    redis.ask(&["DEL", "tenure:{jobs}:seat"]);
+    world.eventually("the hook to be killed", || !is_alive(hook));
+    world.eventually("the loss to be reported", || {
+        world.lines("errors").iter().any(|line| line.contains("the seat vanished"))
+    });
+}
 
 fn assert_refused(output: &Output, expected: &str) {
     let error = text(&output.stderr);

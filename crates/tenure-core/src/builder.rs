@@ -295,7 +295,9 @@ impl Builder {
         let health_every = self.options.health_every.unwrap_or(lease / 3);
         let health_timeout = self.options.health_timeout.unwrap_or(lease * 2 / 15);
         if health_every.is_zero() || health_timeout.is_zero() {
-            return Err(Error::Option("health_every and health_timeout must not be 0".to_owned()));
+            return Err(Error::Option(
+                "health_every and health_timeout must not be 0; leave them out to scale them from the lease".to_owned(),
+            ));
         }
         if self.check.is_none() && self.options.health_command().is_some() {
             return Err(Error::Option(

@@ -8,7 +8,7 @@
 //!
 //! - `commands.rs`: the commands that users send to the engine
 //! - `calls.rs`: calls to the store, in the order of `Admission`; `answers.rs`: their answers; `notes.rs`: the same for
-//!   notes; `requests.rs`: requests to the leader, and the list of candidates
+//!   notes; `requests.rs`: requests to the leader, and the list of candidates; `list.rs`: the list of elections
 //! - `watch.rs`: the one watch of the store
 //! - `roster.rs`: what this process announces; `checks.rs`: the health checks of its candidates
 //! - `telemetry.rs`: spans and metrics
@@ -20,6 +20,9 @@ mod answers;
 mod calls;
 mod checks;
 mod commands;
+mod list;
+#[cfg(test)]
+mod memory_tests;
 mod misbehaviour;
 mod notes;
 mod publish;
@@ -27,6 +30,7 @@ mod requests;
 mod roster;
 mod telemetry;
 mod watch;
+mod will;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +39,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tenure_protocol::{Action, Admission, Identity, Incarnation, Input, Machine, Moment, Score, Subscriptions};
+use tenure_protocol::{
+    Action, Admission, DataIdentity, EndReason, Incarnation, Input, Machine, Moment, Score, Subscriptions,
+};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Level, error};
 
@@ -53,7 +59,7 @@ use crate::handlers::HandlerLine;
 use crate::layers::GIVEN_UP;
 use crate::options::OnOverrun;
 use crate::term::TermState;
-use crate::{Clock, DynStore, Ended, Error, Interest, Metadata, SeatName, StoreError, Term, log};
+use crate::{Call, Clock, DynStore, Ended, Error, Interest, Metadata, SeatName, StoreError, Term, log};
 
 /// Identifies an election within an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,7 +141,7 @@ struct Driver {
     /// Elections that have ended for their users, and still have a seat to release.
     leaving: BTreeMap<SeatName, ElectionId>,
     /// The identity of the store in the last reading.
-    identity: Option<Identity>,
+    identity: Option<DataIdentity>,
     numbers: u64,
     shutting_down: bool,
 }
@@ -208,7 +214,7 @@ impl Driver {
                     self.guarded(|driver| driver.on_answer_for(answered));
                     self.on_answers(64);
                 }
-                () = interest.heard() => {}
+                () = interest.arrived() => {}
                 () = alarm.wait(next, generation) => {}
             }
         }
@@ -299,12 +305,18 @@ impl Driver {
             }
             Command::Stop { election } => self.step(election, Input::Stop),
             Command::Look { seat, reply } => self.look(seat, reply),
+            Command::List { reply } => self.list(reply),
+            Command::ExecuteWill { seat, will, lease, within, reply } => {
+                self.execute_will(seat, will, Call { lease, within }, reply);
+            }
             Command::Forget { seat, reply } => self.forget(seat, reply),
             Command::Sleep { until, reply } => {
                 self.at(until, Due::Sleeper(reply));
             }
             Command::OnSignal { reply } => calls::spawn_signal_listener(reply),
             Command::Settle { reply } => self.roster.settling.push(reply),
+            #[cfg(test)]
+            Command::Sizes { reply } => drop(reply.send(self.sizes())),
             Command::Flush { reply } => drop(tokio::spawn(async move {
                 log::flushed().await;
                 let _ = reply.send(());
@@ -440,6 +452,9 @@ impl Driver {
                 {
                     let seat = self.entries[&election].shared.name.clone();
                     self.change_notice(&seat, |standing| standing.fit = fit);
+                }
+                if matches!(action, Action::Ended { why: EndReason::SteppedDown, .. }) {
+                    self.announce_hold_back(election);
                 }
                 let entry = self.entries.get_mut(&election).expect("it is being stepped");
                 entry.publish(action, &self.handle, inputs);

@@ -1,5 +1,7 @@
 //! All elections of a process over one store.
 
+mod one_off;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -12,10 +14,7 @@ use crate::builder::Builder;
 use crate::driver::{self, Command, ElectionId, EngineHandle, Start};
 use crate::election::Shared;
 use crate::handlers::HandlerThreads;
-use crate::{
-    CandidateStatus, Clock, DynStore, Election, Ended, Error, Health, Observer, Promises, SeatName, SeatStatus,
-    Settings, Store, log, os,
-};
+use crate::{Clock, DynStore, Election, Ended, Error, Health, Observer, Promises, SeatName, Settings, Store, log, os};
 
 /// All elections of a process over one store. They share one engine thread, the store's connections and one
 /// incarnation.
@@ -155,55 +154,6 @@ impl Elections {
     /// If the name is not valid, or the engine cannot start.
     pub fn observe(&self, name: impl AsRef<str>) -> Result<Observer, Error> {
         self.election(name).observe()
-    }
-
-    /// Reads the seat of an election once: its leader, and how long the leader's lease still lasts by the store's
-    /// clock.
-    ///
-    /// For scripts and status pages. To follow an election, [`observe`](Self::observe) it.
-    ///
-    /// ```
-    /// # use tenure_core::{Elections, memory::MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tenure_core::Error> {
-    /// # let elections = Elections::new(MemoryStore::new());
-    /// let status = elections.look("nightly-jobs").await?;
-    /// assert!(status.leader.is_none());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// If the name is not valid, or the store fails or does not answer within 10 seconds.
-    pub async fn look(&self, name: impl AsRef<str>) -> Result<SeatStatus, Error> {
-        let seat = SeatName::new(name)?;
-        let (reply, answer) = oneshot::channel();
-        self.engine.start_thread()?.send(Command::Look { seat, reply });
-        answered(answer).await.map(|reading| SeatStatus::of(reading, &self.engine.promises))
-    }
-
-    /// Lists the candidates of the election with this name, the leader first. See [`Election::candidates`].
-    ///
-    /// # Errors
-    /// If the name is not valid, or the store keeps no notes, fails or does not answer within 10 seconds.
-    pub async fn candidates(&self, name: impl AsRef<str>) -> Result<Vec<CandidateStatus>, Error> {
-        let seat = SeatName::new(name)?;
-        let (reply, answer) = oneshot::channel();
-        self.engine.start_thread()?.send(Command::Candidates { seat, reply });
-        answered(answer).await
-    }
-
-    /// Removes the seat of an election and its notes. The store keeps the token floor, so that tokens never restart.
-    ///
-    /// For elections that are not used any more. A leader loses its seat.
-    ///
-    /// # Errors
-    /// If the name is not valid, or the store fails or cannot remove seats.
-    pub async fn forget(&self, name: impl AsRef<str>) -> Result<(), Error> {
-        let seat = SeatName::new(name)?;
-        let (reply, answer) = oneshot::channel();
-        self.engine.start_thread()?.send(Command::Forget { seat, reply });
-        answered(answer).await
     }
 
     /// Returns the election with this name that was started here and still runs.
@@ -513,9 +463,14 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Waits for an answer of the engine, which can have ended.
-async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
-    answer.await.unwrap_or(Err(Error::Ended(Ended::EngineGone)))
+#[cfg(test)]
+impl Elections {
+    /// Returns the number of entries in each collection of the engine.
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let (reply, sizes) = tokio::sync::oneshot::channel();
+        self.engine.handle().send(Command::Sizes { reply });
+        sizes.blocking_recv().expect("the engine runs")
+    }
 }
 
 #[cfg(test)]
@@ -552,6 +507,7 @@ mod tests {
         assert!(refuses(before.try_acquire()) && refuses(before.request_step_down()));
         assert!(refuses(before.transfer_to("me")) && refuses(before.candidates()));
         assert!(refuses(elections.look("before")) && refuses(elections.candidates("before")));
+        assert!(refuses(elections.list()));
         elections.engine.process.store(parent, Ordering::Relaxed);
         elections.election("after").start().unwrap();
     }

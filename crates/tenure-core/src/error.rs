@@ -125,6 +125,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns more about the reason, in one line, for people who want to know why: the sum of the durations that do
+    /// not fit together. `None` if the text of the error says it all.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Timing(error) => error.detail(),
+            _ => None,
+        }
+    }
+
     /// Returns the error of the store, if this error came from the store.
     pub fn store_error(&self) -> Option<&Arc<StoreError>> {
         match self {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use futures_core::Stream;
-use tenure_protocol::{Candidate, EndReason, Token};
+use tenure_protocol::{Candidate, Crash, EndReason, Token};
 
 use crate::term::WorkGuard;
 use crate::{Ended, Error, Leader, SeatName, Term};
@@ -62,6 +62,12 @@ pub enum EventKind {
         leader: Option<Leader>,
         /// The leader before the change; `None` if there was none, or it is not known.
         previous: Option<Leader>,
+    },
+    /// The process of a leader died, and its last will has freed the seat. A [`LeaderChanged`](Self::LeaderChanged)
+    /// follows, unless this candidate had not seen that leader.
+    LeaderCrashed {
+        /// The candidate that led, the token of its term, and who executed the will.
+        crash: Arc<Crash>,
     },
     /// A bid of this candidate came too late: another candidate took the seat first. This is normal when several
     /// candidates bid for a free seat.

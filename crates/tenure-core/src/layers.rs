@@ -1,4 +1,5 @@
-//! Layers around a store, which observe all calls and change none.
+//! Layers around a store, which observe all calls and change none: [`Traced`] and `Measured` report them, and
+//! `LastWills` keeps a companion informed.
 //!
 //! ```
 //! # use tenure_core::{Elections, memory::MemoryStore, layers::Traced};
@@ -7,6 +8,8 @@
 //!
 //! There is no layer that retries, because a retry inside a store would hide when a write was sent. The engine retries.
 
+#[cfg(unix)]
+mod last_will;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod trace;
@@ -14,6 +17,8 @@ mod trace;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
+pub use self::last_will::LastWills;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Measured;
 pub use self::trace::Traced;
@@ -44,17 +49,17 @@ struct CallResult<'a> {
 }
 
 /// A call in flight and its seats without an answer. If the call is cancelled, those seats are reported as well.
-struct Tally<T: ObserveCalls> {
+struct ObservedCall<T: ObserveCalls> {
     observer: T,
     began: Instant,
     /// The seats of the call; `None` if a seat was answered.
     seats: Vec<Option<(&'static str, SeatName)>>,
 }
 
-impl<T: ObserveCalls> Tally<T> {
+impl<T: ObserveCalls> ObservedCall<T> {
     fn new(observer: &T, seats: impl Iterator<Item = (&'static str, SeatName)>) -> Arc<Mutex<Self>> {
-        let tally = Self { observer: observer.clone(), began: Instant::now(), seats: seats.map(Some).collect() };
-        Arc::new(Mutex::new(tally))
+        let call = Self { observer: observer.clone(), began: Instant::now(), seats: seats.map(Some).collect() };
+        Arc::new(Mutex::new(call))
     }
 
     fn answered(&mut self, place: usize, outcome: &'static str, error: Option<&StoreError>) {
@@ -68,33 +73,36 @@ impl<T: ObserveCalls> Tally<T> {
     }
 }
 
-impl<T: ObserveCalls> Drop for Tally<T> {
+impl<T: ObserveCalls> Drop for ObservedCall<T> {
     fn drop(&mut self) {
         self.rest(GIVEN_UP, None);
     }
 }
 
 /// Reports each answer before it is passed on.
-fn observed<A: Outcome + Send + 'static, T: ObserveCalls>(tally: &Arc<Mutex<Tally<T>>>, to: &Answers<A>) -> Answers<A> {
-    let (tally, to) = (Arc::downgrade(tally), to.clone());
+fn observed<A: Outcome + Send + 'static, T: ObserveCalls>(
+    call: &Arc<Mutex<ObservedCall<T>>>,
+    to: &Answers<A>,
+) -> Answers<A> {
+    let (call, to) = (Arc::downgrade(call), to.clone());
     Answers::new(move |place, answer: Result<A, StoreError>| {
-        if let Some(tally) = tally.upgrade() {
-            lock(&tally).answered(place, answer.outcome(), answer.as_ref().err());
+        if let Some(call) = call.upgrade() {
+            lock(&call).answered(place, answer.outcome(), answer.as_ref().err());
         }
         to.set(place, answer);
     })
 }
 
 /// Reports the seats that a failed call has left without an answer.
-fn ended<T: ObserveCalls>(tally: &Mutex<Tally<T>>, ended: Result<(), StoreError>) -> Result<(), StoreError> {
+fn ended<T: ObserveCalls>(call: &Mutex<ObservedCall<T>>, ended: Result<(), StoreError>) -> Result<(), StoreError> {
     if let Err(error) = &ended {
-        lock(tally).rest(outcome(error), Some(error));
+        lock(call).rest(outcome(error), Some(error));
     }
     ended
 }
 
-fn lock<T: ObserveCalls>(tally: &Mutex<Tally<T>>) -> MutexGuard<'_, Tally<T>> {
-    tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn lock<T: ObserveCalls>(call: &Mutex<ObservedCall<T>>) -> MutexGuard<'_, ObservedCall<T>> {
+    call.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -113,14 +121,15 @@ impl<S: Store, T: ObserveCalls> Store for Layer<S, T> {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let tally = Tally::new(&self.observer, seats.iter().map(|seat| ("read", seat.clone())));
-        ended(&tally, self.store.read(call, seats, &observed(&tally, to)).await)
+        let observed_call = ObservedCall::new(&self.observer, seats.iter().map(|seat| ("read", seat.clone())));
+        ended(&observed_call, self.store.read(call, seats, &observed(&observed_call, to)).await)
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         let name = |write: &Write| if matches!(write.expect, Expect::Held(_)) { "renew" } else { "swap" };
-        let tally = Tally::new(&self.observer, writes.iter().map(|write| (name(write), write.seat.clone())));
-        ended(&tally, self.store.write(call, writes, &observed(&tally, to)).await)
+        let observed_call =
+            ObservedCall::new(&self.observer, writes.iter().map(|write| (name(write), write.seat.clone())));
+        ended(&observed_call, self.store.write(call, writes, &observed(&observed_call, to)).await)
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
@@ -137,6 +146,10 @@ impl<S: Store, T: ObserveCalls> Store for Layer<S, T> {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.store.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.store.list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {

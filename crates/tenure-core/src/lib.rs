@@ -46,19 +46,19 @@ pub use health::{Health, Report};
 pub use leader::Leader;
 pub use name::SeatName;
 pub use occasion::Occasion;
-pub use options::{ElectionOptions, OnOverrun, OptionInfo, Settings, Word, word};
+pub use options::{ElectionOptions, OnOverrun, OptionInfo, Settings, Word, did_you_mean, word};
 pub use os::Lifeline;
 pub use roster::{CandidateStatus, Metadata};
 pub use run::WorkOutcome;
-pub use seat_status::SeatStatus;
+pub use seat_status::{ListedElection, SeatStatus};
 pub use store::{
     Answers, Board, BoxFuture, Call, DynNotes, DynSeatStore, DynStore, Expect, Interest, InterestChange, LifeKind,
     News, Note, NoteWrite, Notes, Promises, Scope, SeatInterest, SeatStore, Seen, SingleSeat, Store, Write,
 };
 pub use tenure_protocol::{
-    BatchLimits, Candidate, Change, Claim, ClockTrust, DoesNotFit, Durations, EndReason, Fault, Identity, Incarnation,
-    Life, Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId, StoreTime, Swap, Takeover,
-    Timing, TimingError, Token, Version,
+    BatchLimits, Candidate, Change, Claim, ClockTrust, Crash, DataIdentity, DoesNotFit, Durations, EndReason, Fault,
+    Incarnation, LastWill, Life, Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId,
+    StoreTime, Swap, Takeover, Timing, TimingError, Token, Version,
 };
 pub use term::{Term, Work};
 pub use tokio_util::sync::CancellationToken;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 pub use self::store::MemoryStore;
-use self::world::{Failure, World};
-use crate::{Candidate, Clock, Fault, Identity, Incarnation, LifeKind, Record, SeatName, Token};
+use self::world::{InjectedFailure, World};
+use crate::{Candidate, Clock, DataIdentity, Fault, Incarnation, LifeKind, Record, SeatName, Token};
 
 /// A memory that simulates a server: several stores connect to it, and tests make it fail.
 ///
@@ -117,17 +117,17 @@ impl Memory {
     /// memory.fail_next(Fault::Refused); // and the call after it
     /// ```
     pub fn fail_next(&self, fault: Fault) {
-        self.0.fail_next(Failure::Fault(fault));
+        self.0.fail_next(InjectedFailure::Fault(fault));
     }
 
     /// Makes the next call of any connection take effect but fail with [`Fault::Unknown`], as if its answer were lost.
     pub fn lose_next_answer(&self) {
-        self.0.fail_next(Failure::AnswerLost);
+        self.0.fail_next(InjectedFailure::AnswerLost);
     }
 
     /// Makes the next call of any connection hang until its caller gives up, without effect.
     pub fn hang_next(&self) {
-        self.0.fail_next(Failure::Hang);
+        self.0.fail_next(InjectedFailure::Hang);
     }
 
     /// Ends all sessions ([`LifeKind::Session`]), as an administrator can do on a server.
@@ -158,7 +158,7 @@ impl Memory {
 
     /// Changes the identity of the store, as a restarted server does, and keeps its data.
     pub fn change_identity(&self, identity: &str) {
-        self.0.change_identity(Identity::new(identity));
+        self.0.change_identity(DataIdentity::new(identity));
     }
 
     /// Returns the number of reads and writes that all connections have made.

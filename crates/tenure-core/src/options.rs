@@ -19,6 +19,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_protocol::{ClockTrust, Durations, Rules, Score, Takeover};
 
+pub use self::names::did_you_mean;
 pub use self::settings::Settings;
 pub use self::table::{OptionInfo, Word, word};
 use self::table::{Read, Value, Written, election_options};
@@ -50,7 +51,8 @@ election_options! {
             preempt: bool = "false";
         }
         "Timing" {
-            /// How long the seat stays taken without a renewal. The other durations scale with it.
+            /// How long the seat stays taken without a renewal. The other durations scale with it. At least 376ms with
+            /// `tenure run`, and 15ms in a program; some stores need more, see `tenure stores`. At most 7d.
             lease: Duration = "15s";
             /// How long after a renewal the next one is due.
             renew_every: Duration = "lease / 3";
@@ -140,8 +142,16 @@ impl ElectionOptions {
     /// [`Error::Option`] if `min_health` is not a number from 0 to 1.
     pub fn least_health(&self) -> Result<Score, Error> {
         let Some(least) = self.min_health else { return Ok(Rules::MIN_HEALTH) };
-        Score::new(least)
-            .ok_or_else(|| Error::Option(format!("min_health: must be a number from 0 (off) to 1, got {least}")))
+        Score::new(least).ok_or_else(|| {
+            Error::Option(format!("min_health: must be a number from 0 (off) to 1, such as 0.8, got {least}"))
+        })
+    }
+
+    /// Refuses values out of the range of their option. How durations fit together is checked later.
+    fn check_ranges(&self) -> Result<(), Error> {
+        self.least_health()?;
+        self.durations()?;
+        Ok(())
     }
 
     /// Returns the durations of these options, not yet checked against each other (`Durations::check` does that).
@@ -171,7 +181,9 @@ impl ElectionOptions {
 /// Parses `key=value,key=value`.
 fn pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
     let pair = |pair: &str| {
-        let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form key=value"))?;
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is not of the form key=value: write it like zone=a"))?;
         Ok((name.trim().to_owned(), value.trim().to_owned()))
     };
     text.split(',').filter(|pair| !pair.trim().is_empty()).map(pair).collect()

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenure_protocol::{Candidate, Claim, Incarnation, Record, Timing, Token};
+use tenure_protocol::{Candidate, Claim, Crash, Incarnation, Record, Timing, Token};
 
 use crate::StoreError;
 
@@ -39,6 +39,7 @@ pub fn to_json(record: &Record) -> String {
         metadata: (*record.metadata).clone(),
         nonce: format!("{:016x}", record.nonce),
         claim: record.claim.as_deref().map(ClaimForm::of),
+        crash: record.crash.as_deref().map(CrashForm::of),
         unknown: unknown.collect(),
     };
     serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
@@ -92,6 +93,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         metadata: Arc::new(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
         claim: form.claim.map(|claim| Arc::new(claim.claim())),
+        crash: form.crash.map(|crash| Arc::new(crash.crash())),
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
 }
@@ -121,6 +123,8 @@ struct Form {
     nonce: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ClaimForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crash: Option<CrashForm>,
     #[serde(flatten)]
     unknown: BTreeMap<String, Value>,
 }
@@ -142,6 +146,24 @@ impl ClaimForm {
 
     fn claim(self) -> Claim {
         Claim { at_ms: self.at_ms, by: self.by.into(), token: Token::new(self.token), done: self.done }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct CrashForm {
+    of: String,
+    token: u64,
+    by: String,
+}
+
+impl CrashForm {
+    fn of(crash: &Crash) -> Self {
+        let Crash { of, token, by } = crash;
+        Self { of: of.to_string(), token: token.get(), by: by.to_string() }
+    }
+
+    fn crash(self) -> Crash {
+        Crash { of: self.of.into(), token: Token::new(self.token), by: self.by.into() }
     }
 }
 
@@ -187,6 +209,7 @@ mod tests {
             metadata: Arc::new(BTreeMap::from([("zone".into(), "a \"quoted\" one".into())])),
             nonce: 0xffff_ffff_ffff_ffff,
             claim: None,
+            crash: None,
             unknown: Arc::default(),
         }
     }

@@ -1,10 +1,10 @@
 //! The list of candidates of an election, as the store keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tenure_protocol::{Candidate, Score, Standing};
+use tenure_protocol::{Candidate, RosterEntry, Score};
 
 use crate::leader::time;
 use crate::{Error, Note, record};
@@ -29,6 +29,11 @@ pub struct CandidateStatus {
     /// When the candidate last changed its announcement, by its own wall clock. This is not a heartbeat: a listed
     /// candidate is alive, no matter how old its announcement is.
     pub updated: Option<SystemTime>,
+    /// The lease that the candidate asks for; `None` if an older version of Tenure has announced it.
+    pub lease: Option<Duration>,
+    /// Until when the candidate leaves the seat to others, by its own wall clock, because it has stepped down. It stands
+    /// again earlier if another candidate has led in the meantime.
+    pub held_back_until: Option<SystemTime>,
     /// Whether this candidate held the seat when the list was read.
     pub is_leader: bool,
 }
@@ -88,6 +93,10 @@ pub(crate) struct Announcement {
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) since_ms: Option<u64>,
     pub(crate) updated_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_back_until_ms: Option<u64>,
 }
 
 impl Announcement {
@@ -102,14 +111,16 @@ impl Announcement {
             metadata: form.metadata,
             since: time(form.since_ms),
             updated: time(form.updated_ms),
+            lease: form.lease_ms.map(Duration::from_millis),
+            held_back_until: time(form.held_back_until_ms),
             is_leader: false,
         })
     }
 }
 
 impl CandidateStatus {
-    pub(crate) fn standing(self) -> Standing {
-        Standing { candidate: self.candidate, priority: self.priority, fit: self.healthy }
+    pub(crate) fn entry(self) -> RosterEntry {
+        RosterEntry { candidate: self.candidate, priority: self.priority, fit: self.healthy }
     }
 }
 
@@ -142,7 +153,7 @@ pub(crate) fn heir(roster: &[CandidateStatus], named: &str, election: &str) -> R
         return Err(refused(format!("does not stand for {election:?}; {others}")));
     }
     if meant.iter().any(|status| status.is_leader) {
-        return Err(refused("already leads the election".to_owned()));
+        return Err(refused("already leads the election; choose another candidate".to_owned()));
     }
     match meant.iter().find(|status| status.healthy) {
         Some(status) => Ok(status.candidate.clone()),

@@ -101,7 +101,7 @@ impl Election {
             while let Some(error) = failure(&term, guard, work.clone()(term.clone())).await {
                 let pause = dice.jitter(pause_after(failures, self.lease()));
                 failures += 1;
-                tracing::warn!(election = %self.name(), token = %term.token(), error, ?pause, "the work failed; running it again");
+                tracing::warn!(election = %self.name(), token = term.token().get(), error, ?pause, "the work failed; running it again");
                 self.sleep(pause, &term).await;
                 match term.enter() {
                     Some(again) => guard = again,
@@ -142,7 +142,7 @@ impl Election {
                 Err(ended) => return ended,
             };
             if let Some(error) = failure(&term, guard, work.clone()(term.clone())).await {
-                tracing::warn!(election = %self.name(), token = %term.token(), error, "the work failed; giving up the seat");
+                tracing::warn!(election = %self.name(), token = term.token().get(), error, "the work failed; giving up the seat");
             }
             term.finish();
             term.ended().await;

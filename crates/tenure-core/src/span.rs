@@ -22,7 +22,10 @@ pub fn parse(text: &str) -> Result<Duration, ConfigError> {
         || ConfigError::new(format!("{text:?} is not a duration: write it like \"15s\", \"500ms\" or \"1m30s\""));
     let mut rest = text.trim();
     if rest.starts_with('-') {
-        return Err(format!("{text:?} is negative: durations count forward").into());
+        return Err(format!("{text:?} is negative: write a duration like \"15s\", without a sign").into());
+    }
+    if rest.parse::<f64>().is_ok_and(|number| number.is_finite()) {
+        return Err(format!("{text:?} has no unit: write it like \"{rest}s\" or \"{rest}ms\"").into());
     }
     if rest.is_empty() {
         return Err(wrong());
@@ -34,9 +37,16 @@ pub fn parse(text: &str) -> Result<Duration, ConfigError> {
         let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = rest[digits..].trim_start();
         let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let scale = UNITS.iter().find(|(unit, _)| *unit == &rest[..letters]).ok_or_else(wrong)?.1;
-        if scale >= last {
+        let unit = &rest[..letters];
+        if unit.is_empty() {
             return Err(wrong());
+        }
+        let unknown = || format!("{text:?} has the unknown unit {unit:?}: the units are d, h, m, s, ms, us and ns");
+        let scale = UNITS.iter().find(|(known, _)| *known == unit).ok_or_else(unknown)?.1;
+        if scale >= last {
+            return Err(
+                format!("{text:?} has its units in the wrong order: write the largest first, like \"1m30s\"").into()
+            );
         }
         last = scale;
         seconds += number * scale;
@@ -48,7 +58,7 @@ pub fn parse(text: &str) -> Result<Duration, ConfigError> {
 
 /// Formats a duration so that [`parse`] returns the same duration.
 pub fn show(span: Duration) -> String {
-    format!("{span:?}").replace('µ', "u")
+    if span.is_zero() { "0s".to_owned() } else { format!("{span:?}").replace('µ', "u") }
 }
 
 #[cfg(test)]
@@ -72,16 +82,27 @@ mod tests {
 
     #[test]
     fn texts_that_are_not_durations_are_refused_with_an_example() {
-        for text in ["", "15", "s", "15 parsecs", "1s1s", "1s1m", "1..5s", "1e5s"] {
-            assert!(parse(text).unwrap_err().to_string().contains("\"15s\""), "{text}");
+        let is = |text: &str, told: &str| {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        };
+        for text in ["", "s", "soon", "1..5s", "1s5"] {
+            is(text, "write it like \"15s\"");
         }
-        assert!(parse("-5s").unwrap_err().to_string().contains("negative"));
+        is("15", "\"15\" has no unit: write it like \"15s\" or \"15ms\"");
+        for text in ["15 parsecs", "1e5s", "1y", "5 min", "1S"] {
+            is(text, "the units are d, h, m, s, ms, us and ns");
+        }
+        for text in ["1s1s", "1s1m"] {
+            is(text, "write the largest first");
+        }
+        is("-5s", "negative: write a duration like \"15s\"");
         assert!(parse("99999999999999999999999h").unwrap_err().to_string().contains("longer"));
     }
 
     #[test]
     fn a_formatted_duration_is_parsed_to_the_same_duration() {
-        for span in [Duration::from_millis(1500), Duration::from_micros(7), Duration::from_secs(15)] {
+        for span in [Duration::ZERO, Duration::from_millis(1500), Duration::from_micros(7), Duration::from_secs(15)] {
             assert_eq!(parse(&show(span)), Ok(span));
         }
     }

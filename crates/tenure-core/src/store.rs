@@ -18,7 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure_protocol::{Identity, Reading, Record, SessionId, Swap, Version};
+use tenure_protocol::{DataIdentity, Reading, Record, SessionId, Swap, Version};
 
 pub use self::answers::Answers;
 pub use self::notes::{Board, DynNotes, Note, NoteWrite, Notes};
@@ -105,6 +105,11 @@ pub trait Store: Send + Sync + 'static {
         std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
     }
 
+    /// Lists the seats that have a record. See [`SeatStore::list_seats`].
+    fn list_seats(&self) -> impl Future<Output = Result<Vec<SeatName>, StoreError>> + Send {
+        std::future::ready(Err(StoreError::denied("this store cannot list its elections")))
+    }
+
     /// Returns a descriptor that keeps this seat held while any process has it open. See [`SeatStore::lifeline`].
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         let _ = seat;
@@ -138,7 +143,7 @@ pub enum Expect {
     /// The seat does not exist, and the data still has the identity that it had when the candidate read it without the
     /// seat. If the identity has changed, the answer is [`Swap::Lost`]: another candidate can have led with data that
     /// is lost now.
-    Absent(Option<Identity>),
+    Absent(Option<DataIdentity>),
     /// The seat exists and has exactly this version.
     Version(Version),
     /// This candidate holds the seat, last seen with this version, and renews it. The record need not be written
@@ -146,6 +151,10 @@ pub enum Expect {
     /// record's incarnation and token can do so instead of matching the version. The answer is [`Swap::Done`] only if
     /// the seat still names this holder and term.
     Held(Version),
+    /// The seat exists and has exactly this version, and the process that holds it is dead, with all of its work. The
+    /// record is vacant: this is the last will of the dead process. A store whose sessions outlive their processes
+    /// writes it although the session of the dead process has not ended yet.
+    HolderDead(Version),
 }
 
 impl Expect {
@@ -186,6 +195,8 @@ pub trait DynStore: Send + Sync + 'static {
     fn notes(&self) -> Option<&dyn DynNotes>;
     /// Calls [`Store::forget`] with its future in a box.
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Calls [`Store::list_seats`] with its future in a box.
+    fn list_seats(&self) -> BoxFuture<'_, Result<Vec<SeatName>, StoreError>>;
     /// Calls [`Store::lifeline`] through a pointer.
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>>;
 }
@@ -237,6 +248,10 @@ impl<S: Store> DynStore for S {
         Box::pin(Store::forget(self, seat))
     }
 
+    fn list_seats(&self) -> BoxFuture<'_, Result<Vec<SeatName>, StoreError>> {
+        Box::pin(Store::list_seats(self))
+    }
+
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(self, seat)
     }
@@ -279,6 +294,10 @@ impl Store for Box<dyn DynStore> {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         (**self).forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        (**self).list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {

@@ -14,6 +14,7 @@
 //! | `tenure_lost_bids_total` | counter: bids that came too late | E |
 //! | `tenure_store_errors_total` | counter: changes from working to failing, or to another kind of failure | E |
 //! | `tenure_handler_failures_total` | counter: handlers that panicked or returned an error | E |
+//! | `tenure_leader_crashes_total` | counter: leaders that this candidate saw crash, and whose last will freed the seat | E |
 //! | `tenure_overruns_total` | counter: terms whose work was still running after their end | E |
 //! | `tenure_term_seconds` | histogram: from the beginning of a term to its end | E |
 //! | `tenure_renewal_seconds` | histogram: from the request to renew the seat to the answer | E, `outcome` |
@@ -43,6 +44,7 @@ const TERM_ENDS: &str = "tenure_term_ends_total";
 const LOST_BIDS: &str = "tenure_lost_bids_total";
 const STORE_ERRORS: &str = "tenure_store_errors_total";
 const HANDLER_FAILURES: &str = "tenure_handler_failures_total";
+const LEADER_CRASHES: &str = "tenure_leader_crashes_total";
 const OVERRUNS: &str = "tenure_overruns_total";
 const TERM: &str = "tenure_term_seconds";
 const RENEWAL: &str = "tenure_renewal_seconds";
@@ -90,6 +92,7 @@ pub fn describe() {
     describe_counter!(LOST_BIDS, Unit::Count, "Bids for a free seat that another candidate won");
     describe_counter!(STORE_ERRORS, Unit::Count, "Changes of the store from working to failing, or to another failure");
     describe_counter!(HANDLER_FAILURES, Unit::Count, "Handlers that panicked or returned an error");
+    describe_counter!(LEADER_CRASHES, Unit::Count, "Leaders whose process died, and whose last will freed the seat");
     describe_counter!(OVERRUNS, Unit::Count, "Terms whose work was still running after their end");
     describe_histogram!(TERM, Unit::Seconds, "From the beginning of a term to its end");
     describe_histogram!(RENEWAL, Unit::Seconds, "From the request to renew the seat to the answer");
@@ -111,7 +114,7 @@ pub(crate) fn started(shared: &Arc<Shared>) {
         for name in [IS_LEADER, DEADLINE, FAILING] {
             gauge!(name, labels(shared)).set(0.0);
         }
-        for name in [TERMS, LOST_BIDS, STORE_ERRORS, HANDLER_FAILURES, OVERRUNS] {
+        for name in [TERMS, LOST_BIDS, STORE_ERRORS, HANDLER_FAILURES, LEADER_CRASHES, OVERRUNS] {
             counter!(name, labels(shared)).increment(0);
         }
     });
@@ -132,6 +135,7 @@ pub(crate) fn count(shared: &Arc<Shared>, event: &EventKind) {
             update(shared, move |shared| counter!(TERM_ENDS, labels_and(shared, "why", why)).increment(1));
         }
         EventKind::LostBid => increment(LOST_BIDS),
+        EventKind::LeaderCrashed { .. } => increment(LEADER_CRASHES),
         EventKind::Error { error } => match &**error {
             Error::Store(_) => {
                 set(FAILING, 1.0);

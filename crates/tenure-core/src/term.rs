@@ -249,13 +249,13 @@ pub(crate) struct TermState {
     /// Notified when work should wrap up, and when the term is over.
     stage_changed: Notify,
     why: OnceLock<EndReason>,
-    work: Mutex<Tally>,
+    work: Mutex<WorkState>,
     release: Mutex<Weak<ReleaseOnDrop>>,
     handle: EngineHandle,
 }
 
 #[derive(Default)]
-struct Tally {
+struct WorkState {
     running: usize,
     stage: Stage,
     /// Cancelled when work should wrap up. Created when the first cancellation token is asked for.
@@ -379,7 +379,7 @@ impl TermState {
         Moment::from_nanos(self.until.load(Ordering::Acquire))
     }
 
-    fn work(&self) -> MutexGuard<'_, Tally> {
+    fn work(&self) -> MutexGuard<'_, WorkState> {
         self.work.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, BatchLimits, BoxFuture, Call, Clock, DynNotes, Election, Elections, Expect, Interest, LifeKind,
-    ManualClock, News, Promises, PushDetail, Reading, Scope, SeatName, SeatStore, Store, StoreError, Swap, Write,
+    Answers, BatchLimits, BoxFuture, Call, Clock, DynNotes, Election, Elections, Error, EventKind, Events, Expect,
+    Fault, Interest, LifeKind, ManualClock, News, Promises, PushDetail, Reading, Scope, SeatName, SeatStore, Store,
+    StoreError, Swap, Write,
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -117,6 +119,7 @@ impl Store for Batching {
                     Expect::Absent(_) => self.store.swap(&seat, None, &record).await,
                     Expect::Version(version) => self.store.swap(&seat, Some(&version), &record).await,
                     Expect::Held(version) => self.store.renew(&seat, &version, &record).await,
+                    Expect::HolderDead(version) => self.store.free(&seat, &version, &record).await,
                 }
             })
         })
@@ -200,16 +203,33 @@ impl Stage {
     }
 }
 
-/// Checks that all other elections keep their terms, that the odd one loses its term, and that it leads again later.
-fn only_the_odd_election_loses_its_term(flaw: Flaw) {
+/// Returns the errors of the store that an election was notified of.
+fn errors(events: &mut Events) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        if let EventKind::Error { error } = event.kind
+            && let Error::Store(error) = &*error
+        {
+            faults.push(error.fault());
+        }
+    }
+    faults
+}
+
+/// Checks that all other elections keep their terms and see no error, that the odd one sees this error and loses its
+/// term, and that it leads again later.
+fn only_the_odd_election_loses_its_term(flaw: Flaw, error: Fault) {
     let stage = Stage::new(flaw);
     let terms = stage.terms();
+    let mut events: Vec<_> = stage.running.iter().map(Election::events).collect();
     stage.turns_bad();
     for _ in 0..12 {
         stage.clock.advance(LEASE / 4);
         assert_eq!(stage.terms(), terms);
     }
     assert!(!stage.odd().is_leader());
+    assert_eq!(errors(&mut events[MANY]).first(), Some(&error));
+    assert!(events[..MANY].iter_mut().all(|events| errors(events).is_empty()), "another election saw an error");
     stage.is_bad.store(false, Ordering::SeqCst);
     stage.clock.advance(LEASE * 2);
     assert_eq!(stage.terms(), terms);
@@ -218,22 +238,22 @@ fn only_the_odd_election_loses_its_term(flaw: Flaw) {
 
 #[test]
 fn a_seat_without_an_answer_has_an_unknown_outcome() {
-    only_the_odd_election_loses_its_term(Flaw::Silent);
+    only_the_odd_election_loses_its_term(Flaw::Silent, Fault::Unknown);
 }
 
 #[test]
 fn a_panic_in_a_call_costs_only_the_seats_that_were_not_answered() {
-    only_the_odd_election_loses_its_term(Flaw::Panics);
+    only_the_odd_election_loses_its_term(Flaw::Panics, Fault::Unknown);
 }
 
 #[test]
 fn a_slow_seat_delays_no_other_and_times_out_alone() {
-    only_the_odd_election_loses_its_term(Flaw::Slow);
+    only_the_odd_election_loses_its_term(Flaw::Slow, Fault::Unknown);
 }
 
 #[test]
 fn a_call_that_fails_because_of_one_seat_is_made_again_without_it() {
-    only_the_odd_election_loses_its_term(Flaw::BlamesOne);
+    only_the_odd_election_loses_its_term(Flaw::BlamesOne, Fault::Denied);
 }
 
 #[test]

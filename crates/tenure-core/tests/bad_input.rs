@@ -33,11 +33,14 @@ fn names_that_cannot_be_used() {
 #[test]
 fn durations_that_contradict_each_other() {
     let error = refused(|builder| builder.renew_every(Duration::from_secs(10)));
-    assert!(error.contains("use a renew_every of at most 7.5s"), "{error}");
-    assert!(refused(|builder| builder.drain(Duration::from_secs(15))).contains("drift and drain 15s"));
+    assert!(error.contains("use at most 7.5s"), "{error}");
+    assert!(
+        refused(|builder| builder.drain(Duration::from_secs(15)))
+            .contains("drain of 15s is too long for a lease of 15s")
+    );
     assert!(refused(|builder| builder.call_timeout(Duration::ZERO)).contains("call_timeout must not be zero"));
     assert!(refused(|builder| builder.lease(Duration::ZERO)).contains("lease must be at least 15ms"));
-    assert!(refused(|builder| builder.lease(Duration::MAX)).contains("lease must be at most 7 days"));
+    assert!(refused(|builder| builder.lease(Duration::MAX)).contains("lease must be at most 7d"));
     for drift in [-0.1, 1.0, f64::NAN, f64::INFINITY] {
         let options = ElectionOptions { drift: Some(drift), ..ElectionOptions::default() };
         assert!(refused(|builder| builder.options(options)).contains("must be a fraction"));
@@ -88,6 +91,10 @@ impl SeatStore for Coarse {
         self.0.renew(seat, held, record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.0.free(seat, held, vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         self.0.changed(seat, seen).await
     }
@@ -98,6 +105,10 @@ impl SeatStore for Coarse {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.0.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.0.list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {

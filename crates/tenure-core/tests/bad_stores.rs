@@ -69,6 +69,16 @@ impl SeatStore for Nasty {
         unless_slow(seat, self.store.renew(seat, held, record))
     }
 
+    fn free(
+        &self,
+        seat: &SeatName,
+        held: &Version,
+        vacant: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        self.panic_once();
+        unless_slow(seat, self.store.free(seat, held, vacant))
+    }
+
     fn changed(&self, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
         self.store.changed(seat, seen)
     }
@@ -79,6 +89,10 @@ impl SeatStore for Nasty {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.store.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.store.list_seats().await
     }
 
     fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {

@@ -329,10 +329,10 @@ fn lines_of_a_store_and_its_drivers_arrive_in_order_from_another_thread() {
             lines,
             [
                 "DEBUG driver: message=reading seat=jobs name=\"jobs\"str length=4u64 short=true",
-                "INFO tenure_core::driver::publish: message=this candidate leads election=jobs candidate=web-1 token=1",
-                "INFO tenure_core::driver::publish: message=the election has a new leader election=jobs leader=web-1 token=1",
-                "INFO tenure_core::driver::publish: message=this candidate stops leading election=jobs candidate=web-1 token=1 why=\"stopped\"str",
-                "INFO tenure_core::driver::publish: message=the term is over election=jobs candidate=web-1 token=1 why=\"stopped\"str",
+                "INFO tenure_core::driver::publish: message=this candidate leads election=jobs candidate=web-1 token=1u64",
+                "INFO tenure_core::driver::publish: message=the election has a new leader election=jobs leader=web-1 token=1u64",
+                "INFO tenure_core::driver::publish: message=this candidate stops leading election=jobs candidate=web-1 token=1u64 why=\"stopped\"str",
+                "INFO tenure_core::driver::publish: message=the term is over election=jobs candidate=web-1 token=1u64 why=\"stopped\"str",
                 "INFO tenure_core::driver::publish: message=the election has no leader election=jobs",
                 "INFO tenure_core::driver::publish: message=the election has ended in this process election=jobs candidate=web-1 why=it was stopped",
             ]
@@ -369,6 +369,10 @@ impl SeatStore for Noisy {
         self.0.renew(seat, held, record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.0.free(seat, held, vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> tenure_core::Change {
         self.0.changed(seat, seen).await
     }
@@ -379,6 +383,10 @@ impl SeatStore for Noisy {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.0.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.0.list_seats().await
     }
 
     fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {

@@ -101,6 +101,39 @@ fn the_list_of_candidates_has_their_health_and_drops_those_that_leave() {
 }
 
 #[test]
+fn a_leader_that_learns_of_priorities_keeps_the_beginning_of_its_term() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    let observer = Elections::with_clock(stage.memory.store(), stage.clock.clone());
+    let look = || block_on(observer.look("jobs")).unwrap();
+    let since = look().leader.unwrap().since.unwrap();
+    while since.elapsed().unwrap_or_default() < Duration::from_millis(2) {}
+    let _other = stage.stand("other", |builder| builder.priority(3));
+    stage.clock.advance(LEASE);
+    assert!(one.is_leader() && look().ranked);
+    assert_eq!(look().leader.unwrap().since, Some(since));
+}
+
+#[test]
+fn a_candidate_that_steps_down_announces_at_once_how_long_it_holds_back() {
+    let stage = Stage::new();
+    let one = stage.stand("one", plain);
+    assert_eq!((status(&one, "one").lease, status(&one, "one").held_back_until), (Some(LEASE), None));
+    let before = std::time::SystemTime::now();
+    one.step_down();
+    stage.clock.settle();
+    let until = status(&one, "one").held_back_until.unwrap();
+    assert!(!one.is_leader() && until > before + LEASE && until <= std::time::SystemTime::now() + LEASE * 2);
+    assert!(status(&one, "one").healthy);
+    // A release is not a hold-back: the candidate stands again at once.
+    let other = stage.stand("other", plain);
+    assert!(other.is_leader());
+    other.release();
+    stage.clock.settle();
+    assert_eq!(status(&one, "other").held_back_until, None);
+}
+
+#[test]
 fn a_process_is_listed_again_after_a_long_pause() {
     let stage = Stage::new();
     let (one, other) = (stage.stand("one", plain), stage.stand("other", plain));
@@ -253,7 +286,7 @@ fn transfers_to_unknown_or_unhealthy_candidates_are_refused() {
     let refused = |to: &str| block_on(one.transfer_to(to)).unwrap_err().to_string();
     assert_eq!(refused("nobody"), "the candidate \"nobody\" does not stand for \"jobs\"; the candidates are: one, ill");
     assert_eq!(refused("ill"), "the candidate \"ill\" is not healthy enough to lead (score 0)");
-    assert_eq!(refused("one"), "the candidate \"one\" already leads the election");
+    assert_eq!(refused("one"), "the candidate \"one\" already leads the election; choose another candidate");
     assert!(one.is_leader());
     one.report_healthy(false, ()).unwrap();
     stage.clock.settle();

@@ -67,6 +67,7 @@ impl Store for Sessions {
             Expect::Absent(_) => self.store.swap(seat, None, record).await,
             Expect::Version(version) => self.store.swap(seat, Some(version), record).await,
             Expect::Held(version) => self.store.renew(seat, version, record).await,
+            Expect::HolderDead(version) => self.store.free(seat, version, record).await,
         };
         let first = {
             let mut state = self.state.lock().unwrap();

@@ -111,7 +111,7 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
     assert!(file("leese = \"15s\"").contains("did you mean `lease`?"));
     assert!(file("[elections.x]\nrenew-every = \"5s\"").contains("did you mean `renew_every`?"));
     assert!(file("store = \"memory:\"\nretries = 3").contains("unknown option `retries`"));
-    assert!(file("bananas = 1").contains("the options are store, elections, candidate, "));
+    assert!(file("bananas = 1").contains("the options are store, last_will, elections, candidate, "));
     assert!(file("stor = \"memory:\"").contains("did you mean `store`?"));
     assert!(file("[election.jobs]").contains("did you mean `elections`?"));
     // Names from other leader elections.
@@ -128,6 +128,40 @@ fn an_unknown_option_is_refused_with_the_nearest_name() {
     assert!(vars("TENURE_STOR").contains("did you mean TENURE_STORE?"));
     let others = [("TENURE_TERM", "7"), ("TENURE_ELECTION", "x"), ("TENURE_TEST_ETCD", "x"), ("HOME", "/root")];
     assert_eq!(ElectionOptions::from_vars(others).unwrap(), ElectionOptions::default());
+}
+
+/// Returns the name with each letter left out, and with each two neighbours swapped.
+fn misspelt(name: &str) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let dropped = (0..letters.len()).map(|at| {
+        let mut dropped = letters.clone();
+        dropped.remove(at);
+        dropped.iter().collect()
+    });
+    let swapped = (1..letters.len()).map(|at| {
+        let mut swapped = letters.clone();
+        swapped.swap(at - 1, at);
+        swapped.iter().collect()
+    });
+    dropped.chain(swapped).filter(|wrong: &String| wrong != name).collect()
+}
+
+#[test]
+fn every_key_and_variable_with_a_letter_left_out_or_swapped_is_recognised() {
+    let options = ElectionOptions::TABLE.iter().map(|option| option.name).chain(["metadata"]);
+    for name in options.clone().chain(["store", "elections"]) {
+        for wrong in misspelt(name) {
+            let error = Settings::from_toml(&format!("{wrong} = 1")).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{wrong}`: did you mean `{name}`?")), "{error}");
+        }
+    }
+    for name in options.chain(["store", "config"]) {
+        let name = format!("TENURE_{}", name.to_uppercase());
+        for wrong in misspelt(&name).iter().filter(|wrong| wrong.starts_with("TENURE_")) {
+            let error = ElectionOptions::from_vars([(wrong, "1")]).unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown variable {wrong}: did you mean {name}?")), "{error}");
+        }
+    }
 }
 
 #[test]
@@ -177,11 +211,22 @@ fn a_bad_value_is_refused_with_what_to_write() {
     is("[elections.\"\"]\nlease = \"15s\"", "give the election a name");
     is("[elections.jobs]\ndrain = 15", "elections.jobs.drain: 15 is not a duration");
     is("store = 3", "store must be a text with a URL");
+    is("[jobs]\nlease = \"15s\"", "unknown section [jobs]: for an election, write [elections.jobs]");
+    is("[elections.jobs]\nstore = \"sqlite:\"", "elections.jobs.store: all elections have one store");
+    is("lease = 15s", "line 1: string values must be quoted");
+    is("priority = \"high\"", "priority: write it like priority = 10, got \"high\"");
+    is("min_health = true", "min_health: write it like min_health = 0.8, got true");
+    is("min_health = 80", "min_health: must be a number from 0 (off) to 1, such as 0.8, got 80");
+    is("[elections.jobs]\npreempt = \"yes\"", "elections.jobs.preempt: write it like preempt = true, got \"yes\"");
+    is("candidate = 7", "candidate: write it like candidate = \"text\", got 7");
+    is("metadata = { rack = 7 }", "metadata: write it like metadata = { zone = \"a\" }, got another table");
     let vars = |name: &str, value: &str| ElectionOptions::from_vars([(name, value)]).unwrap_err().to_string();
     assert!(vars("TENURE_DRIFT", "much").contains("TENURE_DRIFT: \"much\" is not a number"));
     assert!(vars("TENURE_RELEASE_ON_STOP", "perhaps").contains("neither true nor false"));
     assert!(vars("TENURE_METADATA", "zone").contains("key=value"));
-    assert!(vars("TENURE_LEASE", "15").contains("TENURE_LEASE: \"15\" is not a duration: write it like \"15s\""));
+    assert!(vars("TENURE_MIN_HEALTH", "80").starts_with("TENURE_MIN_HEALTH: must be a number from 0 (off) to 1"));
+    assert!(vars("TENURE_TAKEOVER", "instnat").contains("did you mean instant?"));
+    assert!(vars("TENURE_LEASE", "15").contains("TENURE_LEASE: \"15\" has no unit: write it like \"15s\""));
 }
 
 #[test]
@@ -212,7 +257,10 @@ fn the_page_of_options_matches_their_table() {
          ```toml\nstore = \"sqlite:\"\nlease = \"15s\"              # for every election\n\n\
          [elections.nightly-jobs]   # and for this one\nlease = \"60s\"\nmetadata = { team = \"billing\" }\n```\n\n\
          `metadata` is a set of pairs of text that others see beside the candidate, and beside the leader if it leads:\n\
-         `--metadata team=billing`, or `TENURE_METADATA=team=billing,zone=a`.\n",
+         `--metadata team=billing`, or `TENURE_METADATA=team=billing,zone=a`.\n\n\
+         `store` and `last_will` are for all elections of a process; their variables are `TENURE_STORE` and \
+         `TENURE_LAST_WILL`.\n`last_will = \"tenure\"` names the program that frees the seats of a program when it dies, \
+         see [last-will.md](last-will.md).\n`tenure run` does not need it.\n",
     );
     let mut group = "";
     for option in ElectionOptions::TABLE {

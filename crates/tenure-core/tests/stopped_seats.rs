@@ -53,6 +53,11 @@ impl SeatStore for Failing {
         self.store.renew(seat, held, record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.check(seat)?;
+        self.store.free(seat, held, vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         self.store.changed(seat, seen).await
     }
@@ -63,6 +68,10 @@ impl SeatStore for Failing {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.store.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.store.list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {

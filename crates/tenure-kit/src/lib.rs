@@ -8,7 +8,7 @@
 //! | [`Reconnect`] | one connection that all calls share, replaced when it breaks or falls silent |
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
 //! | [`SharedTask`] | a task whose result several calls share; both of the above use it |
-//! | [`url`], [`settings`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
+//! | [`url`], [`options`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
 //!
 //! Each part can be used alone. Nothing in this crate retries a call, reads the clock of another host or decides
@@ -90,9 +90,9 @@
 //! If the server ties a session to a connection (PostgreSQL), the session implements [`Session::lapses`] and
 //! [`Session::closed`].
 
+pub mod options;
 mod reconnect;
 mod sessions;
-pub mod settings;
 mod shared_task;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -101,6 +101,8 @@ pub mod url;
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
 pub use sessions::{Heartbeat, HeartbeatReply, PooledSession, Session, Sessions, WarmSession};
 pub use shared_task::SharedTask;
+#[doc(no_inline)]
+pub use tenure_core::did_you_mean;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tenure_core::ConfigError;
 
-use crate::settings::Settings;
+use crate::options::UrlOptions;
 
 /// A store URL: `scheme://user:password@host:port,host:port/path?option=value`, or just `scheme:`.
 ///
@@ -63,7 +63,7 @@ impl<'a> Url<'a> {
         let (scheme, rest) = url.split_once(':').filter(|(scheme, _)| schemes.contains(scheme)).ok_or_else(known)?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let place = if place.is_empty() { Some("") } else { place.strip_prefix("//") };
-        let place = place.ok_or_else(|| format!("a URL of this store begins with {scheme}://"))?;
+        let place = place.ok_or_else(|| format!("a URL of this store begins with {scheme}://; write both slashes"))?;
         Ok(Self { scheme, login: None, place, query })
     }
 
@@ -103,12 +103,12 @@ impl<'a> Url<'a> {
         self.place.split_once('/').map_or("", |(_, path)| path)
     }
 
-    /// Returns the options after the `?`. Take them out one by one, and then call [`Settings::finish`].
+    /// Returns the options after the `?`. Take them out one by one, and then call [`UrlOptions::finish`].
     ///
     /// # Errors
     /// If an escape is invalid.
-    pub fn options(&self) -> Result<Settings<'a>, ConfigError> {
-        Settings::of_query(self.query)
+    pub fn options(&self) -> Result<UrlOptions<'a>, ConfigError> {
+        UrlOptions::of_query(self.query)
     }
 }
 
@@ -182,7 +182,7 @@ pub fn with_port(host: &str, port: u16) -> Result<String, ConfigError> {
     match split {
         None if is_plain || is_address => Ok(format!("{host}:{port}")),
         Some((_, port)) if (is_plain || is_address) && port.parse::<u16>().is_ok() => Ok(host.to_owned()),
-        _ => Err("a host must be written as host:port".into()),
+        _ => Err("a host must be written as host or host:port, with a port of at most 65535".into()),
     }
 }
 

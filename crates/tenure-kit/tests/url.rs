@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_kit::settings::{Settings, Variables, refuse};
+use tenure_kit::options::{UrlOptions, Variables, refuse};
 use tenure_kit::url::{Secret, Url, check_login, decoded, encoded, with_port};
 
 fn hosts(url: &Url<'_>) -> Result<Vec<String>, tenure_core::ConfigError> {
@@ -57,14 +57,19 @@ fn errors_about_a_url_show_no_part_of_it() {
         let shown = format!("{:?}", Url::parse(url, SCHEMES));
         assert!(!shown.contains("hunter2"), "{shown}");
     }
-    assert!(Url::parse_without_login("x:y", &["x"]).unwrap_err().to_string().ends_with("begins with x://"));
+    assert!(
+        Url::parse_without_login("x:y", &["x"])
+            .unwrap_err()
+            .to_string()
+            .ends_with("begins with x://; write both slashes")
+    );
     assert!(Url::parse_without_login("shelf://a?file=/etc/a@b", SCHEMES).is_ok());
 }
 
 #[test]
 fn options_are_taken_out_by_name_and_the_remaining_ones_are_unknown() {
     let query = "name=a%20b&file=/x%3F&secret=hunter2&flag&count=3&big=-7&wait=1m30s&mode=fast&check=a&check=b&its=own";
-    let mut options = Settings::of_query(query).unwrap();
+    let mut options = UrlOptions::of_query(query).unwrap();
     let (mut name, mut file, mut secret) = (String::new(), None::<PathBuf>, None::<Secret>);
     let (mut flag, mut count, mut big, mut wait) = (false, 0_u32, None::<i64>, Duration::ZERO);
     let (mut mode, mut absent) = (1, "as it was".to_owned());
@@ -81,19 +86,19 @@ fn options_are_taken_out_by_name_and_the_remaining_ones_are_unknown() {
 
 #[test]
 fn errors_about_an_option_say_what_its_value_must_be() {
-    fn take<T: tenure_kit::settings::Value>(query: &str, mut into: T) -> String {
-        Settings::of_query(query).unwrap().take("x", &mut into).unwrap_err().to_string()
+    fn take<T: tenure_kit::options::Value>(query: &str, mut into: T) -> String {
+        UrlOptions::of_query(query).unwrap().take("x", &mut into).unwrap_err().to_string()
     }
     assert_eq!(take("x=hunter2", false), "x must be true or false");
     assert_eq!(take("x=-1", 1_u32), "x must be a whole number, 0 or more");
     assert_eq!(take("x=1.5", 1_i64), "x must be a whole number of at most 64 bits");
     assert_eq!(take("x=15", Some(Duration::ZERO)), "x must be a duration, like 2s or 500ms");
     assert_eq!(take("x=a&x=hunter2", String::new()), "option x is given twice; give it once");
-    let mut options = Settings::of_query("mode=hunter2&y=1").unwrap();
+    let mut options = UrlOptions::of_query("mode=hunter2&y=1").unwrap();
     let wrong = options.choose("mode", &mut 1, &[("slow", 1), ("fast", 2), ("faster", 3)]);
     assert_eq!(wrong.unwrap_err(), "mode must be slow, fast or faster".into());
     options.take("x", &mut 1_u32).unwrap();
-    assert_eq!(options.finish().unwrap_err(), "unknown option \"y\"; the options are mode, x".into());
+    assert_eq!(options.finish().unwrap_err(), "unknown option \"y\" in the URL; did you mean x?".into());
 }
 
 #[test]

@@ -170,6 +170,26 @@ fn renewals_of_many_elections_are_spread_over_a_few_shared_times() {
 }
 
 #[test]
+fn a_renewal_that_was_sent_late_is_followed_by_one_at_a_shared_time() {
+    let mut rules = Rules::new(Durations::of(LEASE).check().unwrap());
+    rules.spread = true;
+    let mut script = Script { machine: Machine::new(me(), rules, 7), now: at(100.0), wake: None };
+    script.step(Input::Start);
+    script.step(read(None));
+    script.step(done("v1"));
+    for _ in 0..3 {
+        // A busy machine wakes 7 ms late.
+        script.now = script.wake.unwrap() + Duration::from_millis(7);
+        assert!(renews(&script.step(Input::Wake)));
+        let sent = script.now;
+        script.step(done("v2"));
+        let next = script.wake.unwrap();
+        assert_eq!(next.as_nanos() % 250_000_000, 0, "{next:?}");
+        assert!(next.since(sent) <= Duration::from_secs(5), "{next:?} after {sent:?}");
+    }
+}
+
+#[test]
 fn renewals_that_one_heartbeat_covers_stay_together() {
     assert_eq!(first_renewals(false), [at(105.0); 1000]);
 }

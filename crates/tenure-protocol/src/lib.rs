@@ -9,6 +9,7 @@
 //!   leaves.
 //! - [`Presence`] decides when a process announces itself and its candidates.
 //! - [`Subscriptions`] decides which elections of a process a push from the store concerns.
+//! - [`LastWill`] frees the seat of a process that has died.
 //! - [`Seat`], [`Record`] and [`Life`] are what a store keeps of an election, and what it reports about the
 //!   holder.
 //! - [`Durations`] are scaled from the lease; [`Durations::check`] turns them into a [`Timing`] that fits
@@ -16,6 +17,7 @@
 
 mod admission;
 mod dice;
+mod last_will;
 mod machine;
 mod messages;
 mod moment;
@@ -29,16 +31,19 @@ mod timing;
 
 pub use admission::{Admission, Batch, BatchLimits, Group, Lane};
 pub use dice::Dice;
+pub use last_will::{LastWill, WillStep};
 pub use machine::Machine;
 pub use messages::{
-    Action, Bid, Change, EndReason, Fault, Input, NoteState, PresenceAction, PresenceInput, Request, Standing, Stopped,
-    Swap,
+    Action, Bid, Change, EndReason, Fault, Input, NoteState, PresenceAction, PresenceInput, Request, RosterEntry,
+    Stopped, Swap,
 };
 pub use moment::{Moment, StoreTime};
 pub use presence::Presence;
 pub use rules::{ClockTrust, Occasion, Push, Rules, Takeover};
 pub use score::Score;
-pub use seat::{Candidate, Claim, Identity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version};
+pub use seat::{
+    Candidate, Claim, Crash, DataIdentity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version,
+};
 pub use subscriptions::{Notification, PushDetail, SessionId, Subscriptions, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};
 

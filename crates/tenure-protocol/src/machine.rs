@@ -35,12 +35,14 @@ mod outputs;
 mod precedence;
 mod term;
 
+use std::time::Duration;
+
 use self::claims::Claims;
 use self::fitness::Fitness;
-use self::precedence::Turn;
+use self::precedence::Precedence;
 use crate::observation::Observation;
 use crate::{
-    Action, Bid, Candidate, Change, Dice, EndReason, Fault, Identity, Incarnation, Input, Moment, Record, Rules,
+    Action, Bid, Candidate, Change, DataIdentity, Dice, EndReason, Fault, Incarnation, Input, Moment, Record, Rules,
     Stopped, Token, Version,
 };
 
@@ -54,7 +56,7 @@ pub struct Machine {
     stage: Stage,
     observation: Observation,
     fitness: Fitness,
-    turn: Turn,
+    precedence: Precedence,
 
     /// The one call to the store that is in flight.
     call: Option<Call>,
@@ -115,10 +117,13 @@ pub struct Machine {
     /// The watch has fired, and reports nothing until it is requested again.
     spent: bool,
     watch_at: Moment,
-    /// A spurious notification before this moment delays the next watch.
+    /// The spurious notifications so far, each soon after the one before; one after this moment is the first again.
+    spurious: u32,
     spurious_until: Moment,
-    board: Board,
+    board: BoardRead,
     reported_leader: Option<(Incarnation, Token)>,
+    /// The token of the last crash that was reported, or was history at the first read.
+    reported_crash: Option<Token>,
     reported_wake: Option<Moment>,
 }
 
@@ -197,8 +202,9 @@ struct Watched {
     requests: bool,
 }
 
+/// Whether the requests on the board must be read.
 #[derive(Debug, PartialEq, Eq)]
-enum Board {
+enum BoardRead {
     Unread,
     Wanted,
     Reading,
@@ -219,7 +225,7 @@ impl Machine {
             dice: Dice::new(seed),
             stage: Stage::Idle,
             fitness: Fitness::new(),
-            turn: Turn::new(),
+            precedence: Precedence::new(),
             call: None,
             ours: None,
             doubt: false,
@@ -247,9 +253,11 @@ impl Machine {
             news: false,
             spent: false,
             watch_at: Moment::ORIGIN,
+            spurious: 0,
             spurious_until: Moment::ORIGIN,
-            board: Board::Unread,
+            board: BoardRead::Unread,
             reported_leader: None,
+            reported_crash: None,
             reported_wake: None,
         }
     }
@@ -287,7 +295,7 @@ impl Machine {
     }
 
     /// Returns the identity of the data that the seat was last read from.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub fn identity(&self) -> Option<&DataIdentity> {
         self.observation.identity()
     }
 
@@ -303,6 +311,11 @@ impl Machine {
             Stage::Leading(hold) if now < hold.deadline => Some(hold.token),
             _ => None,
         }
+    }
+
+    /// Returns how long this candidate still leaves the seat to others, because it has stepped down.
+    pub fn held_back_for(&self, now: Moment) -> Option<Duration> {
+        self.held_back.map(|held| held.until.since(now))
     }
 
     fn on_time(&mut self, now: Moment, out: &mut Vec<Action>) {
@@ -339,7 +352,7 @@ impl Machine {
             Input::Start => {
                 if matches!(self.stage, Stage::Idle) {
                     self.stage = Stage::Following;
-                    self.turn.unsettle(now);
+                    self.precedence.unsettle(now);
                     self.look_at = Some(now);
                 }
             }
@@ -357,17 +370,22 @@ impl Machine {
                     self.want_board();
                 }
             }
-            Input::Hears(hears) => {
-                if std::mem::replace(&mut self.push_down, !hears) == hears && !self.holds() && self.call.is_none() {
+            Input::Listening(listening) => {
+                if std::mem::replace(&mut self.push_down, !listening) == listening
+                    && !self.holds()
+                    && self.call.is_none()
+                {
                     // The next look depends on whether pushes arrive.
                     self.look_at = self.look_at.filter(|at| now >= *at);
                 }
             }
             Input::Requests(requests) => {
                 match self.board {
-                    Board::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => self.board = Board::Wanted,
-                    Board::Reading | Board::ReadingAndWanted => self.board = Board::Unread,
-                    Board::Unread | Board::Wanted => {}
+                    BoardRead::ReadingAndWanted if matches!(self.stage, Stage::Leading(_)) => {
+                        self.board = BoardRead::Wanted
+                    }
+                    BoardRead::Reading | BoardRead::ReadingAndWanted => self.board = BoardRead::Unread,
+                    BoardRead::Unread | BoardRead::Wanted => {}
                 }
                 requests.into_iter().for_each(|request| self.on_request(now, request, out));
             }

@@ -1,8 +1,9 @@
 //! The inputs and actions of the machines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Candidate, Leader, Moment, Reading, Record, Score, Seat, Token, Version};
+use crate::{Candidate, Crash, Leader, Moment, Reading, Record, Score, Seat, Token, Version};
 
 /// Something that happened, which the caller passes to [`Machine::step`](crate::Machine::step).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +20,11 @@ pub enum Input {
     Changed(Change),
     /// Whether pushes arrive at present. If not, the machine ignores [`Rules::push`](crate::Rules::push) and
     /// looks for changes itself.
-    Hears(bool),
+    Listening(bool),
     /// The answer to [`Action::ReadBoard`]: the pending requests, or none if the read failed.
     Requests(Vec<Request>),
     /// The answer to [`Action::ReadRoster`]: the candidates that stand, or none if the read failed.
-    Roster(Vec<Standing>),
+    Roster(Vec<RosterEntry>),
     /// A health score that this candidate reports about itself.
     Health(Score),
     /// The user asks for one bid now. [`Action::BidSettled`] answers it.
@@ -120,6 +121,8 @@ pub enum Action {
     },
     /// The candidate became healthy enough to lead, or stopped being so. It starts as healthy.
     Fit(bool),
+    /// The process of a leader died, and its last will has ended its term.
+    Crashed(Arc<Crash>),
     /// The leader changed, as far as this candidate can see.
     Leader(Option<Leader>),
     /// The result of [`Input::Bid`]. Each `Bid` is answered once.
@@ -210,9 +213,9 @@ impl Request {
     }
 }
 
-/// An entry of the roster: a candidate that stands.
+/// An entry of the roster, which lists the candidates of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RosterEntry {
     /// The candidate, with the incarnation to name as heir.
     pub candidate: Candidate,
     /// The candidate's priority. Higher numbers go first.

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use crate::{
-    ClockTrust, Identity, Incarnation, Life, Moment, Reading, Rules, Seat, StoreTime, Takeover, Timing, Token, Version,
+    ClockTrust, DataIdentity, Incarnation, Life, Moment, Reading, Rules, Seat, StoreTime, Takeover, Timing, Token,
+    Version,
 };
 
 /// What one candidate has seen of the seat.
@@ -33,7 +34,7 @@ pub(crate) struct Observation {
     highest: Token,
     floor: Token,
     /// The identity of the store's data. `None` before the first reading.
-    identity: Option<Option<Identity>>,
+    identity: Option<Option<DataIdentity>>,
     /// No bid before this moment, because data was lost that may have named a leader.
     wait_out: Moment,
 }
@@ -92,7 +93,7 @@ impl Observation {
     }
 
     /// Returns the identity of the data that the seat was last read from.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
+    pub(crate) fn identity(&self) -> Option<&DataIdentity> {
         self.identity.as_ref()?.as_ref()
     }
 

@@ -18,8 +18,8 @@ fn led_by_other(priority: i32, ranked: bool) -> Option<Seat> {
     Some(seat)
 }
 
-fn standing(who: Candidate, priority: i32, fit: bool) -> Standing {
-    Standing { candidate: who, priority, fit }
+fn standing(who: Candidate, priority: i32, fit: bool) -> RosterEntry {
+    RosterEntry { candidate: who, priority, fit }
 }
 
 fn third() -> Candidate {

@@ -154,6 +154,9 @@ pub struct Record {
     pub nonce: u64,
     /// The last occasion that a candidate claimed. Later terms and releases keep it.
     pub claim: Option<Arc<Claim>>,
+    /// The last term that ended with a crash of its leader, and was ended by a last will. Later terms and releases
+    /// keep it.
+    pub crash: Option<Arc<Crash>>,
     /// Fields that a newer version of this program wrote: name, and value as JSON. They are kept.
     pub unknown: Arc<BTreeMap<String, String>>,
 }
@@ -173,6 +176,7 @@ impl Record {
             metadata: Arc::default(),
             nonce: 0,
             claim: None,
+            crash: None,
             unknown: Arc::default(),
         }
     }
@@ -207,6 +211,17 @@ pub struct Claim {
     pub done: bool,
 }
 
+/// A term that a last will has ended, because the process of its leader died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// The id of the candidate that led.
+    pub of: Arc<str>,
+    /// The token of the term.
+    pub token: Token,
+    /// The process that executed the last will, as a text for people.
+    pub by: Arc<str>,
+}
+
 /// The name of one write of a seat. It is opaque: only the store that issued it can interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(Arc<str>);
@@ -226,9 +241,9 @@ impl Version {
 /// The name of one history of a store's data. A new identity means that the data may have gone backwards, for
 /// example because a Redis server failed over or a PostgreSQL server switched to another timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(Arc<str>);
+pub struct DataIdentity(Arc<str>);
 
-impl Identity {
+impl DataIdentity {
     /// Creates an identity from a text that the store chooses.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
@@ -284,7 +299,7 @@ pub struct Reading {
     /// such lower bound.
     pub floor: Token,
     /// The identity of the data that was read, or `None` if the store's data never changes its identity.
-    pub identity: Option<Identity>,
+    pub identity: Option<DataIdentity>,
 }
 
 impl Reading {

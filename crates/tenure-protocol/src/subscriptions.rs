@@ -45,7 +45,7 @@ use crate::{Change, Incarnation, Input, Token};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// Whether pushes for the seat arrive. While they do not, the election must look for changes itself.
-    Hears(bool),
+    Listening(bool),
     /// The holder of the seat may have changed.
     Holder,
     /// A request to the leader may be pending on the board.
@@ -58,7 +58,7 @@ impl Notification {
     /// Returns the input to step the machine of the election with.
     pub const fn into_input(self) -> Input {
         match self {
-            Self::Hears(hears) => Input::Hears(hears),
+            Self::Listening(listening) => Input::Listening(listening),
             Self::Holder => Input::Changed(Change::Look),
             Self::Request => Input::Changed(Change::Request),
             Self::SessionOver => Input::Changed(Change::SessionOver),
@@ -138,7 +138,7 @@ struct Topic<E> {
 #[derive(Debug)]
 struct Subscriber<S> {
     seat: S,
-    hears: bool,
+    listening: bool,
     /// The last read that was sent, and the last read that was answered.
     sent: u64,
     seen: u64,
@@ -149,8 +149,20 @@ struct Subscriber<S> {
     /// The last read of the board that was sent, or the start of the election.
     board: u64,
     watching: Option<Watching>,
+    /// The election's last write, if no read was sent since.
+    own_write: Option<OwnWrite>,
     /// The session that was last seen to hold the seat, and whether it belongs to this process.
     session: Option<(SessionId, bool)>,
+}
+
+/// A write of an election itself.
+#[derive(Clone, Copy, Debug)]
+struct OwnWrite {
+    /// When it was sent.
+    sent: u64,
+    nonce: u64,
+    /// The holder and the term that it names.
+    names: (Option<Incarnation>, Token),
 }
 
 impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
@@ -159,7 +171,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         Self { order: 0, all: None, seats: BTreeMap::new(), elections: BTreeMap::new(), over: BTreeMap::new() }
     }
 
-    /// Adds an election, before its first read. No pushes arrive for it until it gets [`Notification::Hears`].
+    /// Adds an election, before its first read. No pushes arrive for it until it gets [`Notification::Listening`].
     pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Notification)>) {
         let topic = self.seats.entry(seat.clone()).or_insert_with(|| Topic {
             listening: None,
@@ -169,24 +181,25 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             elections: Vec::new(),
         });
         topic.elections.push(election);
-        let hears = topic.listening_since(self.all).is_some();
+        let listening = topic.listening_since(self.all).is_some();
         // A request is for one term, and no candidate knows of a term before it has begun. So the requests that
         // are on the board now are not for this election.
         self.order += 1;
         let board = self.order;
         let subscriber = Subscriber {
             seat,
-            hears,
+            listening,
             sent: 0,
             seen: 0,
             look_notified: 0,
             request_notified: 0,
             board,
             watching: None,
+            own_write: None,
             session: None,
         };
         self.elections.insert(election, subscriber);
-        out.push((election, Notification::Hears(hears)));
+        out.push((election, Notification::Listening(listening)));
     }
 
     /// Removes an election. Returns its seat if no other election of the process uses it.
@@ -206,6 +219,21 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         self.order += 1;
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.sent = self.order;
+            subscriber.own_write = None;
+        }
+    }
+
+    /// Records that a write of the election's seat was sent, with this nonce, holder and term. Call it before the write
+    /// leaves.
+    ///
+    /// Two kinds of pushes are not news then. The push of the write itself can arrive before its answer, and says nothing
+    /// that the answer does not say. Pushes from before the send are older than what the write has made of the seat,
+    /// because a write rests on the last version. If there is no answer, the election reads its seat, and pushes from
+    /// then on are news: a write can take effect late.
+    pub fn write_sent(&mut self, election: E, nonce: u64, names: (Option<Incarnation>, Token)) {
+        self.order += 1;
+        if let Some(subscriber) = self.elections.get_mut(&election) {
+            subscriber.own_write = Some(OwnWrite { sent: self.order, nonce, names });
         }
     }
 
@@ -313,16 +341,16 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         self.seats.get(seat).is_some_and(|topic| topic.elections.iter().any(is_interested))
     }
 
-    fn set_listening(&mut self, seat: Option<&S>, hears: bool, out: &mut Vec<(E, Notification)>) {
+    fn set_listening(&mut self, seat: Option<&S>, listening: bool, out: &mut Vec<(E, Notification)>) {
         self.order += 1;
-        let since = hears.then_some(self.order);
+        let since = listening.then_some(self.order);
         // Listening starts anew only after a gap.
-        let begun = |before: Option<u64>| before.filter(|_| hears).or(since);
+        let begun = |before: Option<u64>| before.filter(|_| listening).or(since);
         let concerned: Vec<S> = match seat {
             Some(seat) => {
                 let Some(topic) = self.seats.get_mut(seat) else { return };
                 topic.listening = begun(topic.listening);
-                if !hears {
+                if !listening {
                     topic.gap = self.order;
                 }
                 vec![seat.clone()]
@@ -331,8 +359,8 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
                 let all = begun(self.all);
                 for topic in self.seats.values_mut() {
                     // A seat with a gap of its own starts anew, even if the other seats had no gap.
-                    let missed = hears && all.is_some_and(|all| all <= topic.gap);
-                    topic.listening = topic.listening.filter(|_| hears).or(since.filter(|_| missed));
+                    let missed = listening && all.is_some_and(|all| all <= topic.gap);
+                    topic.listening = topic.listening.filter(|_| listening).or(since.filter(|_| missed));
                 }
                 self.all = all;
                 self.seats.keys().cloned().collect()
@@ -351,9 +379,9 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         let Some(subscriber) = self.elections.get_mut(&election) else { return };
         let Some(topic) = self.seats.get(&subscriber.seat) else { return };
         let since = topic.listening_since(self.all);
-        if subscriber.hears != since.is_some() {
-            subscriber.hears = since.is_some();
-            out.push((election, Notification::Hears(subscriber.hears)));
+        if subscriber.listening != since.is_some() {
+            subscriber.listening = since.is_some();
+            out.push((election, Notification::Listening(subscriber.listening)));
         }
         let Some(watching) = &subscriber.watching else { return };
         let ended = watching.session.as_ref().and_then(|session| self.over.get(session));
@@ -361,7 +389,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             subscriber.watching = None;
             out.push((election, Notification::SessionOver));
         } else if ended.is_some_and(|at| *at > subscriber.seen)
-            || topic.pushed.is_some_and(|(at, pushed)| at > subscriber.seen && watching.differs_from(pushed))
+            || topic.pushed.is_some_and(|(at, pushed)| subscriber.is_news(watching, at, pushed))
         {
             subscriber.watching = None;
             out.push((election, Notification::Holder));
@@ -376,6 +404,23 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             subscriber.request_notified = self.order;
             out.push((election, Notification::Request));
         }
+    }
+}
+
+impl<S> Subscriber<S> {
+    /// Returns whether a push that arrived at this number says something that the election has not seen.
+    fn is_news(&self, watching: &Watching, at: u64, pushed: PushDetail) -> bool {
+        let is_known = at <= self.seen
+            || self.own_write.is_some_and(|write| {
+                let is_of_write = match pushed {
+                    PushDetail::Nothing => false,
+                    PushDetail::Nonce(nonce) => nonce == write.nonce,
+                    PushDetail::Names(names) => names == Some(write.names),
+                };
+                // The election watches the seat as its write has left it.
+                is_of_write || (watching.nonce == Some(write.nonce) && at < write.sent)
+            });
+        !is_known && watching.differs_from(pushed)
     }
 }
 

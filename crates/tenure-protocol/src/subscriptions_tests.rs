@@ -17,7 +17,11 @@ impl Fixture {
         }
         assert_eq!(
             fixture.notified(),
-            [(1, Notification::Hears(false)), (2, Notification::Hears(false)), (3, Notification::Hears(false))]
+            [
+                (1, Notification::Listening(false)),
+                (2, Notification::Listening(false)),
+                (3, Notification::Listening(false))
+            ]
         );
         fixture
     }
@@ -28,7 +32,11 @@ impl Fixture {
         fixture.listen(None);
         assert_eq!(
             fixture.notified(),
-            [(1, Notification::Hears(true)), (2, Notification::Hears(true)), (3, Notification::Hears(true))]
+            [
+                (1, Notification::Listening(true)),
+                (2, Notification::Listening(true)),
+                (3, Notification::Listening(true))
+            ]
         );
         fixture
     }
@@ -90,7 +98,7 @@ fn only_a_read_sent_after_the_store_listens_counts_as_the_look() {
     let mut fixture = Fixture::open();
     fixture.subscriptions.read_sent(1);
     fixture.listen(Some(JOBS));
-    assert_eq!(fixture.notified(), [(1, Notification::Hears(true)), (2, Notification::Hears(true))]);
+    assert_eq!(fixture.notified(), [(1, Notification::Listening(true)), (2, Notification::Listening(true))]);
     fixture.subscriptions.read_answered(1);
     fixture.watch(1);
     assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
@@ -117,12 +125,12 @@ fn a_gap_is_reported_and_followed_by_a_look_once_it_is_over() {
     fixture.gap(None);
     assert_eq!(
         fixture.notified(),
-        [(1, Notification::Hears(false)), (2, Notification::Hears(false)), (3, Notification::Hears(false))]
+        [(1, Notification::Listening(false)), (2, Notification::Listening(false)), (3, Notification::Listening(false))]
     );
     fixture.listen(Some(JOBS));
     assert_eq!(
         fixture.notified(),
-        [(1, Notification::Hears(true)), (1, Notification::Holder), (2, Notification::Hears(true))]
+        [(1, Notification::Listening(true)), (1, Notification::Holder), (2, Notification::Listening(true))]
     );
     // A short gap whose start and end arrive together.
     fixture.read(1);
@@ -140,11 +148,11 @@ fn a_gap_of_one_seat_is_reported_to_its_elections_only() {
         fixture.read(1);
         fixture.watch(1);
         fixture.gap(Some(JOBS));
-        assert_eq!(fixture.notified(), [(1, Notification::Hears(false)), (2, Notification::Hears(false))]);
+        assert_eq!(fixture.notified(), [(1, Notification::Listening(false)), (2, Notification::Listening(false))]);
         fixture.listen(again);
         assert_eq!(
             fixture.notified(),
-            [(1, Notification::Hears(true)), (1, Notification::Holder), (2, Notification::Hears(true))]
+            [(1, Notification::Listening(true)), (1, Notification::Holder), (2, Notification::Listening(true))]
         );
         fixture.listen(again);
         assert_eq!(fixture.notified(), []);
@@ -198,7 +206,7 @@ fn a_leader_is_notified_of_requests_and_of_gaps_in_which_it_may_have_missed_one(
     fixture.subscriptions.begin(4, JOBS, &mut fixture.notified);
     fixture.read(4);
     fixture.watch_as(4, leads);
-    assert_eq!(fixture.notified(), [(4, Notification::Hears(true))]);
+    assert_eq!(fixture.notified(), [(4, Notification::Listening(true))]);
     assert!(fixture.subscriptions.wants_requests(&JOBS));
 }
 
@@ -265,4 +273,53 @@ fn nothing_is_kept_of_elections_that_have_ended() {
     assert!(!fixture.subscriptions.holder(&JOBS, PushDetail::Nothing, &mut fixture.notified));
     assert!(!fixture.subscriptions.request(&JOBS, &mut fixture.notified));
     assert_eq!((fixture.subscriptions.seats.len(), fixture.subscriptions.elections.len()), (1, 1));
+}
+
+#[test]
+fn the_push_of_a_write_of_our_own_that_overtakes_its_answer_is_not_news() {
+    let names = (None, Token::new(7));
+    for pushed in [PushDetail::Nonce(5), PushDetail::Names(Some(names))] {
+        let mut fixture = Fixture::listening();
+        fixture.read(1);
+        fixture.watch(1);
+        fixture.subscriptions.write_sent(1, 5, names);
+        fixture.subscriptions.holder(&JOBS, pushed, &mut fixture.notified);
+        assert_eq!(fixture.notified(), []);
+        // A read was sent since, so the write had no answer, and may have taken effect after that read.
+        fixture.read(1);
+        fixture.watch(1);
+        fixture.subscriptions.holder(&JOBS, pushed, &mut fixture.notified);
+        assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
+    }
+}
+
+#[test]
+fn the_push_of_another_write_during_our_own_is_news() {
+    let mut fixture = Fixture::listening();
+    fixture.read(1);
+    fixture.watch(1);
+    fixture.subscriptions.write_sent(1, 5, (None, Token::new(7)));
+    fixture.subscriptions.holder(&JOBS, PushDetail::Nonce(6), &mut fixture.notified);
+    assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
+}
+
+#[test]
+fn a_push_from_before_a_write_of_our_own_is_not_news_once_we_watch_what_it_wrote() {
+    let mut fixture = Fixture::listening();
+    let names = (None, Token::new(7));
+    let after_the_write = Watching { nonce: Some(5), names: Some(names), ..Watching::default() };
+    fixture.read(1);
+    // Such as the push of the bid that won the seat, which is then released.
+    fixture.subscriptions.holder(&JOBS, PushDetail::Nonce(4), &mut fixture.notified);
+    fixture.subscriptions.write_sent(1, 5, names);
+    fixture.watch_as(1, after_the_write.clone());
+    assert_eq!(fixture.notified(), []);
+    fixture.subscriptions.holder(&JOBS, PushDetail::Nonce(6), &mut fixture.notified);
+    assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
+    // A push during the write is news, whatever it was.
+    fixture.read(1);
+    fixture.subscriptions.write_sent(1, 5, names);
+    fixture.subscriptions.holder(&JOBS, PushDetail::Nonce(8), &mut fixture.notified);
+    fixture.watch_as(1, after_the_write);
+    assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
 }

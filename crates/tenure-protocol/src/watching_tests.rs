@@ -169,7 +169,7 @@ fn a_leader_that_handed_over_is_notified_of_requests_in_its_next_term() {
 fn the_end_of_its_own_session_is_reported_at_once_even_right_after_spurious_notifications() {
     let mut world = World::new();
     world.read(Some(held(2, 5, "a")));
-    for _ in 0..2 {
+    for _ in 0..5 {
         world.push(|subscriptions, out| {
             subscriptions.holder(&0, PushDetail::Nothing, out);
         });

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tenure_protocol::{
-    Action, BatchLimits, Candidate, Incarnation, Input, Lane, Machine, Moment, Presence, PresenceAction, PresenceInput,
-    Rules, Standing, Token,
+    Action, BatchLimits, Candidate, Incarnation, Input, Lane, LastWill, Machine, Moment, Presence, PresenceAction,
+    PresenceInput, Reading, Record, RosterEntry, Rules, Token, Version, WillStep,
 };
 
-use crate::crowd::Ask;
+use crate::many_seats::Ask;
 
 /// The interface of a machine.
 pub(crate) trait Driven {
@@ -18,7 +18,12 @@ pub(crate) trait Driven {
 
 /// The interface of a presence.
 pub(crate) trait DrivenPresence {
-    fn step(&mut self, now: Moment, input: PresenceInput<(), Standing>, out: &mut Vec<PresenceAction<(), Standing>>);
+    fn step(
+        &mut self,
+        now: Moment,
+        input: PresenceInput<(), RosterEntry>,
+        out: &mut Vec<PresenceAction<(), RosterEntry>>,
+    );
 }
 
 /// The interface of an admission queue.
@@ -34,6 +39,7 @@ pub(crate) trait DrivenSubscriptions {
     fn begin(&mut self, seat: usize) -> Vec<(usize, Input)>;
     fn end(&mut self, seat: usize);
     fn read_sent(&mut self, seat: usize);
+    fn write_sent(&mut self, seat: usize, nonce: u64, names: Names);
     fn read_answered(&mut self, seat: usize);
     fn watch(&mut self, seat: usize, names: Option<Names>, nonce: Option<u64>) -> Vec<(usize, Input)>;
     fn set_listening(&mut self, hears: bool) -> Vec<(usize, Input)>;
@@ -50,7 +56,11 @@ pub(crate) struct Parts {
     pub(crate) presence: fn() -> Box<dyn DrivenPresence>,
     pub(crate) admission: fn(BatchLimits, BatchLimits) -> Box<dyn DrivenAdmission>,
     pub(crate) subscriptions: fn() -> Box<dyn DrivenSubscriptions>,
+    pub(crate) will: StepWill,
 }
+
+/// Returns the write of a last will, if the seat that was read is to be freed.
+pub(crate) type StepWill = fn(Candidate, Token, &Reading, u64) -> Option<(Version, Record)>;
 
 /// Creates a machine.
 pub(crate) type Make = fn(Candidate, Rules, u64) -> Box<dyn Driven>;
@@ -84,8 +94,8 @@ macro_rules! drive_presence {
             fn step(
                 &mut self,
                 now: Moment,
-                input: PresenceInput<(), Standing>,
-                out: &mut Vec<PresenceAction<(), Standing>>,
+                input: PresenceInput<(), RosterEntry>,
+                out: &mut Vec<PresenceAction<(), RosterEntry>>,
             ) {
                 <$presence>::step(self, now, input, out);
             }
@@ -94,13 +104,13 @@ macro_rules! drive_presence {
 }
 pub(crate) use drive_presence;
 
-drive_presence!(Presence<(), Standing>);
+drive_presence!(Presence<(), RosterEntry>);
 
 /// The same for [`DrivenAdmission`]. A mutant has types of its own.
 macro_rules! drive_admission {
     ($($from:ident)::+) => {
-        impl $crate::driven::DrivenAdmission for $($from)::+::Admission<$crate::crowd::Ask> {
-            fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: $crate::crowd::Ask) {
+        impl $crate::driven::DrivenAdmission for $($from)::+::Admission<$crate::many_seats::Ask> {
+            fn ask(&mut self, lane: Lane, reads: bool, lease: Duration, within: Duration, ask: $crate::many_seats::Ask) {
                 let lane = match lane {
                     Lane::Keep => $($from)::+::Lane::Keep,
                     Lane::Settle => $($from)::+::Lane::Settle,
@@ -112,8 +122,8 @@ macro_rules! drive_admission {
 
             fn next(
                 &mut self,
-                is_wanted: &mut dyn FnMut(&$crate::crowd::Ask) -> bool,
-            ) -> Option<(u64, Vec<$crate::crowd::Ask>)> {
+                is_wanted: &mut dyn FnMut(&$crate::many_seats::Ask) -> bool,
+            ) -> Option<(u64, Vec<$crate::many_seats::Ask>)> {
                 <$($from)::+::Admission<_>>::next(self, is_wanted).map(|batch| (batch.call, batch.asks))
             }
 
@@ -121,7 +131,7 @@ macro_rules! drive_admission {
                 <$($from)::+::Admission<_>>::ended(self, call);
             }
 
-            fn take_apart(&mut self, call: u64, asks: Vec<$crate::crowd::Ask>) -> Vec<$crate::crowd::Ask> {
+            fn take_apart(&mut self, call: u64, asks: Vec<$crate::many_seats::Ask>) -> Vec<$crate::many_seats::Ask> {
                 <$($from)::+::Admission<_>>::take_apart(self, call, asks)
             }
         }
@@ -147,6 +157,10 @@ macro_rules! drive_subscriptions {
 
             fn read_sent(&mut self, seat: usize) {
                 <$($from)::+::Subscriptions<_, _>>::read_sent(self, seat);
+            }
+
+            fn write_sent(&mut self, seat: usize, nonce: u64, names: $crate::driven::Names) {
+                <$($from)::+::Subscriptions<_, _>>::write_sent(self, seat, nonce, names);
             }
 
             fn read_answered(&mut self, seat: usize) {
@@ -202,4 +216,10 @@ pub(crate) const REAL: Parts = Parts {
     presence: || Box::new(Presence::new()),
     admission: |reads, writes| Box::new(tenure_protocol::Admission::new(reads, writes)),
     subscriptions: || Box::new(tenure_protocol::Subscriptions::new()),
+    will: |candidate, token, reading, nonce| match (LastWill { candidate, token, by: "the guard".into() })
+        .step(reading, nonce)
+    {
+        WillStep::Free { expected, record } => Some((expected, *record)),
+        WillStep::Freed | WillStep::NotHeld => None,
+    },
 };

@@ -77,11 +77,13 @@ pub enum FaultKind {
     Severed,
     /// Reads succeed, but all writes fail for a while.
     WritesFail,
+    /// A killed process has left a last will. It is executed late or twice, or loses.
+    Wills,
 }
 
 impl FaultKind {
     /// All kinds of faults, in the order in which the summary lists them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Loss,
         Self::Delay,
         Self::LateEffects,
@@ -105,6 +107,7 @@ impl FaultKind {
         Self::SlowLooks,
         Self::Severed,
         Self::WritesFail,
+        Self::Wills,
     ];
 
     /// Returns what the summary calls this kind of fault.
@@ -133,6 +136,7 @@ impl FaultKind {
             Self::SlowLooks => "reads slow on their way",
             Self::Severed => "leaders cut off right after a renewal",
             Self::WritesFail => "times with all writes failing",
+            Self::Wills => "seats freed by a last will",
         }
     }
 
@@ -161,7 +165,8 @@ impl FaultKind {
             | Self::Refusals
             | Self::GiveUp
             | Self::SlowLooks
-            | Self::Severed => false,
+            | Self::Severed
+            | Self::Wills => false,
         }
     }
 
@@ -174,7 +179,8 @@ impl FaultKind {
             | Self::Refusals
             | Self::GiveUp
             | Self::SlowLooks
-            | Self::Severed => None,
+            | Self::Severed
+            | Self::Wills => None,
             Self::Deletion | Self::RollBack | Self::StoreRestart => Some(3),
             Self::ClockSteps => Some(4),
             Self::ManualBids | Self::WatchesCut => Some(1),
@@ -185,7 +191,7 @@ impl FaultKind {
 }
 
 /// Faults that are most dangerous together. A focused seed has one of these sets and one more fault.
-const THEMES: [&[FaultKind]; 28] = [
+const THEMES: [&[FaultKind]; 31] = [
     &[FaultKind::LateEffects, FaultKind::Deletion],
     &[FaultKind::Loss, FaultKind::Deletion, FaultKind::Stops],
     &[FaultKind::Loss, FaultKind::RollBack, FaultKind::StepDowns],
@@ -214,6 +220,9 @@ const THEMES: [&[FaultKind]; 28] = [
     &[FaultKind::WritesFail, FaultKind::Partition],
     &[FaultKind::ClockSteps, FaultKind::Partition],
     &[FaultKind::ClockSteps, FaultKind::Partition, FaultKind::Pauses],
+    &[FaultKind::Wills, FaultKind::Kills],
+    &[FaultKind::Wills, FaultKind::Kills, FaultKind::LateEffects],
+    &[FaultKind::Wills, FaultKind::Kills, FaultKind::Deletion],
 ];
 
 /// Events that are not faults: everything a user may do.

@@ -6,11 +6,11 @@
 //! same seed always gives the same world, step by step.
 
 mod clock;
-mod crowd;
 mod driven;
 mod faults;
 mod health;
 mod invariants;
+mod many_seats;
 mod mutants;
 mod node;
 mod outcome;
@@ -38,12 +38,12 @@ pub fn run_mutant(mutant: &Mutant, seed: u64, traced: bool) -> Outcome {
 /// One seed in eight is a world of many seats.
 fn run_with(make: driven::Parts, seed: u64, traced: bool) -> Outcome {
     if seed % 8 == 7 {
-        return crowd::Crowd::new(seed, make, traced).run();
+        return many_seats::ManySeats::new(seed, make, traced).run();
     }
     world::World::new(plan::Plan::of(seed), make, traced).run()
 }
 
 /// Returns the names of all invariants, as mutants and violations refer to them.
 pub fn invariants() -> Vec<&'static str> {
-    [invariants::names().as_slice(), &crowd::NAMES].concat()
+    [invariants::names().as_slice(), &many_seats::NAMES].concat()
 }

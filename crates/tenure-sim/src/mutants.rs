@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_protocol::{Action, BatchLimits, Input, Lane, Moment, PresenceAction, PresenceInput, Standing, Token};
+use tenure_protocol::{Action, BatchLimits, Input, Lane, Moment, PresenceAction, PresenceInput, RosterEntry, Token};
 
 use crate::driven::{Parts, REAL};
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tenure_protocol::{
-    Candidate, EndReason, Incarnation, Input, Moment, PresenceInput, Rules, Seat, Standing, Token, Version,
+    Candidate, EndReason, Incarnation, Input, Moment, PresenceInput, RosterEntry, Rules, Seat, Token, Version,
 };
 
 use crate::clock::{LocalClock, Time};
 use crate::driven::{Driven, DrivenPresence};
 use crate::health::Health;
 use crate::store::SessionId;
-use crate::world::{News, Received};
+use crate::world::{Received, WritePush};
 
 /// The number of a node.
 pub(crate) type NodeNr = usize;
@@ -149,10 +149,10 @@ pub(crate) enum Arrival {
     /// The answer to a call of its presence.
     PresenceAnswer {
         call: u64,
-        input: PresenceInput<(), Standing>,
+        input: PresenceInput<(), RosterEntry>,
     },
     /// A notification of a write.
-    Notified(News),
+    Notified(WritePush),
     /// Work has returned.
     Returned(Token),
     Beat {

@@ -10,7 +10,7 @@ mod sessions;
 
 use std::time::Duration;
 
-use tenure_protocol::{Identity, Incarnation, Life, Reading, Record, Request, Seat, Swap, Token, Version};
+use tenure_protocol::{DataIdentity, Incarnation, Life, Reading, Record, Request, Seat, Swap, Token, Version};
 
 use crate::clock::Time;
 use crate::plan::{Kind, Plan};
@@ -42,6 +42,10 @@ pub(crate) trait Model {
     fn read(&self, now: Time) -> Reading;
     fn swap(&mut self, now: Time, write: &Write) -> Written;
     fn renew(&mut self, now: Time, write: &Write) -> Written;
+    /// Frees the seat of a process that is dead.
+    fn free(&mut self, now: Time, write: &Write) -> Written {
+        self.swap(now, write)
+    }
     /// Sets the store's clock forward or back.
     fn step_clock(&mut self, _by: i128) {}
     /// Handles the end of a process: the kernel frees its lock.
@@ -167,7 +171,7 @@ impl Shelf {
             }),
             // Like a wall clock in milliseconds: above every token that was ever bid.
             floor: if self.has_floor { Token::new(now / 1_000_000) } else { Token::ZERO },
-            identity: self.has_identity.then(|| Identity::new(format!("life {}", self.identity))),
+            identity: self.has_identity.then(|| DataIdentity::new(format!("life {}", self.identity))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Descriptions of inputs and actions, for timelines.
 
-use tenure_protocol::{Action, Input, Life, Moment, Reading, Record, Standing, Swap};
+use tenure_protocol::{Action, Input, Life, Moment, Reading, Record, RosterEntry, Swap};
 
 pub(crate) fn input(input: &Input) -> String {
     match input {
@@ -13,7 +13,7 @@ pub(crate) fn input(input: &Input) -> String {
         Input::Written(Ok(Swap::Lost)) => "not written: the seat has another version".into(),
         Input::Written(Err(fault)) => format!("the write failed: {fault:?}"),
         Input::Roster(roster) => {
-            let who = |who: &Standing| {
+            let who = |who: &RosterEntry| {
                 format!("{} ({}{})", who.candidate, who.priority, if who.fit { "" } else { ", unhealthy" })
             };
             format!("the roster lists {}", roster.iter().map(who).collect::<Vec<_>>().join(", "))

@@ -9,6 +9,7 @@
 //! - `world/received.rs`: notifications of each write, for stores that send them
 //! - `world/board.rs`: the board: requests to the leader, and reads of the roster
 //! - `world/roster.rs`: the roster: how processes announce themselves
+//! - `world/wills.rs`: what the guard of a killed process does about its seat
 //! - `world/eligible.rs`: which candidates nothing keeps from the seat
 
 mod acts;
@@ -20,6 +21,7 @@ mod received;
 mod roster;
 mod sessions;
 mod watches;
+mod wills;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -35,7 +37,7 @@ use crate::outcome::{Outcome, Stats, Violation};
 use crate::plan::{Plan, Weather};
 use crate::store::{self, Model, SessionId};
 use calls::Call;
-pub(crate) use received::{News, Received};
+pub(crate) use received::{Received, WritePush};
 pub(crate) use roster::Roster;
 
 /// A future event.
@@ -65,6 +67,9 @@ pub(crate) enum Event {
     Announce(roster::AnnounceCall),
     /// A process reports its health.
     Report(NodeNr, u32, Score),
+    /// A last will is executed: it reads the seat, and later its write arrives.
+    WillReads(wills::Execution),
+    WillWrites(wills::Execution, store::Write),
     /// The term of a node may end by the clock, which cuts its work.
     Cut(NodeNr, u32, Token),
     Strike(FaultKind),
@@ -215,6 +220,8 @@ impl World {
                     self.arrive(node, life, Arrival::Notification(Input::Health(score)));
                 }
             }
+            Event::WillReads(execution) => self.will_reads(execution),
+            Event::WillWrites(execution, write) => self.will_writes(execution, &write),
             Event::Cut(node, life, token) => self.cut_work(node, life, token),
             Event::ClockForward => {
                 if self.now < self.plan.quiet_at && faults::clock_steps::step(self, true) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::{
-    Candidate, Claim, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, Swap, Token,
-    Version,
+    Candidate, Claim, Clock, DynSeatStore, Incarnation, Moment, Promises, Record, Seat, SeatName, Seen, SingleSeat,
+    Swap, Token, Version,
 };
 
 use crate::failure::ensure;
@@ -36,6 +36,13 @@ impl Bench {
         let store: Connection = Arc::from(self.subject.open_seats());
         store.attach(&Clock::system());
         store
+    }
+
+    /// Connects to another scope of the same server, if the subject has one.
+    pub(crate) fn connect_elsewhere(&self) -> Option<Connection> {
+        let store: Connection = Arc::new(SingleSeat::new(self.subject.elsewhere()?));
+        store.attach(&Clock::system());
+        Some(store)
     }
 
     pub(crate) fn promises(&self) -> Promises {
@@ -76,6 +83,7 @@ impl Bench {
                 token: Token::new(token),
                 done: true,
             })),
+            crash: None,
             unknown: Arc::default(),
         }
     }

@@ -23,7 +23,7 @@ pub use consul::ConsulTarget;
 pub use etcd::EtcdTarget;
 pub use kubernetes::KubernetesTarget;
 pub use load::{Load, beside_a_load};
-pub use many_elections::{ManyElections, Standing, crowd_child};
+pub use many_elections::{ManyElections, ProcessState, many_elections_child};
 pub use target::{BenchTarget, FileTarget, MemoryTarget, PostgresTarget, RedisTarget, Work};
 pub use usage::Usage;
 

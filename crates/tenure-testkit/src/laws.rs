@@ -20,7 +20,10 @@ laws![
     a_swap_on_a_stale_version_loses_and_changes_nothing,
     a_renewal_of_a_lost_seat_is_lost,
     a_released_seat_is_taken_at_once,
+    a_last_will_frees_the_seat_of_a_dead_process,
     a_seat_can_be_taken_after_its_lease_and_not_before,
+    a_session_of_a_longer_lease_keeps_no_other_seat,
+    a_call_with_another_lease_releases_the_seat,
     a_read_after_an_unknown_outcome_shows_the_holder,
     every_write_has_a_version_of_its_own,
     a_bid_based_on_other_data_is_lost,
@@ -32,6 +35,7 @@ laws![
     tokens_only_rise,
     tokens_rise_above_a_deleted_seat,
     a_forgotten_seat_keeps_its_floor,
+    the_list_has_every_seat_once_and_no_other,
     // The connection.
     many_tasks_can_call_concurrently,
     a_dropped_call_leaves_nothing_locked,

@@ -18,13 +18,13 @@ pub struct OverlapDetector(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    shifts: Mutex<Vec<Record>>,
+    spans: Mutex<Vec<WorkSpan>>,
     changed: Notify,
 }
 
 /// The recorded work of one candidate in one term.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct WorkSpan {
     token: Token,
     began: Moment,
     last_act: Option<Moment>,
@@ -47,10 +47,10 @@ impl OverlapDetector {
 
     /// Records the start of work in this term, and returns a handle to act with.
     pub fn begin(&self, term: &Term) -> Shift {
-        let mut shifts = self.shifts();
-        let number = shifts.len();
-        shifts.push(Record { token: term.token(), began: Clock::system().now(), last_act: None, left: None });
-        drop(shifts);
+        let mut spans = self.spans();
+        let number = spans.len();
+        spans.push(WorkSpan { token: term.token(), began: Clock::system().now(), last_act: None, left: None });
+        drop(spans);
         self.0.changed.notify_waiters();
         Shift { detector: self.clone(), number, term: term.clone() }
     }
@@ -71,9 +71,9 @@ impl OverlapDetector {
     pub async fn acted_above(&self, token: Token) -> Token {
         loop {
             let changed = self.0.changed.notified();
-            let found = self.shifts().iter().find(|shift| shift.token > token && shift.last_act.is_some()).copied();
+            let found = self.spans().iter().find(|span| span.token > token && span.last_act.is_some()).copied();
             match found {
-                Some(shift) => return shift.token,
+                Some(span) => return span.token,
                 None => changed.await,
             }
         }
@@ -81,7 +81,7 @@ impl OverlapDetector {
 
     /// Returns the number of terms in which work was recorded so far.
     pub fn work_spans(&self) -> usize {
-        self.shifts().len()
+        self.spans().len()
     }
 
     /// Verifies that no term acted after a later term had started to act, and that tokens rose.
@@ -89,9 +89,9 @@ impl OverlapDetector {
     /// # Errors
     /// If two terms overlapped. The message names both.
     pub fn acts_do_not_overlap(&self) -> Verdict {
-        let mut shifts = self.shifts().clone();
-        shifts.sort_by_key(|shift| shift.began);
-        for pair in shifts.windows(2) {
+        let mut spans = self.spans().clone();
+        spans.sort_by_key(|span| span.began);
+        for pair in spans.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             // A candidate starts work once in a term, so the same token twice means two candidates.
             ensure!(
@@ -117,9 +117,9 @@ impl OverlapDetector {
     /// If two terms overlapped. The message names both.
     pub fn shifts_do_not_overlap(&self) -> Verdict {
         self.acts_do_not_overlap()?;
-        let mut shifts = self.shifts().clone();
-        shifts.sort_by_key(|shift| shift.began);
-        for pair in shifts.windows(2) {
+        let mut spans = self.spans().clone();
+        spans.sort_by_key(|span| span.began);
+        for pair in spans.windows(2) {
             let (one, next) = (pair[0], pair[1]);
             ensure!(
                 one.left.is_some_and(|left| left <= next.began),
@@ -131,8 +131,8 @@ impl OverlapDetector {
         Ok(())
     }
 
-    fn shifts(&self) -> MutexGuard<'_, Vec<Record>> {
-        self.0.shifts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn spans(&self) -> MutexGuard<'_, Vec<WorkSpan>> {
+        self.0.spans.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -143,7 +143,7 @@ impl Shift {
         if !self.term.is_current() {
             return false;
         }
-        let first = self.detector.shifts()[self.number].last_act.replace(at).is_none();
+        let first = self.detector.spans()[self.number].last_act.replace(at).is_none();
         if first {
             self.detector.0.changed.notify_waiters();
         }
@@ -158,7 +158,7 @@ impl Shift {
 
 impl Drop for Shift {
     fn drop(&mut self) {
-        self.detector.shifts()[self.number].left = Some(Clock::system().now());
+        self.detector.spans()[self.number].left = Some(Clock::system().now());
         self.detector.0.changed.notify_waiters();
     }
 }

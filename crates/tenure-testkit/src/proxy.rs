@@ -15,12 +15,14 @@
 //! proxy.refuse();                 // refuses new connections
 //! proxy.reset();                  // resets all connections at once
 //! proxy.freeze();                 // holds back everything on these connections; new ones work
+//! proxy.freeze_after("SUBSCRIBE"); // the same, on connections whose last request has these bytes
 //! ```
 //!
 //! The proxy runs on a thread of its own, so a test can block its own thread.
 
 mod pump;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -53,6 +55,8 @@ pub struct Proxy {
 struct Control {
     rules: watch::Sender<Rules>,
     snags: Mutex<Snags>,
+    /// The last request on each open connection, by the number of the connection.
+    last_requests: Mutex<BTreeMap<u64, Vec<u8>>>,
     /// The number of messages that were cut or whose reply was dropped.
     caught: watch::Sender<u64>,
     /// The number of messages that were delivered.
@@ -71,8 +75,8 @@ struct Rules {
     delay_down: Duration,
     /// The number of resets. Connections from before the last reset are cut.
     resets: u64,
-    /// Connections up to this number are frozen.
-    frozen: u64,
+    /// The connections that are frozen, by their numbers.
+    frozen: BTreeSet<u64>,
     over: bool,
 }
 
@@ -95,6 +99,7 @@ impl Proxy {
         let control = Arc::new(Control {
             rules: watch::Sender::new(Rules::default()),
             snags: Mutex::default(),
+            last_requests: Mutex::default(),
             caught: watch::Sender::new(0),
             delivered: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
@@ -145,7 +150,19 @@ impl Proxy {
     /// them. New connections work.
     pub fn freeze(&self) {
         let accepted = self.control.accepted.load(Ordering::Relaxed);
-        self.rule(|rules| rules.frozen = accepted);
+        self.rule(|rules| rules.frozen = (1..=accepted).collect());
+    }
+
+    /// Silently holds back all bytes on the open connections whose last request contains these bytes, such as that of
+    /// a watch. Returns whether there are any. All other connections work.
+    pub fn freeze_after(&self, marker: &str) -> bool {
+        let last = self.control.last_requests();
+        let matching = last.iter().filter(|(_, request)| pump::has(request, marker.as_bytes()));
+        let frozen: BTreeSet<_> = matching.map(|(number, _)| *number).collect();
+        let found = !frozen.is_empty();
+        drop(last);
+        self.rule(|rules| rules.frozen = frozen);
+        found
     }
 
     /// Delays all bytes in this direction, and keeps their order.
@@ -218,6 +235,10 @@ impl Control {
     fn snags(&self) -> MutexGuard<'_, Snags> {
         self.snags.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    fn last_requests(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<u8>>> {
+        self.last_requests.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 async fn listen(address: SocketAddr, listener: std::net::TcpListener, server: String, control: Arc<Control>) {
@@ -234,11 +255,14 @@ async fn listen(address: SocketAddr, listener: std::net::TcpListener, server: St
                     None if !now.refuse => listener = TcpListener::bind(address).await.ok(),
                     _ => {}
                 }
+                let is_missing = listener.is_none() && !now.refuse;
                 tokio::select! {
                     _ = rules.changed() => {}
-                    Some(Ok((store, _))) = accept(listener.as_ref()) => {
+                    accepted = accept(listener.as_ref()) => if let Some(Ok((store, _))) = accepted {
                         tokio::task::spawn_local(connect(store, server.clone(), control.clone()));
-                    }
+                    },
+                    // Another process has its port for the moment.
+                    () = tokio::time::sleep(Duration::from_millis(10)), if is_missing => {}
                 }
             }
         })
@@ -280,4 +304,5 @@ async fn connect(store: TcpStream, server: String, control: Arc<Control>) {
         }
         () = serve => {}
     }
+    control.last_requests().remove(&number);
 }

@@ -63,6 +63,12 @@ pub trait Subject: Send + Sync + 'static {
         true
     }
 
+    /// Opens a connection to another scope of the same server: another prefix, schema, namespace or file, which has
+    /// seats of its own.
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        None
+    }
+
     /// Opens a connection on which every call must fail, because there is no server or no permission.
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         None

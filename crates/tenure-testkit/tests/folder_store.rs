@@ -23,6 +23,10 @@ impl Subject for Folder {
         Duration::from_secs(2)
     }
 
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        Some(Box::new(FolderStore::new(self.0.with_extension("other"))))
+    }
+
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         // A path below a file cannot exist.
         let file = self.0.join("no folder");

@@ -40,6 +40,21 @@ fn a_reset_cuts_existing_connections_and_new_ones_work() {
 }
 
 #[test]
+fn connections_can_be_frozen_by_their_last_request_and_others_work() {
+    let (_server, proxy) = start();
+    let (mut one, mut other) = (connect(&proxy), connect(&proxy));
+    assert!(!proxy.freeze_after("watch"));
+    assert_eq!((ask(&mut one, "watch"), ask(&mut other, "read")), ("ok watch".into(), "ok read".into()));
+    assert!(proxy.freeze_after("watch"));
+    one.write_all(b"more\n").unwrap();
+    assert_eq!(ask(&mut other, "watch"), "ok watch");
+    assert_eq!(ask(&mut connect(&proxy), "watch"), "ok watch");
+    assert!(is_silent(&one));
+    proxy.pass();
+    assert_eq!(line(&one), "ok more");
+}
+
+#[test]
 fn a_black_hole_upwards_holds_back_requests_until_they_pass() {
     let (server, proxy) = start();
     let mut store = connect(&proxy);

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tenure_testkit::figures::{
     BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, MemoryTarget, Open, PostgresTarget,
-    RedisTarget, crowd_child, number, scale,
+    RedisTarget, many_elections_child, number, scale,
 };
 
 const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
 
 fn main() {
-    if crowd_child(OPEN) {
+    if many_elections_child(OPEN) {
         return;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

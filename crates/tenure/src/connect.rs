@@ -1,5 +1,8 @@
 //! Stores from URLs and settings.
 
+use tenure_core::did_you_mean;
+#[cfg(unix)]
+use tenure_core::layers::LastWills;
 use tenure_core::memory::Memory;
 
 use crate::store::{DynStore, LifeKind};
@@ -32,11 +35,58 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// If the URL is not valid, or if this program was built without the feature of that store. The error shows no more of
 /// the URL than its scheme, because the rest can contain a password.
 pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
+    open(url, false)
+}
+
+/// Creates a store from its URL that only reads: it creates no file, table or key, and needs no right to write.
+///
+/// For status pages and tools: [`Elections::look`], [`Elections::list`], [`Elections::candidates`] and
+/// [`Elections::observe`]. Candidates cannot stand over it. A database or a table that does not exist has no elections.
+///
+/// ```
+/// let elections = tenure::Elections::new(tenure::connect_read_only("memory:")?);
+/// # Ok::<(), tenure::ConfigError>(())
+/// ```
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_read_only(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
+    open(url, true)
+}
+
+/// Creates a store from its URL, whose seats are freed at once when this process dies. `program` is the command
+/// `tenure`, by name or by path, which is started as a companion of this process.
+///
+/// Without it, the seats of a process that crashed or was killed expire with their leases. `docs/last-will.md` says
+/// what it promises. In `tenure.toml`, write `last_will = "tenure"`, and use [`from_settings`].
+///
+/// ```no_run
+/// let store = tenure::connect_with_last_will("redis://localhost", "tenure")?;
+/// let elections = tenure::Elections::new(store);
+/// # Ok::<(), tenure::ConfigError>(())
+/// ```
+///
+/// # Errors
+/// As [`connect`], or if the companion cannot be started.
+#[cfg(unix)]
+pub fn connect_with_last_will(url: &str, program: &str) -> Result<Box<dyn DynStore>, ConfigError> {
+    Ok(Box::new(LastWills::start(connect(url)?, url, program)?))
+}
+
+/// Creates a store. Only the stores whose first read would create something know whether they are read only.
+#[cfg_attr(
+    not(any(feature = "consul", feature = "postgres", feature = "sqlite")),
+    expect(unused_variables, reason = "only these stores use it")
+)]
+fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url),
         #[cfg(feature = "consul")]
-        scheme if tenure_consul::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_consul::ConsulStore::from_url(url)?)),
+        scheme if tenure_consul::SCHEMES.contains(&scheme) => {
+            let store = tenure_consul::ConsulStore::from_url(url)?;
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
+        }
         #[cfg(feature = "etcd")]
         scheme if tenure_etcd::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_etcd::EtcdStore::from_url(url)?)),
         #[cfg(feature = "kubernetes")]
@@ -47,16 +97,19 @@ pub fn connect(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
         scheme if tenure_redis::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_redis::RedisStore::from_url(url)?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
-            let options = tenure_sqlite::SqliteOptions::from_url(url)?;
-            Ok(Box::new(tenure_sqlite::SqliteStore::new(options)))
+            let store = tenure_sqlite::SqliteStore::new(tenure_sqlite::SqliteOptions::from_url(url)?);
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
         }
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Box::new(tenure_postgres::PostgresStore::from_url(url)?)),
+        "postgres" | "postgresql" => {
+            let store = tenure_postgres::PostgresStore::from_url(url)?;
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
+        }
         // A word before a colon that does not look like a scheme may be part of a password.
         _ if url.strip_prefix(scheme).is_some_and(|rest| rest == ":" || rest.starts_with("://")) => {
-            Err(unknown(scheme))
+            Err(unknown(scheme, schemes()))
         }
-        _ => Err(unknown("")),
+        _ => Err(unknown("", schemes())),
     }
 }
 
@@ -126,7 +179,14 @@ pub fn from_settings(settings: Settings) -> Result<Elections, Error> {
         )
         .into());
     };
-    Ok(Elections::new(connect(url)?).with_settings(settings))
+    let store = match &settings.last_will {
+        #[cfg(unix)]
+        Some(program) => connect_with_last_will(url, program)?,
+        #[cfg(not(unix))]
+        Some(_) => return Err(ConfigError::new("last_will works only on Linux; leave it out").into()),
+        None => connect(url)?,
+    };
+    Ok(Elections::new(store).with_settings(settings))
 }
 
 fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
@@ -147,6 +207,7 @@ fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
 const STORES: &[(&str, &str)] = &[
     ("consul", "consul"),
     ("etcd", "etcd"),
+    ("k8s", "kubernetes"),
     ("kubernetes", "kubernetes"),
     ("postgres", "postgres"),
     ("redis", "redis"),
@@ -154,20 +215,27 @@ const STORES: &[(&str, &str)] = &[
     ("valkey", "redis"),
 ];
 
-fn unknown(scheme: &str) -> ConfigError {
-    let known = schemes().join(", ");
+/// Returns the error for a scheme that is not one of a store in this program, which has the stores `built_in`.
+fn unknown(scheme: &str, built_in: &[&str]) -> ConfigError {
+    let known = built_in.join(", ");
     if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
-        let like = examples()[0];
+        let file = built_in.contains(&"sqlite").then_some("sqlite:/path/to/file.db");
+        let server = |begins: &str| examples().iter().copied().find(|url| url.starts_with(begins));
+        let server = server("redis").or_else(|| server("postgres")).or_else(|| server("etcd"));
+        let like: Vec<&str> = file.into_iter().chain(server).collect();
+        let like = if like.is_empty() { "memory:".to_owned() } else { like.join(" or ") };
         return format!("this is not the URL of a store; write it like {like} (this program has: {known})").into();
     }
-    match STORES.iter().find(|(begins, _)| scheme.starts_with(begins)) {
-        Some((_, store)) => {
-            format!(
-                "this program was built without {store}; build it with the feature {store:?} \
-                 (this program has: {known})"
-            )
-        }
-        None => format!("unknown store {scheme:?}; this program has: {known}"),
+    let store = STORES.iter().find(|(begins, _)| scheme.starts_with(begins)).map(|(_, store)| *store);
+    if let Some(store) = store.filter(|store| !built_in.contains(store)) {
+        return format!(
+            "this program was built without {store}; build it with the feature {store:?} (this program has: {known})"
+        )
+        .into();
+    }
+    match store.map_or_else(|| did_you_mean(scheme, built_in), |store| vec![store]).as_slice() {
+        [] => format!("unknown store {scheme:?}; use one that this program has: {known}"),
+        near => format!("unknown store {scheme:?}; did you mean {}? (this program has: {known})", near.join(" or ")),
     }
     .into()
 }
@@ -179,7 +247,7 @@ mod tests {
     #[test]
     fn every_example_can_be_connected_to() {
         for url in examples() {
-            assert!(connect(url).is_ok(), "{url}");
+            assert!(connect(url).is_ok() && connect_read_only(url).is_ok(), "{url}");
         }
         for scheme in schemes() {
             assert!(examples().iter().any(|url| url.starts_with(scheme)), "{scheme}");
@@ -191,10 +259,14 @@ mod tests {
         for (scheme, store) in
             [("etcds", "etcd"), ("redis+unix", "redis"), ("valkeys", "redis"), ("postgresql", "postgres")]
         {
-            let error = unknown(scheme).to_string();
+            let error = unknown(scheme, &["memory"]).to_string();
             assert!(error.contains(&format!("build it with the feature {store:?}")), "{error}");
         }
-        assert!(unknown("zookeeper").to_string().contains("unknown store \"zookeeper\""));
+        assert!(unknown("zookeeper", schemes()).to_string().contains("unknown store \"zookeeper\""));
+        for (scheme, store) in [("sqlite3", "sqlite"), ("rdis", "redis"), ("etdc", "etcd"), ("redis2", "redis")] {
+            let error = unknown(scheme, &["sqlite", "etcd", "redis"]).to_string();
+            assert!(error.contains(&format!("did you mean {store}?")), "{error}");
+        }
         for scheme in schemes().iter().filter(|scheme| **scheme != "memory") {
             assert!(STORES.iter().any(|(begins, store)| begins == scheme && store == scheme), "{scheme}");
         }
@@ -284,6 +356,38 @@ mod tests {
         assert!(error.contains("%3F") && !error.contains("hunter2"), "{error}");
         let error = connect("redis://u:hunter2@h?colour=hunter2").err().expect("an unknown option").to_string();
         assert!(error.contains("colour") && !error.contains("hunter2"), "{error}");
+    }
+
+    /// The options of a store are those that its own error lists.
+    #[test]
+    #[cfg(all(feature = "consul", feature = "etcd", feature = "kubernetes", feature = "postgres", feature = "redis"))]
+    fn every_option_of_a_url_with_a_letter_left_out_or_swapped_is_recognised() {
+        let mut options = 0;
+        for url in ["consuls://h", "etcds://h", "kubernetes:", "postgres://h/db", "rediss://h", "redis+sentinel://h/m"]
+        {
+            let error = |option: &str| connect(&format!("{url}?{option}=1")).err().expect(option).to_string();
+            let all = error("qqqqqqqqqqqq");
+            let known: Vec<&str> = all.split_once("the options are ").expect("no list").1.split(", ").collect();
+            for name in &known {
+                for at in 0..name.len() {
+                    let mut dropped = (*name).to_owned();
+                    dropped.remove(at);
+                    let next = name.get(at + 1..).unwrap_or_default();
+                    let swapped =
+                        next.chars().next().map(|c| format!("{}{c}{}{}", &name[..at], &name[at..=at], &next[1..]));
+                    for wrong in [Some(dropped), swapped].into_iter().flatten() {
+                        if !wrong.is_empty() && !known.contains(&wrong.as_str()) {
+                            let error = error(&wrong);
+                            let near = error.split_once("did you mean ").map(|(_, near)| near.trim_end_matches('?'));
+                            let named = near.is_some_and(|near| near.split(" or ").any(|near| near == *name));
+                            assert!(named, "{url} {wrong}: {error}");
+                            options += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(options > 100, "only {options} names were tried");
     }
 
     #[test]

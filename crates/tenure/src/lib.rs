@@ -52,19 +52,20 @@
 //!
 //! # Which store?
 //!
-//! | store | feature, and URL for [`connect`] | the next leader starts after a crash |
+//! | store | feature, and URL for [`connect`] | the next leader starts after the leader's process has died |
 //! |---|---|---|
 //! | SQLite, for the processes of one machine; no server | `sqlite`, `sqlite:` | at once |
-//! | PostgreSQL | `postgres`, `postgres://…` | a lease later; at once with `?mode=session` |
-//! | Redis or Valkey | `redis`, `redis://…` | a lease later |
-//! | etcd | `etcd`, `etcd://…` | a lease later |
-//! | Consul | `consul`, `consul://…` | up to two leases later |
-//! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later |
+//! | PostgreSQL | `postgres`, `postgres://…` | a lease later, or at once with a last will; at once with `?mode=session` |
+//! | Redis or Valkey | `redis`, `redis://…` | a lease later, or at once with a last will |
+//! | etcd | `etcd`, `etcd://…` | a lease later, or at once with a last will |
+//! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
+//! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later, or at once with a last will |
 //! | [memory](MemoryStore), for tests | always, `memory:` | a lease later |
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
 //! Use the store that your service already depends on. All of them notify followers, so a planned hand-over takes
-//! milliseconds.
+//! milliseconds. A last will is a companion process that frees the seats of a dead program:
+//! [`connect_with_last_will`] starts it.
 //!
 //! # Which method for which work?
 //!
@@ -83,7 +84,8 @@
 //!
 //! | … | then |
 //! |---|---|
-//! | the leader's process dies | Its seat expires, and a follower takes over: at once or after a lease, by store. |
+//! | the leader's process dies | A follower takes over: at once if the store notices it or the process had a last will ([`connect_with_last_will`]), otherwise when the lease has expired. [`LeaderCrashed`](EventKind::LeaderCrashed) reports a last will. |
+//! | the leader's machine dies | Its seat expires, and a follower takes over when the lease has expired. |
 //! | the leader hangs or is paused | Its term ends by the clock. When the process resumes, `is_leader()` is false, and its work is dropped before it is polled again. A follower takes over when the lease has expired. |
 //! | the leader is cut off from the store | It retries. Shortly before its lease runs out, [`Term::ending`] resolves; at the end of the term the work is dropped. A follower takes over when the lease has expired. |
 //! | the leader steps down or stops | Its work has `stop_grace` to wrap up. Then the seat is released, and a follower that is notified takes over at once. |
@@ -106,7 +108,9 @@
 mod connect;
 pub mod testing;
 
-pub use connect::{connect, examples, from_settings, schemes};
+#[cfg(unix)]
+pub use connect::connect_with_last_will;
+pub use connect::{connect, connect_read_only, examples, from_settings, schemes};
 /// Seats in Consul, held by one session that all elections of a process share.
 #[cfg(feature = "consul")]
 #[doc(inline)]
@@ -125,11 +129,11 @@ pub use tenure_core::memory::MemoryStore;
 pub use tenure_core::telemetry;
 #[doc(inline)]
 pub use tenure_core::{
-    Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, DoesNotFit, Durations, Election, ElectionOptions,
-    Elections, EndReason, Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation, Leader, Lifeline,
-    Metadata, Moment, Observer, Occasion, OnOverrun, OptionInfo, Promises, Report, Score, SeatName, SeatStatus,
-    Settings, StoreError, Takeover, Term, TimingError, Token, WeakElection, WeakElections, Work, WorkOutcome, layers,
-    log, span,
+    Builder, Candidate, CandidateStatus, ClockTrust, ConfigError, Crash, DoesNotFit, Durations, Election,
+    ElectionOptions, Elections, EndReason, Ended, Error, Event, EventKind, Events, Fault, Health, Incarnation,
+    LastWill, Leader, Lifeline, ListedElection, Metadata, Moment, Observer, Occasion, OnOverrun, OptionInfo, Promises,
+    Report, Score, SeatName, SeatStatus, Settings, StoreError, Takeover, Term, TimingError, Token, WeakElection,
+    WeakElections, Work, WorkOutcome, layers, log, span,
 };
 /// Seats in an etcd cluster, with one keep-alive for all elections of a process.
 #[cfg(feature = "etcd")]
@@ -159,8 +163,8 @@ pub use tenure_sqlite as sqlite;
 pub mod store {
     #[doc(inline)]
     pub use tenure_core::{
-        Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Claim, Clock, ClockTrust, DynNotes,
-        DynSeatStore, DynStore, Expect, Fault, Identity, Incarnation, Interest, InterestChange, Life, LifeKind,
+        Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Claim, Clock, ClockTrust, Crash, DataIdentity,
+        DynNotes, DynSeatStore, DynStore, Expect, Fault, Incarnation, Interest, InterestChange, Life, LifeKind,
         Lifeline, Moment, News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record, Scope,
         Seat, SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError, StoreTime, Swap,
         Takeover, Token, Version, Write, record,
@@ -170,6 +174,10 @@ pub mod store {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/candidates.md")]
 mod docs_candidates {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/last-will.md")]
+mod docs_last_will {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/many-elections.md")]

@@ -1,6 +1,6 @@
 //! Five hundred elections in one process.
 
-use tenure_testkit::figures::{MemoryTarget, Open, crowd_child, scale};
+use tenure_testkit::figures::{MemoryTarget, Open, many_elections_child, scale};
 
 const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
 
@@ -11,6 +11,6 @@ fn five_hundred_elections_share_a_memory() {
 
 /// Runs many elections if another test has started this process for that.
 #[test]
-fn crowd() {
-    crowd_child(OPEN);
+fn many_elections() {
+    many_elections_child(OPEN);
 }

@@ -77,7 +77,7 @@ impl Client {
         let number = self.current.load(Ordering::Relaxed);
         let Agent { url, shown } = &self.agents[number];
         // If this call fails or is dropped, as a call that times out is, the next one goes to another agent.
-        let turn = Turn { client: self, number, answered: false };
+        let call = AgentCall { client: self, number, answered: false };
         let accepted = ask.accepted;
         let request = self.request(url, ask).await;
         let outcome = async {
@@ -87,7 +87,7 @@ impl Client {
         };
         let (status, headers, body) = outcome.await.map_err(|error| errors::from_transport(shown, error))?;
         if status < 500 || Some(status) == accepted {
-            turn.answered();
+            call.answered();
         }
         if status == 200 || Some(status) == accepted {
             let index = headers.get("x-consul-index").and_then(|value| value.to_str().ok()?.parse().ok());
@@ -129,19 +129,19 @@ fn agent(address: &str, options: &ConsulOptions) -> Agent {
 }
 
 /// A call to one agent. If it gets no answer, the next call goes to another agent.
-struct Turn<'a> {
+struct AgentCall<'a> {
     client: &'a Client,
     number: usize,
     answered: bool,
 }
 
-impl Turn<'_> {
+impl AgentCall<'_> {
     fn answered(mut self) {
         self.answered = true;
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for AgentCall<'_> {
     fn drop(&mut self) {
         if !self.answered {
             let next = (self.number + 1) % self.client.agents.len();

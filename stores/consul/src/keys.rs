@@ -20,7 +20,7 @@ use tenure_kit::url::{decoded, encoded};
 
 /// The subject of a watched key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Watched {
+pub(crate) enum WatchedKey {
     /// The record of this seat.
     Seat(SeatName),
     /// A request to the leader of this seat.
@@ -53,13 +53,21 @@ impl Keys {
         format!("{}/seats/{}/", self.prefix, escaped(seat.as_str()))
     }
 
+    /// Returns the seat whose record this key has.
+    pub(crate) fn seat_of(&self, key: &str) -> Option<SeatName> {
+        match self.watched_key(key)? {
+            WatchedKey::Seat(seat) => Some(seat),
+            WatchedKey::Request(_) => None,
+        }
+    }
+
     /// Parses a watched key.
-    pub(crate) fn watched(&self, key: &str) -> Option<Watched> {
+    pub(crate) fn watched_key(&self, key: &str) -> Option<WatchedKey> {
         let (name, rest) = key.strip_prefix(&self.seats())?.strip_prefix('/')?.split_once('/')?;
         let seat = SeatName::new(unescaped(name)?).ok()?;
         match rest {
-            "seat" => Some(Watched::Seat(seat)),
-            rest if rest.starts_with("requests/") => Some(Watched::Request(seat)),
+            "seat" => Some(WatchedKey::Seat(seat)),
+            rest if rest.starts_with("requests/") => Some(WatchedKey::Request(seat)),
             _ => None,
         }
     }
@@ -124,14 +132,14 @@ mod tests {
         }
         for name in ["nightly-jobs", "a/b c%", "seat"] {
             let name = SeatName::new(name).unwrap();
-            assert_eq!(keys.watched(&keys.seat(&name)), Some(Watched::Seat(name.clone())));
+            assert_eq!(keys.watched_key(&keys.seat(&name)), Some(WatchedKey::Seat(name.clone())));
             assert_eq!(
-                keys.watched(&keys.note(&Board::Requests(name.clone()), "a/b")),
-                Some(Watched::Request(name.clone()))
+                keys.watched_key(&keys.note(&Board::Requests(name.clone()), "a/b")),
+                Some(WatchedKey::Request(name.clone()))
             );
         }
         for other in ["tenure/seats", "tenure/seats/a/seats", "tenure/identity", "other/seats/a/seat"] {
-            assert_eq!(keys.watched(other), None, "{other}");
+            assert_eq!(keys.watched_key(other), None, "{other}");
         }
         assert_eq!(in_url("a/b%20c"), "a/b%2520c");
         assert_eq!(unescaped("%4"), None);

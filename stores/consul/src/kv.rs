@@ -180,6 +180,13 @@ pub(crate) async fn get(
     Ok(entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect())
 }
 
+/// Lists all keys in a folder. The name of the folder has no slash at its end.
+pub(crate) async fn keys_under(client: &Client, folder: &str) -> Result<Vec<String>, StoreError> {
+    let ask = Ask::get(format!("/v1/kv/{}/", in_url(folder)), "keys&consistent").accept(404);
+    let answer = client.call(ask).await?;
+    if answer.status == 404 { Ok(Vec::new()) } else { answer.json() }
+}
+
 /// Returns the index of the last write to this key, or of the last write to any key if this one does not exist.
 pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreError> {
     let ask = Ask::get(format!("/v1/kv/{}", in_url(key)), "consistent").accept(404);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::{ConfigError, Takeover};
-use tenure_kit::settings::{Variables, refuse};
+use tenure_kit::options::{Variables, refuse};
 use tenure_kit::tls::NEEDS_KEY;
 pub use tenure_kit::url::Secret;
 use tenure_kit::url::{Url, decoded, with_port};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tenure_core::{
-    Answers, Board, Expect, Identity, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, StoreError, Swap,
+    Answers, Board, DataIdentity, Expect, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, StoreError, Swap,
     Token, Version, Write, record,
 };
 use tenure_kit::{SharedTask, lock};
@@ -54,13 +54,13 @@ struct Known {
 /// The content of a version: the index of the seat's last write, the session that had locked the seat then, and
 /// the identity of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct VersionParts {
     pub(crate) index: u64,
     pub(crate) session: Option<String>,
     identity: String,
 }
 
-impl Mark {
+impl VersionParts {
     fn of(entry: &Entry, identity: &str) -> Self {
         let session = Some(&entry.session).filter(|session| !session.is_empty()).cloned();
         Self { index: entry.modify_index, session, identity: identity.to_owned() }
@@ -68,12 +68,12 @@ impl Mark {
 
     pub(crate) fn parse(version: &Version) -> Option<Self> {
         let mut parts = version.as_str().split('/');
-        let mark = Self {
+        let found = Self {
             index: parts.next()?.parse().ok()?,
             session: Some(parts.next()?.to_owned()).filter(|session| session != "-"),
             identity: parts.next().filter(|identity| !identity.is_empty())?.to_owned(),
         };
-        parts.next().is_none().then_some(mark)
+        parts.next().is_none().then_some(found)
     }
 
     fn version(&self) -> Version {
@@ -110,7 +110,7 @@ impl ConsulStore {
             Some(floor) => Ok(Token::new(floor.text()?.parse().unwrap_or(0))),
             None => Ok(Token::ZERO),
         };
-        let reading = |seat, floor| Reading { seat, floor, identity: Some(Identity::new(known.identity.as_str())) };
+        let reading = |seat, floor| Reading { seat, floor, identity: Some(DataIdentity::new(known.identity.as_str())) };
         let mut absent = Vec::new();
         for place in places.iter().copied() {
             let Some(entry) = entries.get(&self.keys.seat(&seats[place])) else {
@@ -150,21 +150,21 @@ impl ConsulStore {
             !entry.session.is_empty() && !is_overwritten
         });
         let life = if is_held { Life::Held } else { Life::Over };
-        Ok(Seat { record, version: Mark::of(entry, identity).version(), life })
+        Ok(Seat { record, version: VersionParts::of(entry, identity).version(), life })
     }
 
     pub(crate) async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
         let version = match expect {
             Expect::Absent(_) => return self.swap(seat, expect, None, record).await,
-            Expect::Version(version) | Expect::Held(version) => version,
+            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => version,
         };
-        let Some(mark) = Mark::parse(version) else {
+        let Some(parts) = VersionParts::parse(version) else {
             // This store never returns such a version. The answer still requires that a server can be reached.
             return self.known().await.map(|_| Swap::Lost);
         };
         match expect {
-            Expect::Held(_) => self.renew(seat, &mark, record).await,
-            _ => self.swap(seat, expect, Some(&mark), record).await,
+            Expect::Held(_) => self.renew(seat, &parts, record).await,
+            _ => self.swap(seat, expect, Some(&parts), record).await,
         }
     }
 
@@ -184,6 +184,10 @@ impl ConsulStore {
     /// - *The identity of the data.* The key that contains the identity, which is random, must still exist, or
     ///   `get` fails. So a bid that is based on data from before the cluster was recreated has no effect.
     ///
+    /// *A last will* (`HolderDead`) unlocks the seat with the session of the dead process, whose name was read with the
+    /// seat. `unlock` holds only if that session still has the lock. The session itself goes on until its TTL, but no
+    /// seat that was unlocked comes back to it.
+    ///
     /// The leader counts its lease from the send of the last renewal that was answered: Consul keeps the session
     /// for at least its TTL from then. If the process, the connection or the server stops in between, the
     /// transaction was either applied or not. The engine then reads the seat, after any pending write has ended,
@@ -197,14 +201,15 @@ impl ConsulStore {
         &self,
         seat: &SeatName,
         expect: &Expect,
-        expected: Option<&Mark>,
+        expected: Option<&VersionParts>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
         let known = self.known().await?;
-        let holder = expected.and_then(|mark| mark.session.as_deref());
-        if expected.is_some_and(|mark| mark.identity != known.identity)
+        let holder = expected.and_then(|parts| parts.session.as_deref());
+        let is_dead = matches!(expect, Expect::HolderDead(_)) && next.is_vacant();
+        if expected.is_some_and(|parts| parts.identity != known.identity)
             || expect.is_absent_elsewhere(&known.identity)
-            || holder.is_some_and(|holder| !self.sessions.is_own(holder))
+            || holder.is_some_and(|holder| !self.sessions.is_own(holder) && !is_dead)
         {
             return Ok(Swap::Lost);
         }
@@ -217,7 +222,7 @@ impl ConsulStore {
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
         let unchanged = match expected {
             None => Op::check_not_exists(&key),
-            Some(mark) => Op::check_index(&key, mark.index),
+            Some(parts) => Op::check_index(&key, parts.index),
         };
         let mut ops = vec![Op::get(self.keys.identity_marker(&known.identity)), unchanged];
         match (&session, holder) {
@@ -241,7 +246,7 @@ impl ConsulStore {
         };
         let written = written.ok_or_else(|| StoreError::unknown("Consul did not return the index of the write"))?;
         self.note_index(written.modify_index);
-        let version = Mark::of(&written, &known.identity).version();
+        let version = VersionParts::of(&written, &known.identity).version();
         Ok(Swap::Done { version, since, granted: session.map(|session| session.lease) })
     }
 
@@ -288,14 +293,14 @@ impl ConsulStore {
     /// holder and term and was locked by this session; see [`Session`](crate::session::Session) for how both are
     /// known. A heartbeat that was sent earlier is good enough, because the leader counts its lease from the
     /// send. But it must not be older than the last write of this process, which may have been a release.
-    async fn renew(&self, seat: &SeatName, mark: &Mark, record: &Record) -> Result<Swap, StoreError> {
-        let Some(session) = mark.session.as_deref().and_then(|session| self.sessions.find(session)) else {
+    async fn renew(&self, seat: &SeatName, parts: &VersionParts, record: &Record) -> Result<Swap, StoreError> {
+        let Some(session) = parts.session.as_deref().and_then(|session| self.sessions.find(session)) else {
             return Ok(Swap::Lost);
         };
         let key = self.keys.seat(seat);
         let kept = |tree: &Tree| {
             let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
-            (entry.record().ok()?.names() == record.names()).then(|| Mark::of(entry, &mark.identity).version())
+            (entry.record().ok()?.names() == record.names()).then(|| VersionParts::of(entry, &parts.identity).version())
         };
         let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
         let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
@@ -346,6 +351,10 @@ impl ConsulStore {
                 let known = self.remember(name.text()?, name.modify_index);
                 return Ok((entries, known));
             }
+            if self.read_only {
+                // No candidate has stood yet.
+                return Ok((entries, Known { identity: String::new(), highest: 0 }));
+            }
             self.create_identity(&identity).await?;
         }
         Err(StoreError::denied(format!(
@@ -383,11 +392,11 @@ mod tests {
     #[test]
     fn versions_are_parsed_back_and_foreign_ones_are_rejected() {
         for session in [None, Some("1dad877d-0e3b".to_owned())] {
-            let mark = Mark { index: 7, session, identity: "5f0c".to_owned() };
-            assert_eq!(Mark::parse(&mark.version()), Some(mark.clone()));
+            let parts = VersionParts { index: 7, session, identity: "5f0c".to_owned() };
+            assert_eq!(VersionParts::parse(&parts.version()), Some(parts.clone()));
         }
         for text in ["", "1", "1/-", "x/-/1", "1/-/", "1/-/1/1"] {
-            assert_eq!(Mark::parse(&Version::new(text)), None, "{text}");
+            assert_eq!(VersionParts::parse(&Version::new(text)), None, "{text}");
         }
     }
 }

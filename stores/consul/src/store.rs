@@ -11,9 +11,10 @@ use tenure_core::{
 
 use crate::client::Client;
 use crate::keys::Keys;
+use crate::kv;
 use crate::notes::NoteSessions;
 use crate::options::ConsulOptions;
-use crate::seats::{Mark, SEATS, Seats};
+use crate::seats::{SEATS, Seats, VersionParts};
 use crate::session::{Sessions, sessions};
 use crate::tree::Mirror;
 
@@ -30,6 +31,8 @@ pub struct ConsulStore {
     pub(crate) note_sessions: NoteSessions,
     pub(crate) min_lease: Duration,
     takeover: Takeover,
+    /// Whether the store only reads, and writes no identity of the data.
+    pub(crate) read_only: bool,
 }
 
 impl ConsulStore {
@@ -74,7 +77,15 @@ impl ConsulStore {
             note_sessions: NoteSessions::default(),
             min_lease: options.min_lease,
             takeover: options.takeover,
+            read_only: false,
         }
+    }
+
+    /// Makes the store read only: its token needs only `read` on the prefix, and the first read creates nothing. For
+    /// status pages and tools; candidates cannot stand over it.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
     }
 }
 
@@ -138,7 +149,7 @@ impl Store for ConsulStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        Mark::parse(version)?.session.map(SessionId::new)
+        VersionParts::parse(version)?.session.map(SessionId::new)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
@@ -152,5 +163,10 @@ impl Store for ConsulStore {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.forget_seat(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        let keys = kv::keys_under(&self.client, &self.keys.seats()).await?;
+        Ok(keys.iter().filter_map(|key| self.keys.seat_of(key)).collect())
     }
 }

@@ -58,16 +58,28 @@ pub(crate) struct Mirror {
     client: Arc<Client>,
     keys: Keys,
     clock: OnceLock<Clock>,
-    heard: Mutex<Heard>,
+    last: Mutex<LastState>,
     /// The next proof. It is not sent yet, so calls can still share it.
     next: Mutex<Option<SharedTask<Arc<Tree>>>>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct LastState {
     tree: Arc<Tree>,
     /// The send of the last query that confirmed this state.
     confirmed: Moment,
+}
+
+impl LastState {
+    /// Keeps the answer to a query that was sent at `asked`, unless a newer state is known.
+    ///
+    /// A blocking query is sent long before it is answered, so the index counts. Indexes start over after a snapshot
+    /// was restored, so an answer to a later query counts as well.
+    fn update(&mut self, tree: &Arc<Tree>, asked: Moment) {
+        if tree.index >= self.tree.index || asked >= self.confirmed {
+            *self = Self { tree: tree.clone(), confirmed: self.confirmed.max(asked) };
+        }
+    }
 }
 
 /// How long an equal index alone proves that a state is the same. Indexes only rise, but Consul forgets the index
@@ -80,7 +92,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Mirror {
     pub(crate) fn new(client: Arc<Client>, keys: Keys) -> Self {
-        Self { client, keys, clock: OnceLock::new(), heard: Mutex::default(), next: Mutex::default() }
+        Self { client, keys, clock: OnceLock::new(), last: Mutex::default(), next: Mutex::default() }
     }
 
     pub(crate) fn attach(&self, clock: &Clock) {
@@ -126,10 +138,10 @@ impl Mirror {
         let asked = self.now();
         let index = self.ask("keys&separator=/&consistent", PATIENCE).await?.index()?;
         {
-            let mut heard = lock(&self.heard);
-            if heard.tree.index == index && asked.since(heard.confirmed) < TRUSTED {
-                heard.confirmed = heard.confirmed.max(asked);
-                return Ok(heard.tree.clone());
+            let mut last = lock(&self.last);
+            if last.tree.index == index && asked.since(last.confirmed) < TRUSTED {
+                last.confirmed = last.confirmed.max(asked);
+                return Ok(last.tree.clone());
             }
         }
         self.fetch("consistent", PATIENCE).await
@@ -141,11 +153,7 @@ impl Mirror {
         let answer = self.ask(&format!("recurse&{parameters}"), within).await?;
         let entries = if answer.status == 404 { Vec::new() } else { answer.json()? };
         let tree = Arc::new(Tree::new(answer.index()?, entries));
-        let mut heard = lock(&self.heard);
-        // A blocking query is sent long before it is answered. Indexes start over after a snapshot was restored.
-        if tree.index >= heard.tree.index || asked >= heard.confirmed {
-            *heard = Heard { tree: tree.clone(), confirmed: heard.confirmed.max(asked) };
-        }
+        lock(&self.last).update(&tree, asked);
         Ok(tree)
     }
 
@@ -169,5 +177,19 @@ mod tests {
         assert_eq!(after.changed_since(&after).count(), 0);
         let below = |folder| after.below(folder).map(|entry| entry.modify_index).collect::<Vec<_>>();
         assert_eq!((below("t/seats/b/"), below("t/seats/c/")), (vec![3], vec![]));
+    }
+
+    #[test]
+    fn a_state_that_arrives_late_does_not_replace_a_newer_one() {
+        let at = |seconds| Moment::default() + Duration::from_secs(seconds);
+        let mut last = LastState::default();
+        let mut learn = |index, asked| {
+            last.update(&Arc::new(Tree::new(index, Vec::new())), at(asked));
+            (last.tree.index, last.confirmed)
+        };
+        assert_eq!(learn(5, 10), (5, at(10)));
+        assert_eq!(learn(4, 9), (5, at(10)), "an earlier query with an earlier index");
+        assert_eq!(learn(6, 9), (6, at(10)), "a blocking query, answered with the next state");
+        assert_eq!(learn(2, 11), (2, at(11)), "a later query, after a snapshot was restored");
     }
 }

@@ -15,8 +15,8 @@ use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, SeatName, S
 use tenure_kit::WarmSession;
 use tokio::time::Instant;
 
-use crate::keys::Watched;
-use crate::seats::Mark;
+use crate::keys::WatchedKey;
+use crate::seats::VersionParts;
 use crate::store::ConsulStore;
 use crate::tree::Tree;
 
@@ -41,8 +41,10 @@ impl ConsulStore {
     /// not see has a higher index, and is in a later answer. If the index goes backwards, a snapshot was restored
     /// or the servers were replaced: the watch ends and starts over.
     ///
-    /// *A watch that is no longer served ends.* A query waits for half of the shortest lease, so a query that is
-    /// never answered is noticed within about a lease.
+    /// *A watch that is no longer served ends within a third of the shortest lease.* A query asks for an answer after a
+    /// fifth of that lease at the latest, and fails after a third: see [`ConsulStore::query`]. Each query is sent
+    /// right after the answer to the one before, so a query is pending at any time. Leases below 2.5 s are the
+    /// exception, because no query waits for less than `WAIT[0]`.
     pub(crate) async fn listen(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
         let (mut wait, mut ready, mut due) = (WAIT[1], HashMap::new(), Instant::now());
         self.update_interest(interest.next().await, &mut wait, &mut ready);
@@ -86,8 +88,8 @@ impl ConsulStore {
     ) {
         for InterestChange { seat, wanted } in deltas {
             let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
-            *wait = (*wait).min(lease / 2).max(WAIT[0]);
-            let session = wanted.and_then(|wanted| Mark::parse(&wanted.seen?.seat?.version)?.session);
+            *wait = (*wait).min(lease / 5).max(WAIT[0]);
+            let session = wanted.and_then(|wanted| VersionParts::parse(&wanted.seen?.seat?.version)?.session);
             match session.filter(|session| !self.sessions.is_own(session)) {
                 Some(_) => ready.insert(seat, self.sessions.keep_warm(lease)),
                 None => ready.remove(&seat),
@@ -98,17 +100,19 @@ impl ConsulStore {
     /// Queries for a state with a higher index, at the earliest `BURST` before `due`. Waits for about `wait`.
     async fn query(&self, index: u64, wait: Duration, due: Instant) -> Result<Arc<Tree>, StoreError> {
         tokio::time::sleep(due.saturating_duration_since(Instant::now() + BURST)).await;
-        // Consul adds up to a sixteenth to the wait.
-        let within = wait + wait / 8 + Duration::from_secs(1);
+        // Consul adds up to a sixteenth to the wait. The rest, an eighth of the lease, is for the network. The first
+        // query waits for nothing. After a fault it can get a connection of the pool that is dead as well, so it fails
+        // sooner.
+        let within = if index == 0 { wait / 2 } else { wait * 5 / 3 };
         self.mirror.fetch(&format!("index={index}&wait={}ms", wait.as_millis()), within).await
     }
 
     /// Reports the changes from one state to the next.
     fn report(&self, before: &Tree, after: &Tree, news: &News) {
         for key in after.changed_since(before) {
-            match self.keys.watched(key) {
-                Some(Watched::Seat(seat)) => news.holder(&seat, self.push_detail(before, after, key)),
-                Some(Watched::Request(seat)) if after.get(key).is_some() => news.request(&seat),
+            match self.keys.watched_key(key) {
+                Some(WatchedKey::Seat(seat)) => news.holder(&seat, self.push_detail(before, after, key)),
+                Some(WatchedKey::Request(seat)) if after.get(key).is_some() => news.request(&seat),
                 _ => {}
             }
         }

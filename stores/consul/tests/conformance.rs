@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_consul::ConsulStore;
+use tenure_consul::{ConsulOptions, ConsulStore};
 use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_testkit::servers::{Consul, ConsulCluster};
 use tenure_testkit::{Kit, Subject};
@@ -65,6 +65,12 @@ impl Subject for Servers {
     fn end_session<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         let key = key(seat);
         self.act(move |server| server.destroy_session_of(&key))
+    }
+
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        let options = ConsulOptions::from_url(&self.url).expect("a valid URL");
+        let options = ConsulOptions { prefix: "tenure2".to_owned(), ..options };
+        Some(Box::new(ConsulStore::new(options).expect("valid options")))
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {

@@ -64,6 +64,25 @@ async fn the_permissions_in_the_readme_suffice_and_fewer_are_an_error() {
     }
 }
 
+#[tokio::test]
+async fn the_permissions_to_look_in_the_readme_suffice_and_create_nothing() {
+    let readme = include_str!("../README.md");
+    let rules = readme.split("```hcl\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
+    let url = with_token(&consul, &token_for(&consul, "looker", rules));
+    let looker = SingleSeat::new(ConsulStore::from_url(&url).unwrap().read_only());
+    assert_eq!(looker.list_seats().await.unwrap(), []);
+    assert_eq!(looker.read(&seat()).await.unwrap().seat, None);
+    let keys = consul.ask("GET", "/v1/kv/tenure/?keys", "");
+    assert_eq!(keys.0, 404, "something was created: {}", keys.1);
+    works(&with_token(&consul, "b1gs33cr3t")).await;
+    assert_eq!(looker.list_seats().await.unwrap(), [seat()]);
+    let held = looker.read(&seat()).await.unwrap().seat.unwrap();
+    assert_eq!(notes(&looker).list_one(&Board::Candidates(seat())).await.unwrap(), []);
+    let error = looker.swap(&seat(), Some(&held.version), &held.record).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_revoked_in_mid_term_is_reported_and_the_term_ends_in_time() {
     let consul = ConsulSetup::new().with_acl("b1gs33cr3t").start();
@@ -506,6 +525,7 @@ fn record(token: u64) -> Record {
         metadata: Arc::default(),
         nonce: rand::random(),
         claim: None,
+        crash: None,
         unknown: Arc::default(),
     }
 }

@@ -10,6 +10,7 @@ use tenure_consul::ConsulStore;
 use tenure_core::{EndReason, EventKind, Takeover, Token};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
+use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::{Consul, ConsulCluster, ConsulSetup};
 
 /// The maximum number of connections of a candidate.
@@ -68,12 +69,6 @@ impl faults::Server for Server {
     fn renewals(&self) -> &'static [&'static str] {
         &["/v1/session/renew/", "keys&separator"]
     }
-
-    /// A query that is not answered is noticed after half of a lease and a second, and the connections of the pool are
-    /// tried one by one.
-    fn notices_silence(&self) -> bool {
-        false
-    }
 }
 
 mod laws {
@@ -84,6 +79,28 @@ mod laws {
 async fn has_few_connections(servers: &[&Consul], candidates: usize) {
     let few = || servers.iter().map(|server| server.connections()).sum::<usize>() <= CONNECTIONS * candidates;
     until("each candidate has few connections", few).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_whose_connection_falls_silent_is_replaced_within_a_third_of_a_lease() {
+    let lease = Duration::from_secs(18);
+    let consul = Consul::start();
+    let proxy = Proxy::start(consul.address());
+    let detector = OverlapDetector::new();
+    let mut leader = stand_with(&consul.url(), "leader", &detector, |election| election.lease(lease));
+    let first = leader.leads().await;
+    let through = format!("consul://{}/tenure?min_lease=1s", proxy.address());
+    let mut follower = stand_with(&through, "follower", &detector, |election| election.lease(lease));
+    follower.knows(first).await;
+    // The watch must be established before it can fall silent.
+    proxy.quiet(Duration::from_secs(1)).await;
+    assert!(proxy.freeze_after("&wait="), "the follower does not watch");
+    leader.election.stop();
+    leader.stopped().await;
+    // A third of the lease, and half as much again for a busy machine.
+    let leads = tokio::time::timeout(lease / 2, follower.leads()).await;
+    assert!(leads.is_ok(), "the follower relied on a watch that had fallen silent");
+    detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tenure_core::Elections;
 use tenure_etcd::EtcdStore;
-use tenure_testkit::figures::{BenchTarget, EtcdTarget, Open, beside_a_load, crowd_child, hand_over, show};
+use tenure_testkit::figures::{BenchTarget, EtcdTarget, Open, beside_a_load, hand_over, many_elections_child, show};
 use tenure_testkit::proxy::{Proxy, Way};
 
 const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a valid URL"));
 
 fn main() {
-    if crowd_child(OPEN) {
+    if many_elections_child(OPEN) {
         return;
     }
     let target = EtcdTarget::start();

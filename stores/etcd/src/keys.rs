@@ -24,7 +24,7 @@ pub(crate) struct Keys {
 
 /// The subject of a key in the watched range.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum WatchedKey {
     Seat(SeatName),
     /// A request to the leader of this seat.
     Request(SeatName),
@@ -37,7 +37,12 @@ impl Keys {
     }
 
     pub(crate) fn seat(&self, seat: &SeatName) -> String {
-        format!("{}/seats/{}", self.prefix, seat.as_str())
+        self.seats() + seat.as_str()
+    }
+
+    /// Returns the prefix of the keys of all seats.
+    pub(crate) fn seats(&self) -> String {
+        format!("{}/seats/", self.prefix)
     }
 
     pub(crate) fn floor(&self, seat: &SeatName) -> String {
@@ -67,14 +72,14 @@ impl Keys {
         (format!("{}/live/", self.prefix), format!("{}/seats0", self.prefix))
     }
 
-    pub(crate) fn subject(&self, key: &str) -> Option<Subject> {
+    pub(crate) fn watched_key(&self, key: &str) -> Option<WatchedKey> {
         let (kind, rest) = key.strip_prefix(&self.prefix)?.strip_prefix('/')?.split_once('/')?;
         match kind {
-            "seats" => SeatName::new(rest).ok().map(Subject::Seat),
-            "live" => i64::from_str_radix(rest, 16).ok().map(Subject::Live),
+            "seats" => SeatName::new(rest).ok().map(WatchedKey::Seat),
+            "live" => i64::from_str_radix(rest, 16).ok().map(WatchedKey::Live),
             "requests" => {
                 let (name, _) = rest.split_once('/')?;
-                SeatName::new(name.replace("%2F", "/").replace("%25", "%")).ok().map(Subject::Request)
+                SeatName::new(name.replace("%2F", "/").replace("%25", "%")).ok().map(WatchedKey::Request)
             }
             _ => None,
         }
@@ -91,11 +96,11 @@ mod tests {
         for name in ["jobs", "team/jobs", "100 %/x", "/", "%2F", "%252F/%25"] {
             let seat = SeatName::new(name).unwrap();
             let board = keys.board(&Board::Requests(seat.clone()));
-            assert_eq!(keys.subject(&keys.seat(&seat)), Some(Subject::Seat(seat.clone())));
-            assert_eq!(keys.subject(&format!("{board}k/e/y")), Some(Subject::Request(seat)));
+            assert_eq!(keys.watched_key(&keys.seat(&seat)), Some(WatchedKey::Seat(seat.clone())));
+            assert_eq!(keys.watched_key(&format!("{board}k/e/y")), Some(WatchedKey::Request(seat)));
         }
-        assert_eq!(keys.subject(&keys.live(0x1234)), Some(Subject::Live(0x1234)));
-        assert_eq!(keys.subject("a/other"), None);
+        assert_eq!(keys.watched_key(&keys.live(0x1234)), Some(WatchedKey::Live(0x1234)));
+        assert_eq!(keys.watched_key("a/other"), None);
     }
 
     #[test]

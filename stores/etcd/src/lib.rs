@@ -5,12 +5,12 @@ mod connection;
 mod errors;
 mod keys;
 mod login;
-mod mark;
 mod notes;
 mod options;
 mod seats;
 mod session;
 mod store;
+mod version;
 mod watch;
 mod wire;
 

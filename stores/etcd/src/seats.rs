@@ -5,25 +5,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use tenure_core::{Answers, Board, Expect, Identity, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write};
+use tenure_core::{
+    Answers, Board, DataIdentity, Expect, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write,
+};
 use tenure_kit::{Connection, Patience, PooledSession, Waiting};
 
 use crate::connection::EtcdConnection;
+use crate::keys::WatchedKey;
 use crate::lock;
-use crate::mark::{Claim, Mark, Written, session_name};
 use crate::session::{Session, renew};
 use crate::store::EtcdStore;
+use crate::version::{Renewal, VersionParts, Written, session_name};
 use crate::wire::{
-    KeyValue, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put, written_at,
+    KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put,
+    range, under, written_at,
 };
 
 /// The number of sessions to remember. Every read has one operation for each session, and a member accepts 128
 /// operations per transaction.
 const HOLDERS: usize = 60;
 
+/// How many keys a page of the list of seats has: well below the 2 MB that a member sends by default.
+const PAGE: u32 = 1000;
+
 /// A write that is not a renewal: its place in the call, and the version that it expects, `None` to create the
 /// seat.
-type Change<'a> = (usize, &'a Write, Option<Mark>);
+type ConditionalWrite<'a> = (usize, &'a Write, Option<VersionParts>);
 
 /// Returns the identity of a cluster's data.
 fn identity(cluster: u64) -> String {
@@ -52,7 +59,7 @@ impl EtcdStore {
         for place in 0..seats.len() {
             let floor = answer.found(place * 2 + 1).first().map_or(0, number).max(revision.try_into().unwrap_or(0));
             let read =
-                Reading { seat: None, floor: Token::new(floor), identity: Some(Identity::new(identity(cluster))) };
+                Reading { seat: None, floor: Token::new(floor), identity: Some(DataIdentity::new(identity(cluster))) };
             let found = answer.found(place * 2).pop();
             match found.as_ref().map(Written::of).transpose() {
                 Err(error) => to.set(place, Err(error)),
@@ -73,6 +80,27 @@ impl EtcdStore {
             }
         }
         Ok(())
+    }
+
+    /// Lists all seats by their keys, a page at a time. A name that no election can have is left out.
+    pub(crate) async fn list_all(&self) -> Result<Vec<SeatName>, StoreError> {
+        let connection = self.connection.get().await?;
+        let mut page = RangeRequest { keys_only: true, limit: PAGE.into(), ..under(&self.keys.seats()) };
+        let mut seats = Vec::new();
+        loop {
+            let found = connection.txn(TxnRequest::of([range(page.clone())])).await?.found(0);
+            let names = found.iter().filter_map(|found| std::str::from_utf8(&found.key).ok());
+            seats.extend(names.filter_map(|key| match self.keys.watched_key(key) {
+                Some(WatchedKey::Seat(seat)) => Some(seat),
+                _ => None,
+            }));
+            let is_full = found.len() == PAGE as usize;
+            match found.into_iter().next_back() {
+                // The next page starts with the first key after the last one.
+                Some(last) if is_full => page.key = [last.key, vec![0]].concat(),
+                _ => return Ok(seats),
+            }
+        }
     }
 
     fn read_live_keys(&self, sessions: &[i64]) -> impl Iterator<Item = RequestOp> {
@@ -103,22 +131,26 @@ impl EtcdStore {
     pub(crate) async fn write_seats(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) {
         let (mut changes, mut renewals, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
-            let mark = match &write.expect {
+            let parts = match &write.expect {
                 Expect::Absent(_) => None,
-                Expect::Version(version) | Expect::Held(version) => Mark::parse(version),
+                Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => {
+                    VersionParts::parse(version)
+                }
             };
-            let session = match (&write.expect, &mark) {
-                (Expect::Absent(_), _) | (Expect::Version(_), Some(_)) => {
-                    changes.push((place, write, mark));
+            let session = match (&write.expect, &parts) {
+                (Expect::Absent(_), _) | (Expect::Version(_) | Expect::HolderDead(_), Some(_)) => {
+                    changes.push((place, write, parts));
                     continue;
                 }
-                (Expect::Held(_), Some(mark)) => mark.session_name().and_then(|name| self.sessions.find(name.as_str())),
+                (Expect::Held(_), Some(parts)) => {
+                    parts.session_name().and_then(|name| self.sessions.find(name.as_str()))
+                }
                 (_, None) => None,
             };
-            match (session, mark) {
-                (Some(session), Some(mark)) => {
+            match (session, parts) {
+                (Some(session), Some(parts)) => {
                     let (_, seats) = renewals.entry(session.id).or_insert_with(|| (session, Vec::new()));
-                    seats.push((place, Claim::new(write, &mark)));
+                    seats.push((place, Renewal::new(write, &parts)));
                 }
                 _ => lost.push(place),
             }
@@ -151,7 +183,8 @@ impl EtcdStore {
     ///   that revision determines the session, so it cannot have changed. The key is created once, before any
     ///   seat names its session, and never again: once it is gone, no seat is ever held on that session. This
     ///   condition is left out for sessions of this process, because the engine decides which of its own
-    ///   elections leads.
+    ///   elections leads. It is left out for a last will (`HolderDead`), too: its executor has seen that the holder
+    ///   is dead, and the record that it writes is vacant and names no session.
     /// - *The bidder is alive*: the key of the bidder's own session exists, with the revision in which this
     ///   process created it. So a bid that arrives after the bidder's lease has ended changes nothing, however
     ///   long it was in flight.
@@ -180,7 +213,7 @@ impl EtcdStore {
     async fn swap(
         &self,
         lease: Duration,
-        changes: &[Change<'_>],
+        changes: &[ConditionalWrite<'_>],
         lost: &[usize],
         to: &Answers<Swap>,
     ) -> Result<(), StoreError> {
@@ -198,7 +231,7 @@ impl EtcdStore {
         let (mut sent, mut requests) = (Vec::new(), Vec::new());
         for (place, write, expected) in changes {
             let is_elsewhere = match expected {
-                Some(mark) => mark.cluster != connection.cluster,
+                Some(parts) => parts.cluster != connection.cluster,
                 None => write.expect.is_absent_elsewhere(&identity(connection.cluster)),
             };
             if is_elsewhere {
@@ -218,9 +251,9 @@ impl EtcdStore {
         for (place, session) in sent {
             let swap = match answers.next().and_then(|answer| answer.txn) {
                 Some(answer) if answer.succeeded => {
-                    let mark = Mark { cluster, revision, session: session.map(|session| session.id) };
+                    let parts = VersionParts { cluster, revision, session: session.map(|session| session.id) };
                     let granted = session.map(|session| session.granted);
-                    Ok(Swap::Done { version: mark.version(), since: session.and(since), granted })
+                    Ok(Swap::Done { version: parts.version(), since: session.and(since), granted })
                 }
                 Some(mut answer) => {
                     if let Some(session) = session
@@ -244,14 +277,15 @@ impl EtcdStore {
         &self,
         connection: &EtcdConnection,
         write: &Write,
-        expected: Option<&Mark>,
+        expected: Option<&VersionParts>,
         session: Option<&Arc<PooledSession<Session>>>,
     ) -> TxnRequest {
         let key = self.keys.seat(&write.seat);
-        let mut compare = vec![written_at(&key, expected.map_or(0, |mark| mark.revision))];
+        let mut compare = vec![written_at(&key, expected.map_or(0, |parts| parts.revision))];
         let mut failure = vec![get_key(&key)];
-        let holder = expected.and_then(|mark| mark.session.zip(mark.session_name()));
-        if let Some((holder, _)) = holder.filter(|(_, name)| !self.sessions.is_own(name.as_str())) {
+        let holder = expected.and_then(|parts| parts.session.zip(parts.session_name()));
+        let is_dead = matches!(write.expect, Expect::HolderDead(_)) && write.record.is_vacant();
+        if let Some((holder, _)) = holder.filter(|(_, name)| !is_dead && !self.sessions.is_own(name.as_str())) {
             compare.push(created_at(&self.keys.live(holder), 0));
         }
         if let Some(session) = session {
@@ -303,7 +337,7 @@ impl EtcdStore {
 fn with_seat(read: Reading, cluster: u64, written: Written, lives: &BTreeMap<i64, bool>) -> Reading {
     let Written { session, record, revision } = written;
     let is_held = session.is_some_and(|session| lives.get(&session) == Some(&true));
-    let version = Mark { cluster, revision, session }.version();
+    let version = VersionParts { cluster, revision, session }.version();
     let seat = Seat { version, record, life: if is_held { Life::Held } else { Life::Over } };
     Reading { seat: Some(seat), ..read }
 }

@@ -42,7 +42,7 @@ use tenure_kit::{HeartbeatReply, PooledSession, Reconnect, SharedTask};
 use crate::connection::EtcdConnection;
 use crate::keys::Keys;
 use crate::lock;
-use crate::mark::{Claim, Mark, Written, session_name};
+use crate::version::{Renewal, VersionParts, Written, session_name};
 use crate::wire::{TxnRequest, created_at, get, get_key, put, written_at};
 
 /// The sessions of a process, one for each length of lease, because an etcd lease has one time to live.
@@ -64,8 +64,8 @@ pub(crate) struct Session {
     keys: Keys,
     /// Whether a check was sent and none has been answered since.
     in_doubt: AtomicBool,
-    /// By claim, the checks that calls wait for, or whose calls were dropped a moment ago.
-    checks: Mutex<HashMap<Claim, SharedTask<Arc<Checked>>>>,
+    /// By seat, the checks that calls wait for, or whose calls were dropped a moment ago.
+    checks: Mutex<HashMap<Renewal, SharedTask<Arc<Checked>>>>,
 }
 
 /// The result of a check.
@@ -158,11 +158,11 @@ impl Session {
         Err(StoreError::refused(format!("{} belongs to another cluster than this session", connection.address)))
     }
 
-    /// Checks whether this session is alive, and which of these seats still have the claimed holder and term.
-    async fn check(&self, connection: &EtcdConnection, claims: &[Claim]) -> Result<Checked, StoreError> {
-        let keys: Vec<_> = claims.iter().map(|claim| self.keys.seat(&claim.seat)).collect();
+    /// Checks whether this session is alive, and which of these seats still have the expected holder and term.
+    async fn check(&self, connection: &EtcdConnection, renewals: &[Renewal]) -> Result<Checked, StoreError> {
+        let keys: Vec<_> = renewals.iter().map(|renewal| self.keys.seat(&renewal.seat)).collect();
         let alive = created_at(&self.live_key, self.created);
-        let held = keys.iter().zip(claims).map(|(key, claim)| written_at(key, claim.revision));
+        let held = keys.iter().zip(renewals).map(|(key, renewal)| written_at(key, renewal.revision));
         let own = || get_key(&self.live_key);
         let check = TxnRequest {
             compare: std::iter::once(alive).chain(held).collect(),
@@ -174,15 +174,16 @@ impl Session {
         let mut answer = connection.txn(check).await?;
         self.in_doubt.store(false, Ordering::Release);
         let lives = answer.found(0).first().is_some_and(|live| live.create_revision == self.created);
-        let mut revision = |place: usize, claim: &Claim| {
+        let mut revision = |place: usize, renewal: &Renewal| {
             if answer.succeeded {
-                return Some(claim.revision);
+                return Some(renewal.revision);
             }
             let written = Written::of(answer.found(place + 1).first()?).ok()?;
-            (lives && written.matches(claim, self.id)).then_some(written.revision)
+            (lives && written.matches(renewal, self.id)).then_some(written.revision)
         };
-        let seats = claims.iter().enumerate();
-        let held = seats.filter_map(|(place, claim)| Some((claim.seat.clone(), revision(place, claim)?))).collect();
+        let seats = renewals.iter().enumerate();
+        let held =
+            seats.filter_map(|(place, renewal)| Some((renewal.seat.clone(), revision(place, renewal)?))).collect();
         Ok(Checked { sent, lives, held })
     }
 
@@ -234,11 +235,11 @@ pub(crate) async fn keep(session: &Arc<PooledSession<Session>>) -> Result<Option
 
 /// Renews seats that were won on a session: checks them, then keeps the session alive. Answers each seat by its
 /// place in the call.
-pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)], to: &Answers<Swap>) {
+pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize, Renewal)], to: &Answers<Swap>) {
     let mut held = Vec::new();
-    for ((place, claim), check) in seats.iter().zip(check_all(session, seats)) {
+    for ((place, renewal), check) in seats.iter().zip(check_all(session, seats)) {
         match check.wait(StoreError::unknown("the check of the seats was interrupted")).await {
-            Ok(checked) => match checked.held.get(&claim.seat) {
+            Ok(checked) => match checked.held.get(&renewal.seat) {
                 Some(revision) => held.push((*place, checked.sent, *revision)),
                 None => to.set(*place, Ok(Swap::Lost)),
             },
@@ -247,42 +248,42 @@ pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize
     }
     let kept = if held.is_empty() { Ok(None) } else { keep(session).await };
     for (place, sent, revision) in held {
-        let mark = Mark { cluster: session.cluster, revision, session: Some(session.id) };
+        let parts = VersionParts { cluster: session.cluster, revision, session: Some(session.id) };
         let done = |kept: Moment| Swap::Done {
-            version: mark.version(),
+            version: parts.version(),
             since: Some(sent.min(kept)),
             granted: Some(session.granted),
         };
         to.set(place, kept.clone().map(|kept| kept.map_or(Swap::Lost, done)));
     }
     let mut checks = lock(&session.checks);
-    seats.iter().for_each(|(_, claim)| drop(checks.remove(claim)));
+    seats.iter().for_each(|(_, renewal)| drop(checks.remove(renewal)));
 }
 
 /// Returns a check for each of these seats: one that is in flight or was answered too late for its call, or else
 /// a new one, which all remaining seats share.
-fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Claim)]) -> Vec<SharedTask<Arc<Checked>>> {
+fn check_all(session: &Arc<PooledSession<Session>>, seats: &[(usize, Renewal)]) -> Vec<SharedTask<Arc<Checked>>> {
     let oldest = session.oldest_usable();
     let mut checks = lock(&session.checks);
     checks.retain(|_, check| match check.result() {
         None => check.is_running(),
         Some(result) => result.is_ok_and(|checked| checked.sent >= oldest),
     });
-    let claims = seats.iter().map(|(_, claim)| claim);
-    let unchecked: Vec<_> = claims.clone().filter(|claim| !checks.contains_key(*claim)).cloned().collect();
+    let renewals = seats.iter().map(|(_, renewal)| renewal);
+    let unchecked: Vec<_> = renewals.clone().filter(|renewal| !checks.contains_key(*renewal)).cloned().collect();
     if !unchecked.is_empty() {
-        let (session, claims) = (session.clone(), unchecked.clone());
+        let (session, renewals) = (session.clone(), unchecked.clone());
         let check = SharedTask::start(within_a_third(session.lease, async move {
             let connection = session.connection().await?;
-            let checked = connection.while_open(session.check(&connection, &claims)).await?;
+            let checked = connection.while_open(session.check(&connection, &renewals)).await?;
             if !checked.lives {
                 session.end();
             }
             Ok(Arc::new(checked))
         }));
-        checks.extend(unchecked.into_iter().map(|claim| (claim, check.clone())));
+        checks.extend(unchecked.into_iter().map(|renewal| (renewal, check.clone())));
     }
-    claims.map(|claim| checks[claim].clone()).collect()
+    renewals.map(|renewal| checks[renewal].clone()).collect()
 }
 
 /// Returns the moment from which a whole lease ends no later than a lease that had `left` seconds to live after

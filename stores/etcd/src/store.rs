@@ -14,10 +14,10 @@ use tenure_kit::Reconnect;
 use crate::connect::Connector;
 use crate::connection::EtcdConnection;
 use crate::keys::Keys;
-use crate::mark::Mark;
 use crate::notes::Processes;
 use crate::options::EtcdOptions;
 use crate::session::{Sessions, sessions};
+use crate::version::VersionParts;
 
 /// Keeps seats in an etcd cluster. One connection, one watch and one keep-alive per lease length serve all
 /// elections of a process.
@@ -136,7 +136,7 @@ impl Store for EtcdStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        Mark::parse(version)?.session_name()
+        VersionParts::parse(version)?.session_name()
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
@@ -152,5 +152,9 @@ impl Store for EtcdStore {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.forget_seat(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.list_all().await
     }
 }

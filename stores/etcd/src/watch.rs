@@ -20,9 +20,9 @@ use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatN
 use tenure_kit::{Connection, WarmSession};
 
 use crate::connection::EtcdConnection;
-use crate::keys::{Keys, Subject};
-use crate::mark::{Mark, Written, session_name};
+use crate::keys::{Keys, WatchedKey};
 use crate::store::EtcdStore;
+use crate::version::{VersionParts, Written, session_name};
 use crate::wire::Event;
 
 impl EtcdStore {
@@ -72,7 +72,7 @@ impl EtcdStore {
         for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
             connection.liveness().limit_silence(wanted.lease / 3);
             let seat = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
-            let session = seat.and_then(|seat| Mark::parse(&seat.version)?.session_name());
+            let session = seat.and_then(|seat| VersionParts::parse(&seat.version)?.session_name());
             if session.is_some_and(|session| !self.sessions.is_own(session.as_str())) {
                 ready.entry(wanted.lease).or_insert_with(|| self.sessions.keep_warm(wanted.lease));
             }
@@ -90,14 +90,14 @@ enum Changed {
 
 fn change(keys: &Keys, event: &Event) -> Option<Changed> {
     let kv = event.kv.as_ref()?;
-    match keys.subject(std::str::from_utf8(&kv.key).ok()?)? {
-        Subject::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
-        Subject::Seat(seat) => {
+    match keys.watched_key(std::str::from_utf8(&kv.key).ok()?)? {
+        WatchedKey::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
+        WatchedKey::Seat(seat) => {
             let said = |written: Written| PushDetail::Names(Some(written.record.names()));
             Some(Changed::Holder(seat, Written::of(kv).map_or(PushDetail::Nothing, said)))
         }
-        Subject::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
-        Subject::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
+        WatchedKey::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
+        WatchedKey::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct RangeRequest {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
+    /// The largest number of keys in the answer; zero for all.
+    #[prost(int64, tag = "3")]
+    pub(crate) limit: i64,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
     #[prost(bool, tag = "9")]

@@ -72,6 +72,12 @@ impl Subject for Cluster {
         })
     }
 
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        let options =
+            EtcdOptions { prefix: "tenure2".to_owned(), ..EtcdOptions::from_url(&self.url).expect("a valid URL") };
+        Some(Box::new(EtcdStore::new(options).expect("valid options")))
+    }
+
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         let options = EtcdOptions { endpoints: vec!["127.0.0.1:1".to_owned()], ..EtcdOptions::default() };
         Some(Box::new(EtcdStore::new(options).expect("valid options")))

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use support::{of, seats, stand, told, within, write};
 use tenure_core::{
-    Elections, Expect, Fault, Record, SeatName, SeatStore, StoreError, Swap, Token, Version, Write, record,
+    Answers, Board, Call, Elections, Expect, Fault, Record, SeatName, SeatStore, StoreError, Swap, Token, Version,
+    Write, record,
 };
 use tenure_etcd::{EtcdOptions, EtcdStore};
 use tenure_testkit::OverlapDetector;
@@ -164,6 +165,46 @@ async fn a_wrong_missing_or_unneeded_login_is_an_error_that_does_not_show_it() {
     assert!(error.contains("denied permission") && error.contains("readwrite on the prefix"), "{error}");
     works(&format!("{}/leaders", at("jobs:right"))).await;
     works(&at("root:root")).await;
+}
+
+#[tokio::test]
+async fn the_rights_to_look_in_the_readme_suffice() {
+    let etcd = Etcd::start();
+    let commands: Vec<_> =
+        include_str!("../README.md").lines().filter_map(|line| line.strip_prefix("etcdctl ")).collect();
+    let looker: Vec<_> = commands.into_iter().filter(|command| command.contains("looker")).collect();
+    let [role, right] = looker[..] else { panic!("{looker:?}") };
+    enable_auth(&etcd, &["user add looker:right", role, "user grant-role looker looker"], right);
+    let at = |login: &str| format!("etcd://{login}@{}", etcd.addresses());
+    let looker = seats(&at("looker:right"));
+    assert_eq!(looker.list_seats().await.unwrap(), []);
+    works(&at("root:root")).await;
+    assert_eq!(looker.list_seats().await.unwrap(), [seat()]);
+    assert!(looker.read(&seat()).await.unwrap().seat.is_some());
+    let notes = looker.notes().unwrap();
+    assert_eq!(notes.list_one(&Board::Candidates(seat())).await.unwrap(), []);
+    // Not a bid, as the servers of these tests do not check nested transactions (GHSA-rfx7-8w68-q57q).
+    let error = notes.put_one(&Board::Candidates(seat()), "k", "{}", Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+}
+
+#[tokio::test]
+async fn a_long_list_is_complete() {
+    let etcd = Etcd::start();
+    let store = EtcdStore::from_url(&etcd.url()).unwrap();
+    let expected: Vec<_> = (0..2500).map(|number| SeatName::new(format!("jobs-{number:04}")).unwrap()).collect();
+    let lease = Duration::from_secs(5);
+    let vacant = |seat: &SeatName| Write {
+        seat: seat.clone(),
+        expect: Expect::Absent(None),
+        record: Record::new(None, Token::new(1), lease),
+    };
+    for seats in expected.chunks(100) {
+        let writes: Vec<_> = seats.iter().map(vacant).collect();
+        let done = Answers::new(|_, answer| assert!(matches!(answer, Ok(Swap::Done { .. })), "{answer:?}"));
+        tenure_core::Store::write(&store, &Call { lease, within: lease }, &writes, &done).await.unwrap();
+    }
+    assert_eq!(tenure_core::Store::list_seats(&store).await.unwrap(), expected);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Five hundred elections in one process.
 
 use tenure_etcd::EtcdStore;
-use tenure_testkit::figures::{EtcdTarget, Open, crowd_child, scale};
+use tenure_testkit::figures::{EtcdTarget, Open, many_elections_child, scale};
 
 const OPEN: Open = |url| Box::new(EtcdStore::from_url(url).expect("a valid URL"));
 
@@ -12,6 +12,6 @@ fn five_hundred_elections_share_a_heartbeat_and_move_together() {
 
 /// Runs many elections if the test started this process for them.
 #[test]
-fn crowd() {
-    crowd_child(OPEN);
+fn many_elections() {
+    many_elections_child(OPEN);
 }

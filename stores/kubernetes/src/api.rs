@@ -26,10 +26,15 @@ pub(crate) struct Api {
 /// A `Retry-After` counts for at most this long: a seat must not stay free for hours.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
+/// The number of objects in a page.
+const PAGE: u32 = 500;
+
 /// The result of a list: the objects at one revision.
 pub(crate) struct List {
     pub(crate) items: Vec<Lease>,
     pub(crate) revision: u64,
+    /// Where the next page begins; empty if this is the last one.
+    next: String,
     /// The server's time, in whole seconds.
     pub(crate) date: Option<Timestamp>,
 }
@@ -88,8 +93,24 @@ impl Api {
 
     /// Lists the current objects. The call names no revision, so the server does not answer from a cache.
     pub(crate) async fn list(&self, which: &Which) -> Result<List, StoreError> {
+        self.list_page(&which.query()).await
+    }
+
+    /// Lists the current objects in pages, for lists that can be long. All pages are from one revision.
+    pub(crate) async fn list_in_pages(&self, which: &Which) -> Result<Vec<Lease>, StoreError> {
+        let query = format!("{}&limit={PAGE}", which.query());
+        let mut page = self.list_page(&query).await?;
+        let mut items = std::mem::take(&mut page.items);
+        while !page.next.is_empty() {
+            page = self.list_page(&format!("{query}&continue={}", encoded(&page.next))).await?;
+            items.append(&mut page.items);
+        }
+        Ok(items)
+    }
+
+    async fn list_page(&self, query: &str) -> Result<List, StoreError> {
         let connection = self.connection().await?;
-        let answer = self.call(&connection, Verb::List, Method::GET, "", &which.query(), Vec::new()).await?;
+        let answer = self.call(&connection, Verb::List, Method::GET, "", query, Vec::new()).await?;
         if !answer.status.is_success() {
             return Err(self.error_from(&connection, Verb::List, &answer));
         }
@@ -97,6 +118,7 @@ impl Api {
             .map_err(|error| errors::from_invalid_answer(&connection, Verb::List, &error))?;
         Ok(List {
             revision: lease::revision(&form.metadata.resource_version)?,
+            next: form.metadata.r#continue,
             items: form.items.unwrap_or_default(),
             date: date(&answer),
         })
@@ -244,4 +266,6 @@ struct ListForm {
 #[serde(rename_all = "camelCase")]
 struct ListMeta {
     resource_version: String,
+    #[serde(default)]
+    r#continue: String,
 }

@@ -80,7 +80,7 @@ impl KubernetesOptions {
         };
         if self.namespace.as_ref().is_some_and(|name| !is_name(name)) {
             return Err(
-                "a namespace has at most 63 lower-case letters, digits and dashes: kubernetes://my-namespace".into()
+                "a namespace has at most 63 lower-case letters, digits and dashes; write it like kubernetes://my-namespace".into()
             );
         }
         if self.in_cluster && (self.kubeconfig.is_some() || self.context.is_some()) {

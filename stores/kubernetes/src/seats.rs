@@ -105,6 +105,12 @@ impl Seats {
         self.known.remove(seat);
     }
 
+    /// Forgets all seats that no election uses. Such seats are known because they were looked at once, or because their
+    /// elections ended while there was no watch.
+    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&SeatName) -> bool) {
+        self.known.retain(|seat, _| is_wanted(seat));
+    }
+
     /// Records that the watch covers this seat from now on.
     pub(crate) fn watch(&mut self, seat: &SeatName) {
         self.known.entry(seat.clone()).or_default().is_watched = true;
@@ -118,6 +124,12 @@ impl Seats {
     /// Whether the watch reports changes of this seat.
     pub(crate) fn is_reported(&self, seat: &SeatName) -> bool {
         self.known.get(seat).is_some_and(|known| known.is_watched) && !self.is_unlabelled(seat)
+    }
+
+    /// Whether the last report of the watch names a holder, which renews the seat.
+    pub(crate) fn is_held(&self, seat: &SeatName) -> bool {
+        let heard = self.known.get(seat).and_then(|known| known.heard);
+        heard.is_some_and(|heard| matches!(heard.detail, PushDetail::Names(Some((Some(_), _)))))
     }
 
     /// Records a report of the watch about a seat at some revision. Returns whether it names another holder or
@@ -203,6 +215,21 @@ mod tests {
         assert_eq!((received(&seats, 5), received(&seats, 7)), (None, Some(at(2))));
         assert!(seats.record_report(&seat, 8, PushDetail::Names(None), at(5)));
         assert_eq!((received(&seats, 7), received(&seats, 8)), (None, None), "the object was deleted");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_seats_that_no_election_uses() {
+        let mut seats = Seats::default();
+        let names: Vec<_> = (0..1000).map(|number| SeatName::new(format!("job-{number}")).unwrap()).collect();
+        for seat in &names {
+            seats.take(seat, None, false);
+            seats.watch(seat);
+            seats.record_report(seat, 5, term(5), at(1));
+        }
+        names[..500].iter().for_each(|seat| seats.forget(seat));
+        assert_eq!(seats.known.len(), 500);
+        seats.retain(|seat| *seat == names[999]);
+        assert_eq!(seats.known.len(), 1);
     }
 
     #[test]

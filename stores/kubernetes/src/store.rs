@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::Config;
 use tenure_core::{
-    Answers, BatchLimits, Call, Clock, ConfigError, DynNotes, Expect, Identity, Interest, Life, LifeKind, Moment, News,
-    Promises, Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
+    Answers, BatchLimits, Call, Clock, ConfigError, DataIdentity, DynNotes, Expect, Interest, Life, LifeKind, Moment,
+    News, Promises, Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
 };
 use tokio::sync::Notify;
 
@@ -128,7 +128,7 @@ impl KubernetesStore {
                 Some(Seat { record, version: version_of(epoch, object), life })
             }
         };
-        Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(epoch.to_string())) })
+        Ok(Reading { seat, floor: Token::new(floor), identity: Some(DataIdentity::new(epoch.to_string())) })
     }
 
     /// Returns the object with this version, or `None` if the seat has another version now.
@@ -170,10 +170,12 @@ impl KubernetesStore {
             self.api.admit()?;
         }
         let mut object = match expect {
-            Expect::Version(version) | Expect::Held(version) => match self.object(seat, version).await? {
-                Some(object) => object,
-                None => return Ok(Swap::Lost),
-            },
+            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => {
+                match self.object(seat, version).await? {
+                    Some(object) => object,
+                    None => return Ok(Swap::Lost),
+                }
+            }
             Expect::Absent(_) if expect.is_absent_elsewhere(&self.seats().now().1.to_string()) => {
                 return Ok(Swap::Lost);
             }
@@ -192,7 +194,7 @@ impl KubernetesStore {
         let (asked, epoch) = self.seats().now();
         let written = match expect {
             Expect::Absent(_) => self.api.create(&object).await?,
-            Expect::Version(_) | Expect::Held(_) => self.api.replace(&object).await?,
+            Expect::Version(_) | Expect::Held(_) | Expect::HolderDead(_) => self.api.replace(&object).await?,
         };
         let Some(written) = written else { return Ok(Swap::Lost) };
         let (version, revision) = (version_of(epoch, &written), written.revision()?);
@@ -320,5 +322,19 @@ impl Store for KubernetesStore {
             self.api.delete(&object.metadata.name).await?;
         }
         Ok(())
+    }
+
+    /// Lists the Leases with the label of a seat. A Lease that only other clients have written has no such label, and is
+    /// not listed.
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.api.admit()?;
+        let seats = Which::Labels(format!("{},!{}", names::SEAT, names::NOTE));
+        let objects = self.api.list_in_pages(&seats).await?;
+        // A Lease that was copied to another name is no seat.
+        let seat = |object: &Lease| {
+            let seat = SeatName::new(object.annotation(names::NAME)?).ok()?;
+            (names::object_of(&seat) == object.metadata.name).then_some(seat)
+        };
+        Ok(objects.iter().filter_map(seat).collect())
     }
 }

@@ -5,7 +5,8 @@
 //!    ▲         │  ▲          │
 //!    │         │  └──────────┴─ ended by the server after a while: continues from the last revision
 //!    │         ├─ another seat to watch
-//!    └─────────┘
+//!    ├─────────┤
+//!    └─────────┴─ no event for longer than a leader waits to renew
 //!              └─ revision too old (410), silent, cut off, failed: returns, and the engine calls again after a pause
 //! ```
 //!
@@ -13,8 +14,10 @@
 //! elections. A list is reported like events, one for each seat. So a new list between two watches leaves no gap:
 //! if anything happened in between, the list differs from the last report.
 //!
-//! A watch without events looks the same as one that hangs. So it is compared with the other calls of the store:
-//! the watch must report every object that the store reads or writes, within a third of its lease.
+//! A watch without events looks the same as one that hangs. The store recognises a watch that hangs in two ways, which
+//! cost no request while it works. A leader renews its seat every third of a lease, so while a seat is held there is an
+//! event that often; without one, the store lists the seats and watches again. And the watch must report every object
+//! that the store reads or writes, within a third of its lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -67,6 +70,7 @@ impl<'a> Watch<'a> {
 
     /// Watches until the watch fails.
     pub(crate) async fn listen(&mut self, interest: &Interest) -> Result<Infallible, StoreError> {
+        let mut was_silent = false;
         loop {
             if let Some(deltas) = interest.next().now_or_never() {
                 self.update_interest(deltas);
@@ -74,23 +78,26 @@ impl<'a> Watch<'a> {
             while self.wanted.is_empty() {
                 self.update_interest(interest.next().await);
             }
+            self.store.seats().retain(|seat| self.wanted.contains_key(&names::label_of(seat)));
             self.store.api.admit()?;
             let selects_all = self.wanted.len() > MAX_NAMED;
             let which = self.which(selects_all);
-            let mut by = self.deadline();
+            let mut by = if was_silent { self.deadline_after_silence() } else { self.deadline() };
+            was_silent = false;
             let mut after = before_deadline(by, self.list(&which)).await?;
             'watch: loop {
                 let watch = before_deadline(by, self.store.api.watch(&which, after)).await;
                 self.forbidden = watch.as_ref().is_err_and(|error| error.fault() == Fault::Denied);
                 let (connection, body) = watch?;
                 self.established(selects_all);
-                let began = Instant::now();
+                let (began, mut heard) = (Instant::now(), Instant::now());
                 let mut lines = body.into_data_stream().map_err(std::io::Error::other).into_async_read().lines();
                 loop {
                     tokio::select! {
                         line = lines.next() => match line {
                             Some(Ok(line)) => {
                                 connection.liveness().heard();
+                                heard = Instant::now();
                                 after = after.max(self.take_line(&line)?);
                             }
                             Some(Err(error)) => return Err(StoreError::refused("the watch was cut off").because(error)),
@@ -106,6 +113,10 @@ impl<'a> Watch<'a> {
                             tokio::time::sleep(GATHER).await;
                             break 'watch;
                         },
+                        () = self.missed_renewal(heard) => {
+                            was_silent = true;
+                            break 'watch;
+                        }
                         () = self.missed_echo() => return Err(StoreError::refused("the watch misses known changes")),
                         () = connection.liveness().closed() => return Err(StoreError::refused("the connection was closed")),
                     }
@@ -223,6 +234,21 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Resolves when a seat is held and the watch has reported nothing since `heard`, although a leader that renews
+    /// every third of its lease would have renewed the seat.
+    async fn missed_renewal(&self, heard: Instant) {
+        let shortest = {
+            let seats = self.store.seats();
+            let held = self.wanted.values().filter(|(seat, _)| seats.is_held(seat));
+            held.map(|(_, lease)| *lease).min()
+        };
+        match shortest {
+            // A tenth is for the way of the renewal.
+            Some(lease) => tokio::time::sleep_until(heard + lease / 3 + lease / 30).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Resolves when the watch has not reported something by its deadline.
     async fn missed_echo(&self) {
         loop {
@@ -239,6 +265,13 @@ impl<'a> Watch<'a> {
     fn deadline(&self) -> Instant {
         let shortest = self.wanted.values().map(|(_, lease)| *lease / 3).min();
         Instant::now() + shortest.unwrap_or(PATIENCE).min(PATIENCE)
+    }
+
+    /// Returns the deadline for the watch to begin again after it was silent. It is near, because the connections of
+    /// the pool may be dead as well.
+    fn deadline_after_silence(&self) -> Instant {
+        let now = Instant::now();
+        now + (self.deadline() - now) / 4
     }
 }
 

@@ -18,17 +18,19 @@ fn main() {
 
 struct Cluster {
     kubeconfig: PathBuf,
+    /// The same server with another namespace, if this program started it.
+    elsewhere: Option<PathBuf>,
     _server: Option<Arc<Kubernetes>>,
 }
 
 impl Cluster {
     fn find() -> Self {
         if let Some(kubeconfig) = std::env::var_os("TENURE_TEST_KUBECONFIG") {
-            return Self { kubeconfig: kubeconfig.into(), _server: None };
+            return Self { kubeconfig: kubeconfig.into(), elsewhere: None, _server: None };
         }
         let server = Kubernetes::shared();
-        let namespace = server.namespace();
-        Self { kubeconfig: server.kubeconfig(&namespace), _server: Some(server) }
+        let [kubeconfig, elsewhere] = [(); 2].map(|()| server.kubeconfig(&server.namespace()));
+        Self { kubeconfig, elsewhere: Some(elsewhere), _server: Some(server) }
     }
 
     fn url(&self) -> String {
@@ -70,6 +72,11 @@ impl Subject for Cluster {
                 }
             }
         }))
+    }
+
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        let url = format!("kubernetes:?kubeconfig={}", self.elsewhere.as_ref()?.display());
+        Some(Box::new(KubernetesStore::from_url(&url).expect("a valid URL")))
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {

@@ -288,6 +288,40 @@ async fn the_permissions_of_the_provided_role_suffice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn permission_to_list_suffices_to_look() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let token = server.service_account(&namespace, "looker", &["list"]);
+    let looker = seats(&url(server.kubeconfig_of(&token, &namespace, &format!("https://{}", server.address()))));
+    assert_eq!(looker.list_seats().await.unwrap(), []);
+    seats(&url(server.kubeconfig(&namespace))).swap(&seat(), None, &record(1)).await.unwrap();
+    assert_eq!(looker.list_seats().await.unwrap(), [seat()]);
+    let held = looker.read(&seat()).await.unwrap().seat.unwrap();
+    assert_eq!(looker.notes().unwrap().list_one(&Board::Candidates(seat())).await.unwrap(), []);
+    let error = looker.swap(&seat(), Some(&held.version), &record(2)).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_list_is_complete_and_has_no_leases_of_other_clients() {
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let store = seats(&url(server.kubeconfig(&namespace)));
+    let expected: Vec<_> = (0..520).map(|number| SeatName::new(format!("jobs-{number:03}")).unwrap()).collect();
+    for names in expected.chunks(40) {
+        let written = names.iter().map(async |name| store.swap(name, None, &record(1)).await.unwrap());
+        futures_util::future::join_all(written).await;
+    }
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    server.must("POST", &leases, r#"{"metadata": {"name": "theirs"}, "spec": {"holderIdentity": "them"}}"#);
+    let copy = r#"{"metadata": {"name": "copy", "labels": {"tenure.election/seat": "x"}, "annotations": {"tenure.election/name": "jobs-000"}}}"#;
+    server.must("POST", &leases, copy);
+    let mut listed = store.list_seats().await.unwrap();
+    listed.sort();
+    assert_eq!(listed, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_missing_permission_is_named_in_the_error() {
     let server = Kubernetes::shared();
     let namespace = server.namespace();
@@ -396,6 +430,7 @@ fn record(token: u64) -> Record {
         metadata: Default::default(),
         nonce: rand::random(),
         claim: None,
+        crash: None,
         unknown: Default::default(),
     }
 }

@@ -99,11 +99,6 @@ impl faults::Server for Cluster {
     fn renewals(&self) -> &'static [&'static str] {
         &[r#"\"token\":"#]
     }
-
-    /// A dead watch is noticed when the next read finds a change that the watch has not reported.
-    fn notices_silence(&self) -> bool {
-        false
-    }
 }
 
 mod laws {
@@ -129,6 +124,28 @@ async fn a_hanging_watch_is_detected_and_replaced() {
     one.election.stop();
     other.leads().await;
     few_connections(&gate.address()).await;
+    detector.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_falls_silent_is_noticed_before_the_next_read() {
+    let lease = Duration::from_secs(18);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let gate = Gate::before(&server).await;
+    let through = server.kubeconfig_by(&namespace, &format!("http://{}", gate.address()));
+    let detector = OverlapDetector::new();
+    let mut one = stand(&url(server.kubeconfig(&namespace)), "one", lease, &detector);
+    let first = one.leads().await;
+    let mut other = stand(&url(through), "other", lease, &detector);
+    other.knows(first).await;
+    until("the follower watches", || gate.count("GET", "watch=1") >= 1).await;
+    gate.mute(true);
+    one.election.stop();
+    one.stopped().await;
+    // A renewal, and half as much again for a busy machine.
+    let leads = tokio::time::timeout(lease / 2, other.leads()).await;
+    assert!(leads.is_ok(), "the follower relied on a watch that had fallen silent");
     detector.acts_do_not_overlap().unwrap();
 }
 
@@ -255,6 +272,7 @@ async fn a_renewal_does_not_recreate_a_deleted_seat() {
         metadata: Default::default(),
         nonce,
         claim: None,
+        crash: None,
         unknown: Default::default(),
     };
     let Swap::Done { version, .. } = store.swap(&seat, None, &record(1)).await.unwrap() else { panic!("lost") };

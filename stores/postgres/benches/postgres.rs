@@ -5,12 +5,12 @@
 //!                                 TENURE_BENCH_MODE=session measures only that mode
 
 use tenure_postgres::PostgresStore;
-use tenure_testkit::figures::{BenchTarget, Open, PostgresTarget, beside_a_load, crowd_child, hand_over};
+use tenure_testkit::figures::{BenchTarget, Open, PostgresTarget, beside_a_load, hand_over, many_elections_child};
 
 const OPEN: Open = |url| Box::new(PostgresStore::from_url(url).expect("the URL is valid"));
 
 fn main() {
-    if crowd_child(OPEN) {
+    if many_elections_child(OPEN) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

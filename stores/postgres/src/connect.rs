@@ -72,12 +72,13 @@ impl std::fmt::Display for Target {
 }
 
 /// The driver's half of a connection, which sends and receives while it is polled.
-pub(crate) type Driven = Connection<CheckedSocket, <MakeRustlsConnect as MakeTlsConnect<CheckedSocket>>::Stream>;
+pub(crate) type DriverConnection =
+    Connection<CheckedSocket, <MakeRustlsConnect as MakeTlsConnect<CheckedSocket>>::Stream>;
 
 /// A connection after its log-in.
 pub(crate) struct Opened {
     pub(crate) client: Client,
-    pub(crate) connection: Driven,
+    pub(crate) connection: DriverConnection,
     pub(crate) socket: Arc<Socket>,
 }
 

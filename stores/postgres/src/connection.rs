@@ -19,8 +19,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::connect::{self, Opened, Target};
 use crate::errors::{self, Failed};
 use crate::handshake::{self, Server};
+use crate::notifications::Notifications;
 use crate::options::PostgresOptions;
-use crate::pushes::Pushes;
 use crate::tls;
 
 /// A parameter of a statement, with its type.
@@ -45,7 +45,7 @@ pub(crate) fn numbers(numbers: Vec<i64>) -> Param {
 /// The purpose of a connection, which decides its settings.
 pub(crate) enum Purpose {
     /// Serves all calls of the store, and receives notifications for the engine.
-    Calls(Pushes),
+    Calls(Notifications),
     /// Holds seats of elections with this lease.
     Session(Duration),
     /// Waits for the sessions of other processes to end.
@@ -58,6 +58,8 @@ pub(crate) struct Connector {
     options: PostgresOptions,
     /// Whether the warning about an unreadable timeline was logged.
     has_warned: AtomicBool,
+    /// Whether connections only read, and create no tables.
+    read_only: AtomicBool,
 }
 
 impl Connector {
@@ -65,7 +67,12 @@ impl Connector {
         if config.get_application_name().is_none() {
             config.application_name("tenure");
         }
-        Self { config, options, has_warned: AtomicBool::new(false) }
+        Self { config, options, has_warned: AtomicBool::new(false), read_only: AtomicBool::new(false) }
+    }
+
+    /// Makes all connections from now on read only.
+    pub(crate) fn make_read_only(&self) {
+        self.read_only.store(true, Ordering::Relaxed);
     }
 
     /// Connects to the first host that accepts writes.
@@ -96,8 +103,9 @@ impl Connector {
         let ssl = self.options.sslmode.unwrap_or_default();
         let Opened { client, connection, socket } = connect::log_in(&self.config, target, ssl, tls).await?;
         let liveness = Arc::new(Liveness::new());
-        let pushes = if let Purpose::Calls(pushes) = purpose { Some(pushes.clone()) } else { None };
-        let driver = Box::pin(drive(CloseOnDrop(liveness.clone()), connection, pushes));
+        let notifications =
+            if let Purpose::Calls(notifications) = purpose { Some(notifications.clone()) } else { None };
+        let driver = Box::pin(drive(CloseOnDrop(liveness.clone()), connection, notifications));
         // If the handshake fails or is cancelled, the connection is dropped with this future.
         let (server, driver) = match select(pin!(self.handshake(&client, target, purpose)), driver).await {
             Either::Left((server, driver)) => (server?, tokio::spawn(driver).abort_handle()),
@@ -108,7 +116,8 @@ impl Connector {
     }
 
     async fn handshake(&self, client: &Client, target: &Target, purpose: &Purpose) -> Result<Server, StoreError> {
-        let server = handshake::handshake(client, target, self.options.schema()).await?;
+        let read_only = self.read_only.load(Ordering::Relaxed);
+        let server = handshake::handshake(client, target, self.options.schema(), read_only).await?;
         if !server.has_timeline && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server = %target,
@@ -128,19 +137,22 @@ impl Connector {
             Purpose::Session(lease) => handshake::session_settings(version, *lease),
             Purpose::Waiting => handshake::waiting_settings(version),
         };
-        client.batch_execute(&settings).await.map_err(errors::statement_failed)?;
+        let read_only = if read_only { handshake::READ_ONLY } else { "" };
+        client.batch_execute(&format!("{read_only}{settings}")).await.map_err(errors::statement_failed)?;
         Ok(server)
     }
 }
 
 /// Sends and receives until the connection ends. The driver closes the connection once the client is dropped and all
 /// statements in flight are answered.
-async fn drive(closing: CloseOnDrop, mut connection: connect::Driven, pushes: Option<Pushes>) {
+async fn drive(closing: CloseOnDrop, mut connection: connect::DriverConnection, notifications: Option<Notifications>) {
     loop {
         match poll_fn(|cx| connection.poll_message(cx)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {
                 closing.0.heard();
-                pushes.iter().for_each(|pushes| pushes.on_notification(notification.payload()));
+                if let Some(notifications) = &notifications {
+                    notifications.on_notification(notification.payload());
+                }
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => {

@@ -23,7 +23,7 @@ use tenure_kit::{Connection, WarmSession};
 use tokio::time::Instant;
 
 use crate::connection::{Connector, PgConnection, Purpose};
-use crate::pushes::session_id;
+use crate::notifications::session_id;
 use crate::seats::VersionParts;
 use crate::sessions::Sessions;
 

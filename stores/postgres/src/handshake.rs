@@ -21,6 +21,8 @@ pub(crate) struct Server {
     pub(crate) pooled: bool,
     /// Whether the role is allowed to read the timeline, so that a promotion is noticed.
     pub(crate) has_timeline: bool,
+    /// Whether the store only reads, and no candidate has created the tables yet: then there are no seats.
+    pub(crate) is_vacant: bool,
     pub(crate) seats: Statements,
     pub(crate) notes: notes::Statements,
 }
@@ -35,7 +37,7 @@ macro_rules! timeline {
 
 /// SQL expressions for the identity of the data and the lower bound of its tokens.
 #[derive(Clone, Copy)]
-pub(crate) struct DataIdentity {
+pub(crate) struct IdentitySql {
     pub(crate) identity: &'static str,
     /// All tokens that are issued for this data are above this.
     pub(crate) floor: &'static str,
@@ -44,12 +46,12 @@ pub(crate) struct DataIdentity {
 /// The identities, from the most precise to the least: the cluster's identifier or the database's, and the
 /// timeline. A promotion or a restore to a point in time begins another timeline. The role may not be allowed to
 /// read all of them.
-const IDENTITIES: [DataIdentity; 3] = [
-    DataIdentity {
+const IDENTITIES: [IdentitySql; 3] = [
+    IdentitySql {
         identity: concat!("((SELECT system_identifier::text FROM pg_control_system()) || '.' || ", timeline!(), ")"),
         floor: TIMELINE_FLOOR,
     },
-    DataIdentity {
+    IdentitySql {
         identity: concat!(
             "((SELECT oid::text FROM pg_database WHERE datname = current_database()) || '.' || ",
             timeline!(),
@@ -57,7 +59,7 @@ const IDENTITIES: [DataIdentity; 3] = [
         ),
         floor: TIMELINE_FLOOR,
     },
-    DataIdentity {
+    IdentitySql {
         identity: "(SELECT oid::text FROM pg_database WHERE datname = current_database())",
         floor: "0::int8",
     },
@@ -73,7 +75,15 @@ const QUERY: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setti
      (SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name) \
      FROM (SELECT to_regclass($1[1])::oid AS seats) AS found";
 
-pub(crate) async fn handshake(client: &Client, target: &Target, schema: &str) -> Result<Server, StoreError> {
+/// Makes the server deny writes of this session. Advisory locks and notifications are not writes.
+pub(crate) const READ_ONLY: &str = "SET default_transaction_read_only = on;";
+
+pub(crate) async fn handshake(
+    client: &Client,
+    target: &Target,
+    schema: &str,
+    read_only: bool,
+) -> Result<Server, StoreError> {
     let tables = schema::TABLES.map(|name| format!("{}.{name}", schema::quoted(schema)));
     let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables.as_slice(), Type::TEXT_ARRAY)];
     // One statement after the other: a pooler may mix up the answers to pipelined ones.
@@ -82,7 +92,7 @@ pub(crate) async fn handshake(client: &Client, target: &Target, schema: &str) ->
     if row.get(1) {
         return Err(errors::standby(target));
     }
-    if row.get(2) {
+    if row.get(2) && !read_only {
         return Err(StoreError::denied(format!(
             "{target} accepts only read-only transactions from this role (default_transaction_read_only=on); \
              turn that off, or name a server that accepts writes"
@@ -91,7 +101,7 @@ pub(crate) async fn handshake(client: &Client, target: &Target, schema: &str) ->
     if row.get(4) {
         check_tables(schema, row.get(5), row.get::<_, Option<&str>>(6).unwrap_or_default())?;
     }
-    if !row.get::<_, bool>(7) {
+    if !row.get::<_, bool>(7) && !read_only {
         create_tables(client, schema).await?;
     }
     let data = data_identity(client).await?;
@@ -99,6 +109,7 @@ pub(crate) async fn handshake(client: &Client, target: &Target, schema: &str) ->
         version: row.get(3),
         pooled,
         has_timeline: data.floor == TIMELINE_FLOOR,
+        is_vacant: read_only && !row.get::<_, bool>(4),
         seats: Statements::new(schema, data),
         notes: notes::Statements::new(schema),
     })
@@ -123,7 +134,7 @@ const PERMANENT: [SqlState; 3] =
     [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::UNDEFINED_FUNCTION, SqlState::FEATURE_NOT_SUPPORTED];
 
 /// Returns the most precise identity that the role is allowed to read.
-async fn data_identity(client: &Client) -> Result<DataIdentity, StoreError> {
+async fn data_identity(client: &Client) -> Result<IdentitySql, StoreError> {
     let mut last = None;
     for data in IDENTITIES {
         match client.query_typed(&format!("SELECT {}, {}", data.identity, data.floor), &[]).await {

@@ -6,14 +6,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tenure_core::{
-    Answers, Expect, Identity, Life, Reading, Record, Seat, SeatName, StoreError, StoreTime, Swap, Token, Write, record,
+    Answers, DataIdentity, Expect, Life, Reading, Record, Seat, SeatName, StoreError, StoreTime, Swap, Token, Write,
+    record,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Param, PgConnection, numbers, text, texts};
 use crate::errors::Failed;
-use crate::pushes;
+use crate::notifications;
 use crate::seats::{VersionParts, nonce_of, number_of};
 
 /// Reads seats in one statement.
@@ -41,6 +42,11 @@ pub(crate) async fn read_by(
 ) -> Result<(), StoreError> {
     let rows = match connection.query(sql, vec![texts(names(seats.iter()))]).await {
         Ok(rows) => rows,
+        Err(failed) if failed.is_missing_table() && connection.server.is_vacant => {
+            let nothing = || Reading { seat: None, floor: Token::ZERO, identity: None };
+            (0..seats.len()).for_each(|place| to.set(place, Ok(nothing())));
+            return Ok(());
+        }
         Err(failed) if failed.is_caused_by_one() => return Err(StoreError::from(failed).caused_by_one()),
         Err(failed) => return Err(failed.into()),
     };
@@ -65,7 +71,7 @@ fn reading(row: &Row, life: impl FnOnce(&Record) -> Result<Life, StoreError>) ->
         }
     };
     let floor = row.get::<_, Option<i64>>(5).and_then(|token| token.try_into().ok()).unwrap_or_default();
-    Ok(Reading { seat, floor: Token::new(floor), identity: Some(Identity::new(identity)) })
+    Ok(Reading { seat, floor: Token::new(floor), identity: Some(DataIdentity::new(identity)) })
 }
 
 /// Describes a seat that is held in the other mode, where this mode cannot tell whether the leader is alive.
@@ -86,20 +92,20 @@ pub(crate) async fn write(
     writes: &[Write],
     to: &Answers<Swap>,
 ) -> Result<(), StoreError> {
-    let [mut new, mut next, mut renewals] = [Batch::default(), Batch::default(), Batch::default()];
+    let [mut new, mut next, mut renewals] = [WriteSet::default(), WriteSet::default(), WriteSet::default()];
     for (place, write) in writes.iter().enumerate() {
         match (&write.expect, VersionParts::of(&write.expect)) {
             (Expect::Absent(_), _) => new.push(place, write, None),
-            (Expect::Version(_), Some(expected)) => next.push(place, write, Some(expected)),
+            (Expect::Version(_) | Expect::HolderDead(_), Some(expected)) => next.push(place, write, Some(expected)),
             (Expect::Held(_), Some(expected)) => renewals.push(place, write, Some(expected)),
             (_, None) => to.set(place, Ok(Swap::Lost)),
         }
     }
     let sql = &connection.server.seats;
     let done = |_: &Write, parts: VersionParts| Swap::Done { version: parts.version(), since: None, granted: None };
-    let send = async |batch: &Batch<&Write>, sql: &str, params: Vec<Param>| match batch.is_empty() {
+    let send = async |set: &WriteSet<&Write>, sql: &str, params: Vec<Param>| match set.is_empty() {
         true => Ok(()),
-        false => batch.set_answers(connection.query(sql, params).await, to, done),
+        false => set.set_answers(connection.query(sql, params).await, to, done),
     };
     let (new, next, renewals) = tokio::join!(
         send(&new, &sql.insert, new.on_absence()),
@@ -113,23 +119,23 @@ pub(crate) async fn write(
 /// as the bid.
 pub(crate) async fn warm_up(connection: &Arc<PgConnection>) {
     if !connection.server.pooled {
-        let _ = connection.query(&connection.server.seats.update, Batch::<&Write>::default().on_versions()).await;
+        let _ = connection.query(&connection.server.seats.update, WriteSet::<&Write>::default().on_versions()).await;
     }
 }
 
 /// The seats that one statement writes.
-pub(crate) struct Batch<W> {
+pub(crate) struct WriteSet<W> {
     /// For each seat: its place in the call, the write, and the version that was read, if the seat existed.
     rows: Vec<(usize, W, Option<VersionParts>)>,
 }
 
-impl<W> Default for Batch<W> {
+impl<W> Default for WriteSet<W> {
     fn default() -> Self {
         Self { rows: Vec::new() }
     }
 }
 
-impl<W: Borrow<Write>> Batch<W> {
+impl<W: Borrow<Write>> WriteSet<W> {
     pub(crate) fn push(&mut self, place: usize, write: W, expected: Option<VersionParts>) {
         self.rows.push((place, write, expected));
     }
@@ -165,7 +171,7 @@ impl<W: Borrow<Write>> Batch<W> {
     pub(crate) fn absences(&self) -> Param {
         let identity = |write: &Write| match &write.expect {
             Expect::Absent(identity) => identity.as_ref().map(|identity| identity.as_str().to_owned()),
-            Expect::Version(_) | Expect::Held(_) => None,
+            Expect::Version(_) | Expect::Held(_) | Expect::HolderDead(_) => None,
         };
         let identities: Vec<Option<String>> = self.writes().map(identity).collect();
         (Box::new(identities), Type::TEXT_ARRAY)
@@ -241,8 +247,17 @@ fn names<'a>(seats: impl Iterator<Item = &'a SeatName>) -> Vec<String> {
     seats.map(|seat| seat.as_str().to_owned()).collect()
 }
 
+/// Lists all seats, of both modes. A name that no election can have is left out.
+pub(crate) async fn list(connection: &Arc<PgConnection>) -> Result<Vec<SeatName>, StoreError> {
+    match connection.query(&connection.server.seats.list, Vec::new()).await {
+        Ok(rows) => Ok(rows.iter().filter_map(|row| SeatName::new(row.get::<_, &str>(0)).ok()).collect()),
+        Err(failed) if failed.is_missing_table() => Ok(Vec::new()),
+        Err(failed) => Err(failed.into()),
+    }
+}
+
 pub(crate) async fn forget(connection: &Arc<PgConnection>, seat: &SeatName) -> Result<(), StoreError> {
-    let params = vec![text(seat.as_str()), text(pushes::removal_payload(seat))];
+    let params = vec![text(seat.as_str()), text(notifications::removal_payload(seat))];
     connection.query(&connection.server.seats.forget, params).await?;
     Ok(())
 }

@@ -100,7 +100,10 @@ pub(crate) async fn list(
     boards: &[Board],
     to: &Answers<Vec<Note>>,
 ) -> Result<(), StoreError> {
-    let rows = connection.query(&connection.server.notes.list, columns(boards.iter())).await.map_err(caused_by_one)?;
+    let rows = match connection.query(&connection.server.notes.list, columns(boards.iter())).await {
+        Err(failed) if failed.is_missing_table() && connection.server.is_vacant => Vec::new(),
+        rows => rows.map_err(caused_by_one)?,
+    };
     let mut listed: Vec<Vec<Note>> = boards.iter().map(|_| Vec::new()).collect();
     for row in rows {
         let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);

@@ -148,7 +148,7 @@ impl PostgresOptions {
     /// Rejects invalid options before anything is connected.
     pub(crate) fn check(self) -> Result<Self, ConfigError> {
         if self.lock_id.is_some() && self.mode() == Mode::Lease {
-            return Err("lock_id needs mode=session; mode=lease takes no lock".into());
+            return Err("lock_id needs mode=session; add that, or remove lock_id".into());
         }
         let schema = self.schema();
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') || schema.starts_with("pg_") {

@@ -87,7 +87,7 @@
 
 use tenure_core::{Expect, Version};
 
-use crate::handshake::DataIdentity;
+use crate::handshake::IdentitySql;
 use crate::schema::{channel, quoted};
 
 /// The statements, for one schema and one way to identify the data.
@@ -96,6 +96,7 @@ pub(crate) struct Statements {
     pub(crate) read: String,
     /// Reads the same, and whether the session that holds each seat is alive.
     pub(crate) read_alive: String,
+    pub(crate) list: String,
     pub(crate) insert: String,
     pub(crate) update: String,
     pub(crate) renew: String,
@@ -116,7 +117,7 @@ const READ_FROM: &str = "FROM data, \
      LEFT JOIN {schema}.seats AS seat ON seat.name = want.name LEFT JOIN {schema}.floors AS floor ON floor.name = want.name";
 
 impl Statements {
-    pub(crate) fn new(schema: &str, data: DataIdentity) -> Self {
+    pub(crate) fn new(schema: &str, data: IdentitySql) -> Self {
         let fill = |sql: String| {
             sql.replace("{durable}", DURABLE)
                 .replace("{own_locks}", OWN_LOCKS)
@@ -127,6 +128,7 @@ impl Statements {
         };
         Self {
             read: fill(format!("WITH {DATA} SELECT {READING} {READ_FROM}")),
+            list: fill("SELECT name FROM {schema}.seats".to_owned()),
             // The holder's session has its own key locked exclusively, so a shared lock on that key succeeds only
             // after the session has ended. The shared lock is released at once; no session ever locks that key again.
             read_alive: fill(format!(
@@ -288,7 +290,7 @@ impl VersionParts {
     pub(crate) fn of(expect: &Expect) -> Option<Self> {
         match expect {
             Expect::Absent(_) => None,
-            Expect::Version(version) | Expect::Held(version) => Self::parse(version),
+            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => Self::parse(version),
         }
     }
 

@@ -20,8 +20,8 @@ use tokio_postgres::types::Type;
 use crate::connection::{Connector, Param, PgConnection, Purpose, number, numbers};
 use crate::errors::Failed;
 use crate::handshake;
-use crate::leases::Batch;
-use crate::pushes::session_id;
+use crate::leases::WriteSet;
+use crate::notifications::session_id;
 use crate::schema::lock_of;
 use crate::seats::VersionParts;
 
@@ -102,7 +102,7 @@ impl Session {
         let bid = &session.connection.server.seats.update_locked;
         let (locked, _) = tokio::join!(
             session.bounded("SELECT pg_try_advisory_lock($1, $2)", halves.into()),
-            session.bounded(bid, session.params(&Batch::default(), false)),
+            session.bounded(bid, session.params(&WriteSet::default(), false)),
         );
         if !locked?.first().is_some_and(|row| row.get(0)) {
             return Err(StoreError::refused(
@@ -118,19 +118,19 @@ impl Session {
         lock(&self.seats).contains_key(seat).then(|| self.connection.lifeline()).transpose()
     }
 
-    /// Writes a batch of new seats (`is_new`) or of existing ones.
-    async fn write(&self, batch: &Batch<Write>, is_new: bool, to: &Answers<Swap>) -> Result<(), StoreError> {
-        if batch.is_empty() {
+    /// Writes a set of new seats (`is_new`) or of existing ones.
+    async fn write(&self, set: &WriteSet<Write>, is_new: bool, to: &Answers<Swap>) -> Result<(), StoreError> {
+        if set.is_empty() {
             return Ok(());
         }
         let statements = &self.connection.server.seats;
         let sql = if is_new { &statements.insert_locked } else { &statements.update_locked };
         let sent = self.clock.now();
-        let answer = self.bounded(sql, self.params(batch, is_new)).await;
+        let answer = self.bounded(sql, self.params(set, is_new)).await;
         if answer.as_ref().is_err_and(|failed| !failed.may_still_run()) {
-            self.release_leftovers(batch.writes().map(|write| &write.seat)).await;
+            self.release_leftovers(set.writes().map(|write| &write.seat)).await;
         }
-        batch.set_answers(answer, to, |write, version| {
+        set.set_answers(answer, to, |write, version| {
             let is_held = !write.record.is_vacant();
             match is_held {
                 true => lock(&self.seats).insert(write.seat.clone(), self.clock.now()),
@@ -141,16 +141,16 @@ impl Session {
         })
     }
 
-    fn params(&self, batch: &Batch<Write>, is_new: bool) -> Vec<Param> {
-        let sessions: Vec<_> = batch.writes().map(|write| (!write.record.is_vacant()).then_some(self.id)).collect();
+    fn params(&self, set: &WriteSet<Write>, is_new: bool) -> Vec<Param> {
+        let sessions: Vec<_> = set.writes().map(|write| (!write.record.is_vacant()).then_some(self.id)).collect();
         let idle = handshake::idle_session_timeout(self.connection.server.version, self.lease);
-        let mut params = batch.columns();
-        params.push(self.keys(batch.writes().map(|write| &write.seat)));
+        let mut params = set.columns();
+        params.push(self.keys(set.writes().map(|write| &write.seat)));
         params.push((Box::new(sessions), Type::INT8_ARRAY));
         params.push((Box::new(idle), Type::TEXT));
         match is_new {
-            true => params.push(batch.absences()),
-            false => params.extend(batch.expected_versions()),
+            true => params.push(set.absences()),
+            false => params.extend(set.expected_versions()),
         }
         params
     }
@@ -185,8 +185,8 @@ impl Session {
 /// Returns an error if the seats without an answer were not written and one of them may be the cause.
 pub(crate) async fn write(
     session: Arc<PooledSession<Session>>,
-    new: Batch<Write>,
-    next: Batch<Write>,
+    new: WriteSet<Write>,
+    next: WriteSet<Write>,
     to: Answers<Swap>,
 ) -> Result<(), StoreError> {
     if new.is_empty() && next.is_empty() {

@@ -12,8 +12,8 @@ use tokio::sync::Mutex;
 use crate::connection::{Connector, PgConnection};
 use crate::errors;
 use crate::following::Following;
-use crate::leases::{self, Batch};
-use crate::pushes::session_id;
+use crate::leases::{self, WriteSet};
+use crate::notifications::session_id;
 use crate::schema::lock_of;
 use crate::seats::VersionParts;
 use crate::session::{self, Renewal, Session};
@@ -34,8 +34,8 @@ struct Group {
     /// The session that holds the seats; `None`: the session for bids with this lease.
     session: Option<Arc<PooledSession<Session>>>,
     renewals: Vec<Renewal>,
-    new: Batch<Write>,
-    next: Batch<Write>,
+    new: WriteSet<Write>,
+    next: WriteSet<Write>,
 }
 
 impl Sessions {
@@ -92,7 +92,8 @@ impl Sessions {
             let holder = expected.as_ref().and_then(|parts| self.pool.find(session_id(parts.session?).as_str()));
             let is_lost = match write.expect {
                 Expect::Absent(_) => false,
-                Expect::Version(_) => expected.is_none(),
+                // The session of a dead process ends with its connection, so its will needs no exception.
+                Expect::Version(_) | Expect::HolderDead(_) => expected.is_none(),
                 Expect::Held(_) => holder.is_none(),
             };
             if is_lost {
@@ -108,7 +109,7 @@ impl Sessions {
                     group.renewals.push(Renewal { place, seat, version, nonce });
                 }
                 Expect::Absent(_) => group.new.push(place, write.clone(), None),
-                Expect::Version(_) => group.next.push(place, write.clone(), expected),
+                Expect::Version(_) | Expect::HolderDead(_) => group.next.push(place, write.clone(), expected),
             }
         }
         let groups = groups.into_values().map(async |Group { session, renewals, new, next }| {

@@ -12,8 +12,8 @@ use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
 
 use crate::connection::{Connector, PgConnection, Purpose};
+use crate::notifications::{self, Notifications};
 use crate::options::{self, Mode, PostgresOptions};
-use crate::pushes::{self, Pushes};
 use crate::seats::VersionParts;
 use crate::sessions::Sessions;
 use crate::{leases, notes};
@@ -26,8 +26,9 @@ pub struct PostgresStore {
     connection: Reconnect<PgConnection>,
     /// Only in `mode=session`.
     sessions: Option<Sessions>,
-    pushes: Pushes,
+    notifications: Notifications,
     schema: String,
+    connector: Arc<Connector>,
 }
 
 impl PostgresStore {
@@ -68,14 +69,23 @@ impl PostgresStore {
     fn build(config: Config, options: PostgresOptions) -> Self {
         let (mode, lock_id, schema) = (options.mode(), options.lock_id, options.schema().to_owned());
         let connector = Arc::new(Connector::new(config, options));
-        let pushes = Pushes::default();
+        let notifications = Notifications::default();
         let sessions = (mode == Mode::Session).then(|| Sessions::new(connector.clone(), lock_id));
-        let calls = pushes.clone();
+        let (calls, opens) = (notifications.clone(), connector.clone());
         let connection = Reconnect::new(move || {
-            let (connector, calls) = (connector.clone(), Purpose::Calls(calls.clone()));
+            let (connector, calls) = (opens.clone(), Purpose::Calls(calls.clone()));
             async move { connector.connect(calls).await }
         });
-        Self { connection, sessions, pushes, schema }
+        Self { connection, sessions, notifications, schema, connector }
+    }
+
+    /// Makes the store read only: its role needs only `USAGE` on the schema and `SELECT` on the tables, and the store
+    /// creates no tables. Tables that do not exist have no elections. For status pages and tools; candidates cannot
+    /// stand over it, as the server denies every write.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        self.connector.make_read_only();
+        self
     }
 
     /// Prepares for bids on the seats that this process follows. In `mode=session`, also waits for the sessions of
@@ -150,6 +160,7 @@ impl Store for PostgresStore {
             Some(_) => Promises {
                 life: LifeKind::Session,
                 takeover: Takeover::Instant,
+                lifeline: cfg!(unix),
                 shared_heartbeat: true,
                 broken_by: &[
                     "A session ends while its leader lives (pg_terminate_backend, a restart, a broken connection): two candidates can lead at once until the old leader notices, usually within milliseconds and at the latest at the end of its lease (takeover=safe waits that long).",
@@ -168,7 +179,7 @@ impl Store for PostgresStore {
     }
 
     fn attach(&self, clock: &Clock, news: &News) {
-        self.pushes.attach(news);
+        self.notifications.attach(news);
         if let Some(sessions) = &self.sessions {
             sessions.pool.attach(clock, Some(news));
         }
@@ -190,11 +201,11 @@ impl Store for PostgresStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        VersionParts::parse(version)?.session.map(pushes::session_id)
+        VersionParts::parse(version)?.session.map(notifications::session_id)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
-        self.pushes.attach(news);
+        self.notifications.attach(news);
         let connection = match self.connection.get().await {
             Ok(connection) => connection,
             Err(error) => return error,
@@ -218,6 +229,10 @@ impl Store for PostgresStore {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         leases::forget(&self.connection.get().await?, seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        leases::list(&self.connection.get().await?).await
     }
 
     #[cfg(unix)]

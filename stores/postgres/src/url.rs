@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use tenure_core::ConfigError;
-use tenure_kit::settings::Settings;
+use tenure_kit::options::{UrlOptions, unknown};
 use tenure_kit::url::check_login;
 
 use crate::options::{self, Mode, PostgresOptions, SslMode};
@@ -20,7 +20,7 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, ConfigError> {
     // `postgres:` is short for the server of this machine.
     let place = if place.is_empty() { "postgres://".to_owned() } else { format!("postgres:{place}") };
     let (mut options, mut attributes) = (PostgresOptions::default(), String::new());
-    let mut given = Settings::of_query(query)?;
+    let mut given = UrlOptions::of_query(query)?;
     given.choose("mode", &mut options.mode, &[("lease", Some(Mode::Lease)), ("session", Some(Mode::Session))])?;
     given.take("schema", &mut options.schema)?.take("lock_id", &mut options.lock_id)?;
     given.choose("sslmode", &mut options.sslmode, &SslMode::ALL.map(|(name, mode)| (name, Some(mode))))?;
@@ -37,10 +37,42 @@ pub(crate) fn split(text: &str) -> Result<PostgresOptions, ConfigError> {
     Ok(options)
 }
 
+/// The parameters of the store and of the driver.
+const PARAMETERS: [&str; 25] = [
+    "mode",
+    "schema",
+    "lock_id",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "target_session_attrs",
+    "user",
+    "password",
+    "dbname",
+    "host",
+    "hostaddr",
+    "port",
+    "options",
+    "application_name",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "channel_binding",
+    "sslnegotiation",
+    "load_balance_hosts",
+];
+
 /// Formats the driver's error about a URL. The message names parameters, never values.
 pub(crate) fn parse_error(error: &tokio_postgres::Error) -> String {
     let why = error.source().map(ToString::to_string).unwrap_or_default();
-    let known = ["unknown option", "invalid value for option", "missing value", "unexpected EOF"];
+    if let Some(name) = why.strip_prefix("unknown option `") {
+        return unknown(name.trim_end_matches('`'), &PARAMETERS).to_string();
+    }
+    let known = ["invalid value for option", "missing value", "unexpected EOF"];
     if known.iter().any(|known| why.starts_with(known)) {
         format!("cannot parse the URL: {why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")
     } else {
@@ -75,6 +107,21 @@ mod tests {
         for url in ["postgres:", "postgresql:?mode=session", "postgres://", "postgres:///db", "postgres://u@/db"] {
             let config = PostgresOptions::from_url(url).and_then(|options| options.config()).unwrap();
             assert_eq!(config.get_hosts().len(), 1, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_reported_with_one_that_is_known() {
+        let error =
+            |query: &str| PostgresOptions::from_url(&format!("postgres://h/db?{query}")).unwrap_err().to_string();
+        assert_eq!(
+            error("connect_timout=3"),
+            "unknown option \"connect_timout\" in the URL; did you mean connect_timeout?"
+        );
+        assert!(error("colour=green").contains("the options are mode, schema, lock_id, sslmode"));
+        for name in PARAMETERS {
+            let known = PostgresOptions::from_url(&format!("postgres://h/db?{name}=x"));
+            assert!(known.map_or_else(|error| !error.to_string().contains("unknown option"), |_| true), "{name}");
         }
     }
 

@@ -36,6 +36,7 @@ fn record(token: u64) -> Record {
         ranked: false,
         nonce: rand::random(),
         claim: None,
+        crash: None,
         unknown: BTreeMap::new().into(),
     }
 }

@@ -80,6 +80,14 @@ impl Subject for Database {
         self.pooler.is_none()
     }
 
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        let url = match self.url.contains("schema=pooled") {
+            true => self.url.replace("schema=pooled", "schema=pooled2"),
+            false => format!("{}{}schema=tenure2", self.url, if self.url.contains('?') { '&' } else { '?' }),
+        };
+        Some(Box::new(PostgresStore::from_url(&url).expect("the URL is valid")))
+    }
+
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         Some(Box::new(PostgresStore::from_url("postgres://nobody@127.0.0.1:1/nothing").expect("the URL is valid")))
     }

@@ -223,6 +223,39 @@ fn if_the_role_cannot_create_tables_the_error_has_sql_that_is_sufficient() {
 }
 
 #[test]
+fn a_role_that_can_only_read_is_enough_to_look() {
+    let server = server();
+    let grants = include_str!("../README.md").lines().filter(|line| line.ends_with("TO looker;"));
+    let grants = grants.collect::<Vec<_>>().join("\n");
+    assert_eq!(grants.lines().count(), 2, "{grants}");
+    server.sql("CREATE ROLE looker LOGIN; ALTER ROLE looker SET default_transaction_read_only = on");
+    for mode in ["lease", "session"] {
+        let url =
+            |role: &str| format!("postgres://{role}@{}/postgres?mode={mode}&schema=look_{mode}", server.address());
+        let looker = SingleSeat::new(PostgresStore::from_url(&url("looker")).unwrap().read_only());
+        run(async {
+            assert_eq!(looker.list_seats().await.unwrap(), []);
+            assert_eq!(looker.read(&seat("jobs")).await.unwrap().seat, None);
+            assert_eq!(looker.notes().unwrap().list_one(&Board::Candidates(seat("jobs"))).await.unwrap(), []);
+        });
+        assert_eq!(server.sql(&format!("SELECT count(*) FROM pg_namespace WHERE nspname = 'look_{mode}'")), "0");
+        works(&url("postgres"));
+        server.sql(&grants.replace("SCHEMA tenure", &format!("SCHEMA look_{mode}")));
+        run(async {
+            assert_eq!(looker.list_seats().await.unwrap().len(), 1);
+            let name = looker.list_seats().await.unwrap().remove(0);
+            let held = looker.read(&name).await.unwrap().seat.unwrap();
+            assert_eq!(looker.notes().unwrap().list_one(&Board::Candidates(name.clone())).await.unwrap(), []);
+            assert!(looker.swap(&name, Some(&held.version), &held.record).await.is_err());
+        });
+        // A store that was made read only does not write, although its role could.
+        let reader = SingleSeat::new(PostgresStore::from_url(&url("postgres")).unwrap().read_only());
+        let error = run(reader.swap(&seat("new"), None, &held(1))).unwrap_err().to_string();
+        assert!(error.contains("read-only transaction"), "{error}");
+    }
+}
+
+#[test]
 fn a_role_that_cannot_read_the_timeline_or_the_cluster_can_lead() {
     let server = Postgres::start();
     server.sql("CREATE ROLE humble LOGIN; GRANT CREATE ON DATABASE postgres TO humble");

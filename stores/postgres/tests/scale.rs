@@ -1,7 +1,7 @@
 //! Five hundred elections in one process, in both modes.
 
 use tenure_postgres::PostgresStore;
-use tenure_testkit::figures::{Open, PostgresTarget, crowd_child, scale};
+use tenure_testkit::figures::{Open, PostgresTarget, many_elections_child, scale};
 
 const OPEN: Open = |url| Box::new(PostgresStore::from_url(url).expect("the URL is valid"));
 
@@ -17,6 +17,6 @@ fn five_hundred_seats_share_a_session_and_move_together() {
 
 /// Runs the elections, if this process was started for them.
 #[test]
-fn crowd() {
-    crowd_child(OPEN);
+fn many_elections() {
+    many_elections_child(OPEN);
 }

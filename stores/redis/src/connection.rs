@@ -8,21 +8,21 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Pipeline, ProtocolVersion, PushInfo, PushKind,
     RedisError, Value,
 };
-use tenure_core::{Identity, StoreError};
+use tenure_core::{DataIdentity, StoreError};
 use tenure_kit::{Connection, Liveness, Patience};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::errors;
 use crate::scripts;
-use crate::watch::Subscriptions;
+use crate::watch::Channels;
 
 /// A connection that all calls share, pipelined. After any failure it is closed, and never used again.
 pub(crate) struct RedisConnection {
     /// The server's address, for errors.
     pub(crate) address: String,
     /// The process (`run_id`) of the server. The connection cannot outlive it.
-    pub(crate) identity: Identity,
+    pub(crate) identity: DataIdentity,
     /// When the connection was opened.
     pub(crate) since: Instant,
     connection: MultiplexedConnection,
@@ -47,10 +47,10 @@ impl RedisConnection {
     pub(crate) async fn connect(
         info: ConnectionInfo,
         in_cluster: bool,
-        subscriptions: Arc<Subscriptions>,
+        channels: Arc<Channels>,
     ) -> Result<Self, StoreError> {
         let (address, liveness) = (info.addr().to_string(), Arc::new(Liveness::new()));
-        let mut connection = connect(info, Some((liveness.clone(), subscriptions.clone()))).await?;
+        let mut connection = connect(info, Some((liveness.clone(), channels.clone()))).await?;
         let mut who = redis::pipe();
         who.cmd("INFO").arg("server").cmd("INFO").arg("replication");
         // Scripts are loaded in advance, if the user is allowed to, so that the first write is as fast as later ones.
@@ -80,8 +80,8 @@ impl RedisConnection {
         if field(&replication, "role").as_deref() == Some("slave") {
             return Err(errors::replica(&address));
         }
-        tokio::spawn(keep_watch(connection.clone(), liveness.clone(), subscriptions));
-        let (identity, since) = (Identity::new(identity), Instant::now());
+        tokio::spawn(keep_watch(connection.clone(), liveness.clone(), channels));
+        let (identity, since) = (DataIdentity::new(identity), Instant::now());
         Ok(Self { address, identity, since, connection, liveness })
     }
 
@@ -150,7 +150,7 @@ impl RedisConnection {
 }
 
 /// Pings a silent server. Closes the connection if the server does not answer, and wakes the watch.
-async fn keep_watch(connection: MultiplexedConnection, liveness: Arc<Liveness>, subscriptions: Arc<Subscriptions>) {
+async fn keep_watch(connection: MultiplexedConnection, liveness: Arc<Liveness>, channels: Arc<Channels>) {
     let ping = || {
         let mut connection = connection.clone();
         async move { connection.send_packed_command(&redis::cmd("PING")).await }
@@ -159,11 +159,11 @@ async fn keep_watch(connection: MultiplexedConnection, liveness: Arc<Liveness>, 
         () = liveness.fell_silent(ping) => liveness.close(),
         () = liveness.closed() => {}
     }
-    subscriptions.connections_changed();
+    channels.connections_changed();
 }
 
 /// Handles a message that the server pushed. The task that reads from the connection calls it, so it must not block.
-fn on_push(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) {
+fn on_push(liveness: &Liveness, channels: &Channels, push: &PushInfo) {
     liveness.heard();
     let text = |at: usize| match push.data.get(at) {
         Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -172,7 +172,7 @@ fn on_push(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) 
     };
     match push.kind {
         PushKind::Disconnection => liveness.close(),
-        PushKind::Message => subscriptions.on_message(&text(0), &text(1)),
+        PushKind::Message => channels.on_message(&text(0), &text(1)),
         _ => {}
     }
 }
@@ -180,7 +180,7 @@ fn on_push(liveness: &Liveness, subscriptions: &Subscriptions, push: &PushInfo) 
 /// Opens a connection, without any checks. Messages that the server pushes go to `pushes`.
 pub(crate) async fn connect(
     info: ConnectionInfo,
-    pushes: Option<(Arc<Liveness>, Arc<Subscriptions>)>,
+    pushes: Option<(Arc<Liveness>, Arc<Channels>)>,
 ) -> Result<MultiplexedConnection, StoreError> {
     let address = info.addr().to_string();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
@@ -188,9 +188,9 @@ pub(crate) async fn connect(
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
     // The engine has its own time-outs. One in the driver would hide the outcome of a call.
     let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    if let Some((liveness, subscriptions)) = pushes {
+    if let Some((liveness, channels)) = pushes {
         config = config.set_push_sender(move |push: PushInfo| {
-            on_push(&liveness, &subscriptions, &push);
+            on_push(&liveness, &channels, &push);
             Ok::<(), std::convert::Infallible>(())
         });
     }

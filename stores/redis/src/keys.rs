@@ -32,8 +32,18 @@ impl Names {
     /// Returns the seat of a channel, or `None` for channels of other databases and programs.
     pub(crate) fn seat_of(&self, channel: &str) -> Option<SeatName> {
         let (before, after) = self.around_a_tag();
-        let tag = channel.strip_prefix(&before)?.strip_suffix(&after)?;
-        SeatName::new(tag.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")).ok()
+        name(channel.strip_prefix(&before)?.strip_suffix(&after)?)
+    }
+
+    /// Returns the seat of a key, or `None` for keys of boards and of other programs.
+    pub(crate) fn seat_of_key(&self, key: &str) -> Option<SeatName> {
+        name(key.strip_prefix(&self.around_a_tag().0)?.strip_suffix("}:seat")?)
+    }
+
+    /// Returns the pattern of `SCAN` that the keys of all seats match.
+    pub(crate) fn pattern(&self) -> String {
+        let special = |c: char| if "*?[]^\\".contains(c) { format!("\\{c}") } else { c.to_string() };
+        format!("{}:{{*}}:seat", self.prefix.chars().map(special).collect::<String>())
     }
 
     /// Returns the key of a board, and its slot, which is that of its seat.
@@ -58,6 +68,11 @@ pub(crate) fn slot_of(seat: &SeatName) -> u16 {
 /// Returns the hash tag of a name: the part of a key between the braces.
 fn tag(name: &str) -> String {
     name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+}
+
+/// Reverses [`tag`]; `None` if no election can have the name.
+fn name(tag: &str) -> Option<SeatName> {
+    SeatName::new(tag.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")).ok()
 }
 
 fn slot(tag: &str) -> u16 {
@@ -104,6 +119,19 @@ mod tests {
             }
         }
         assert_eq!(names(0).seat_of("other:{x}:changes"), None);
+    }
+
+    #[test]
+    fn a_key_maps_back_to_its_seat_and_keys_of_boards_and_other_prefixes_to_none() {
+        for name in ["x", "nightly jobs", "a}{b%7B", "%257D}", "}:seat", "{", "%", "x}:requests"] {
+            let seat = SeatName::new(name).unwrap();
+            let key = names(0).keys(&seat).seat;
+            assert_eq!(names(0).seat_of_key(&key), Some(seat.clone()), "{key}");
+            assert_eq!(names(0).seat_of_key(&names(0).board(&Board::Requests(seat)).0), None);
+        }
+        assert_eq!(names(0).seat_of_key("tenure2:{x}:seat"), None);
+        let odd = Names { prefix: "a*[b]\\?".into(), database: 0 };
+        assert_eq!(odd.pattern(), "a\\*\\[b\\]\\\\\\?:{*}:seat");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod connection;
 mod errors;
 mod keys;
+mod list;
 mod notes;
 mod options;
 mod script_calls;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::ConfigError;
-use tenure_kit::settings::refuse;
+use tenure_kit::options::refuse;
 use tenure_kit::tls::NEEDS_KEY;
 pub use tenure_kit::url::Secret;
 use tenure_kit::url::{Url, decoded};

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{RedisError, Value};
-use tenure_core::{Call, Identity, StoreError};
+use tenure_core::{Call, DataIdentity, StoreError};
 use tenure_kit::lock;
 
 use crate::connection::RedisConnection;
@@ -31,7 +31,7 @@ pub(crate) struct ScriptCall {
     keys: Vec<String>,
     arguments: Vec<String>,
     /// The only process of a server on which it may run. `None` means any.
-    only: Option<Identity>,
+    only: Option<DataIdentity>,
     /// Whether to wait until replicas have its write.
     waits: bool,
     /// How often it was redirected.
@@ -55,7 +55,7 @@ impl ScriptCall {
     }
 
     /// Restricts the script to one process of a server, and sets whether to wait for replicas.
-    pub(crate) fn on(self, only: Option<Identity>, waits: bool) -> Self {
+    pub(crate) fn on(self, only: Option<DataIdentity>, waits: bool) -> Self {
         Self { only, waits, ..self }
     }
 }
@@ -149,7 +149,7 @@ impl RedisStore {
         }
         if waits {
             // Half of a call's time-out, so that the answer arrives before the call times out.
-            let longest = call.map_or(0, |call| (call.lease / 30).as_millis()).max(1);
+            let longest = call.map_or(0, |call| (call.within / 2).as_millis()).max(1);
             commands.cmd("WAIT").arg(self.min_replicas).arg(u64::try_from(longest).unwrap_or(u64::MAX));
         }
         let mut answers = match connection.send(&commands, call.map(|call| call.within)).await {

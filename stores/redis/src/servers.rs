@@ -8,7 +8,7 @@
 //!
 //! A connection is opened when a call first needs it. A lost connection is opened again when the next call needs it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
-use tenure_core::{Fault, Identity, SeatName, StoreError};
+use tenure_core::{DataIdentity, Fault, SeatName, StoreError};
 use tenure_kit::{Reconnect, lock};
 
 use crate::connection::{self, RedisConnection};
 use crate::errors;
 use crate::keys::slot_of;
 use crate::topology::Topology;
-use crate::watch::Subscriptions;
+use crate::watch::Channels;
 
 /// The servers, and the connections to them.
 pub(crate) struct Servers {
     topology: Arc<Topology>,
-    subscriptions: Arc<Subscriptions>,
+    channels: Arc<Channels>,
     known: Mutex<Known>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Servers {
 struct Known {
     nodes: HashMap<Node, Arc<Reconnect<RedisConnection>>>,
     /// The process (`run_id`) of each server at the last connection.
-    identities: HashMap<Node, Identity>,
+    identities: HashMap<Node, DataIdentity>,
     /// Ranges of slots and their nodes. Later entries take precedence.
     slots: Vec<(u16, u16, Node)>,
     /// How often servers may have lost writes.
@@ -50,8 +50,8 @@ pub(crate) type Node = Option<(String, u16)>;
 pub(crate) const STALE_ATTEMPT: Duration = Duration::from_secs(1);
 
 impl Servers {
-    pub(crate) fn new(topology: Topology, subscriptions: Arc<Subscriptions>) -> Self {
-        Self { topology: Arc::new(topology), subscriptions, known: Mutex::default() }
+    pub(crate) fn new(topology: Topology, channels: Arc<Channels>) -> Self {
+        Self { topology: Arc::new(topology), channels, known: Mutex::default() }
     }
 
     /// Returns the node that has this slot, if it is known.
@@ -64,6 +64,17 @@ impl Servers {
             }
             _ => Some(None),
         }
+    }
+
+    /// Returns all masters of the cluster, or the only server.
+    pub(crate) async fn masters(&self) -> Result<BTreeSet<Node>, StoreError> {
+        if !self.is_cluster() {
+            return Ok(BTreeSet::from([None]));
+        }
+        if lock(&self.known).slots.is_empty() {
+            self.learn_slots().await?;
+        }
+        Ok(lock(&self.known).slots.iter().map(|(_, _, node)| node.clone()).collect())
     }
 
     /// Returns a number for the node that has this seat: seats of different nodes need separate calls.
@@ -100,7 +111,7 @@ impl Servers {
             Ok(connection) => {
                 let before = known.identities.insert(node.clone(), connection.identity.clone());
                 known.losses += u64::from(before.is_some_and(|before| before != connection.identity));
-                self.subscriptions.connections_changed();
+                self.channels.connections_changed();
             }
             // Another node may have taken over its slots.
             Err(_) => known.slots.clear(),
@@ -110,10 +121,10 @@ impl Servers {
     }
 
     fn reconnect(&self, node: &Node) -> Arc<Reconnect<RedisConnection>> {
-        let (topology, node, subscriptions) = (self.topology.clone(), node.clone(), self.subscriptions.clone());
+        let (topology, node, channels) = (self.topology.clone(), node.clone(), self.channels.clone());
         let connect = move || {
-            let (topology, node, subscriptions) = (topology.clone(), node.clone(), subscriptions.clone());
-            async move { RedisConnection::connect(topology.info(&node).await?, topology.is_cluster(), subscriptions).await }
+            let (topology, node, channels) = (topology.clone(), node.clone(), channels.clone());
+            async move { RedisConnection::connect(topology.info(&node).await?, topology.is_cluster(), channels).await }
         };
         Arc::new(Reconnect::new(connect).stale_after(STALE_ATTEMPT))
     }
@@ -132,7 +143,7 @@ impl Servers {
         }
         known.slots.push((slot, slot, to.clone()));
         drop(known);
-        self.subscriptions.connections_changed();
+        self.channels.connections_changed();
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -162,7 +173,7 @@ impl Servers {
         known.losses += u64::from(!known.identities.is_empty());
         known.slots = slots;
         drop(known);
-        self.subscriptions.connections_changed();
+        self.channels.connections_changed();
         Ok(())
     }
 }

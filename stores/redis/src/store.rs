@@ -1,14 +1,16 @@
 //! The store: turns the engine's calls into scripts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis::{Client, Value};
 use tenure_core::{
-    Answers, BatchLimits, Board, Call, ClockTrust, ConfigError, DynNotes, Expect, Identity, Interest, Life, LifeKind,
-    News, Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token, Version, Write,
-    record,
+    Answers, BatchLimits, Board, Call, ClockTrust, ConfigError, DataIdentity, DynNotes, Expect, Interest, Life,
+    LifeKind, News, Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token,
+    Version, Write, record,
 };
 
 use crate::keys::Names;
@@ -17,7 +19,7 @@ use crate::script_calls::ScriptCall;
 use crate::scripts;
 use crate::servers::Servers;
 use crate::topology::{Topology, topology};
-use crate::watch::{self, Subscriptions};
+use crate::watch::{self, Channels};
 
 /// A store that keeps seats in Redis or Valkey: one server, a master behind Sentinels, or a cluster.
 ///
@@ -25,7 +27,7 @@ use crate::watch::{self, Subscriptions};
 /// should share one store: they then share its connection and its round trips.
 pub struct RedisStore {
     pub(crate) servers: Servers,
-    subscriptions: Arc<Subscriptions>,
+    channels: Arc<Channels>,
     pub(crate) min_replicas: u32,
     /// The last value of `Servers::losses` that was reported to the engine.
     pub(crate) losses: AtomicU64,
@@ -74,17 +76,12 @@ impl RedisStore {
 
     fn build(topology: Topology, options: RedisOptions) -> Self {
         let RedisOptions { prefix, database, min_replicas, .. } = options;
-        let subscriptions = Arc::new(Subscriptions::new(Names { prefix, database }));
-        Self {
-            servers: Servers::new(topology, subscriptions.clone()),
-            subscriptions,
-            min_replicas,
-            losses: AtomicU64::new(0),
-        }
+        let channels = Arc::new(Channels::new(Names { prefix, database }));
+        Self { servers: Servers::new(topology, channels.clone()), channels, min_replicas, losses: AtomicU64::new(0) }
     }
 
     pub(crate) fn names(&self) -> &Names {
-        &self.subscriptions.names
+        &self.channels.names
     }
 
     /// Returns the conditional write of a seat. See [`scripts`] for why it is correct.
@@ -94,7 +91,7 @@ impl RedisStore {
         // The write may run only on the process from which its condition was read: another one may lack later writes.
         let (only, field, expected) = match expect {
             Expect::Absent(read_from) => (read_from.clone(), "nonce", String::new()),
-            Expect::Version(version) => {
+            Expect::Version(version) | Expect::HolderDead(version) => {
                 let (identity, nonce) = parts(version);
                 (Some(identity), "nonce", nonce.to_owned())
             }
@@ -176,7 +173,7 @@ impl Store for RedisStore {
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
-        watch::watch(&self.servers, &self.subscriptions, interest, news).await
+        watch::watch(&self.servers, &self.channels, interest, news).await
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {
@@ -190,10 +187,18 @@ impl Store for RedisStore {
         let names = [&*keys.seat, &requests, &candidates];
         self.run_one(keys.slot, &scripts::FORGET, &names, &[&keys.channel]).await.map(drop)
     }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        let masters = self.servers.masters().await?;
+        let each = try_join_all(masters.iter().map(|master| self.list_on(master))).await?;
+        // A key that moves to another node meanwhile can be found on both.
+        let seats: BTreeSet<SeatName> = each.into_iter().flatten().collect();
+        Ok(seats.into_iter().collect())
+    }
 }
 
 /// Parses the answer of the read script.
-fn reading(identity: &Identity, answer: Value) -> Result<Reading, StoreError> {
+fn reading(identity: &DataIdentity, answer: Value) -> Result<Reading, StoreError> {
     type Parts = (i64, i64, Option<String>, Option<String>, Option<String>, Option<u64>);
     let (seconds, micros, json, nonce, renewed, floor) = redis::from_redis_value::<Parts>(answer).map_err(|error| {
         StoreError::denied("the seat holds something that Tenure did not write; use another ?prefix=").because(error)
@@ -244,14 +249,14 @@ fn store_time(micros: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
-fn version(identity: &Identity, nonce: &str) -> Version {
+fn version(identity: &DataIdentity, nonce: &str) -> Version {
     Version::new(format!("{}/{nonce}", identity.as_str()))
 }
 
 /// Returns the process of the server from which a version was read, and the nonce.
-fn parts(version: &Version) -> (Identity, &str) {
+fn parts(version: &Version) -> (DataIdentity, &str) {
     let (identity, nonce) = version.as_str().split_once('/').unwrap_or_default();
-    (Identity::new(identity), nonce)
+    (DataIdentity::new(identity), nonce)
 }
 
 fn nonce(record: &Record) -> String {

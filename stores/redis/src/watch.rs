@@ -29,14 +29,14 @@ use crate::servers::{STALE_ATTEMPT, Servers};
 /// connection at once, only calls reconnect.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Passes messages to the engine, and wakes the watch when connections change.
-pub(crate) struct Subscriptions {
+/// The channels of seats: passes their messages to the engine, and wakes the watch when connections change.
+pub(crate) struct Channels {
     pub(crate) names: Names,
     news: OnceLock<News>,
     changed: Notify,
 }
 
-impl Subscriptions {
+impl Channels {
     pub(crate) fn new(names: Names) -> Self {
         Self { names, news: OnceLock::new(), changed: Notify::new() }
     }
@@ -50,7 +50,7 @@ impl Subscriptions {
         }
     }
 
-    fn channels(&self, seats: &[SeatName]) -> Vec<String> {
+    fn of(&self, seats: &[SeatName]) -> Vec<String> {
         seats.iter().map(|seat| self.names.keys(seat).channel).collect()
     }
 
@@ -78,13 +78,8 @@ fn parse_holder(holder: &str) -> PushDetail {
 }
 
 /// Watches until a server refuses a subscription.
-pub(crate) async fn watch(
-    servers: &Servers,
-    subscriptions: &Subscriptions,
-    interest: &Interest,
-    news: &News,
-) -> StoreError {
-    let _ = subscriptions.news.set(news.clone());
+pub(crate) async fn watch(servers: &Servers, channels: &Channels, interest: &Interest, news: &News) -> StoreError {
+    let _ = channels.news.set(news.clone());
     // The seats that the engine is interested in, each with its lease and the connection of its subscription.
     let mut seats = BTreeMap::<SeatName, (Duration, Option<Arc<RedisConnection>>)>::new();
     loop {
@@ -92,7 +87,7 @@ pub(crate) async fn watch(
         let (mut new_seats, mut old_seats) = (ByConnection::default(), ByConnection::default());
         tokio::select! {
             biased;
-            () = subscriptions.changed.notified() => unsettled.extend(seats.keys().cloned()),
+            () = channels.changed.notified() => unsettled.extend(seats.keys().cloned()),
             deltas = interest.next() => for InterestChange { seat, wanted } in deltas {
                 if let Some(SeatInterest { lease, .. }) = wanted {
                     seats.entry(seat.clone()).or_default().0 = lease;
@@ -131,10 +126,10 @@ pub(crate) async fn watch(
             }
         }
         for (connection, seats) in old_seats.0 {
-            connection.unsubscribe(&subscriptions.channels(&seats)).await;
+            connection.unsubscribe(&channels.of(&seats)).await;
         }
         for (connection, new) in new_seats.0 {
-            match connection.subscribe(&subscriptions.channels(&new)).await {
+            match connection.subscribe(&channels.of(&new)).await {
                 Ok(()) => {
                     for seat in new {
                         news.listening(Scope::Seat(&seat));

@@ -57,6 +57,11 @@ impl Subject for Server {
         }))
     }
 
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        let mark = if self.url.contains('?') { '&' } else { '?' };
+        Some(Box::new(RedisStore::from_url(&format!("{}{mark}prefix=tenure2", self.url)).expect("the URL is valid")))
+    }
+
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         let nowhere = tenure_testkit::servers::free_port();
         Some(Box::new(RedisStore::from_url(&format!("redis://127.0.0.1:{nowhere}")).expect("the URL is valid")))

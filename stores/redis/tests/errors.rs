@@ -278,8 +278,52 @@ async fn the_rights_in_the_readme_are_sufficient() {
         let listed = notes.list_one(&board).await.unwrap();
         assert!(listed.iter().any(|listed| listed.key == "there"), "{listed:?}");
     }
+    assert_eq!(tenure_core::Store::list_seats(&store).await.unwrap(), [seat()]);
     tenure_core::Store::forget(&store, &seat()).await.unwrap();
     assert_eq!(redis.ask(&["ACL", "LOG"]), Reply::List(Vec::new()), "the server denied a command");
+}
+
+#[tokio::test]
+async fn the_rights_to_look_in_the_readme_are_sufficient() {
+    let line = |line: &'static str| line.strip_prefix("ACL SETUSER looker ");
+    let rights = include_str!("../README.md").lines().find_map(line).unwrap();
+    let redis = Redis::start();
+    let command: Vec<_> = ["ACL", "SETUSER", "looker"].into_iter().chain(rights.split(' ')).collect();
+    assert_eq!(redis.ask(&command).text(), "OK");
+    let looker = open(&format!("redis://looker:secret@{}", redis.address()));
+    assert_eq!(looker.list_seats().await.unwrap(), []);
+    assert!(matches!(open(&redis.url()).swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
+    assert_eq!(looker.list_seats().await.unwrap(), [seat()]);
+    let held = looker.read(&seat()).await.unwrap().seat.unwrap();
+    let notes = looker.notes().unwrap();
+    assert_eq!(notes.list_one(&Board::Candidates(seat())).await.unwrap(), []);
+    for error in [
+        looker.swap(&seat(), Some(&held.version), &record(2)).await.unwrap_err(),
+        looker.forget(&seat()).await.unwrap_err(),
+        notes.put_one(&Board::Candidates(seat()), "k", "{}", Duration::from_secs(1)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
+    }
+    assert_eq!(looker.read(&seat()).await.unwrap().seat.unwrap().record.token, Token::new(1));
+}
+
+#[tokio::test]
+async fn a_list_goes_through_all_keys_and_has_those_of_seats_alone() {
+    let redis = Redis::start();
+    let store = open(&redis.url());
+    assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
+    for number in 0..3000 {
+        redis.ask(&["SET", &format!("theirs:{number}"), "x"]);
+    }
+    // Keys that a pattern could take for those of this prefix.
+    for key in ["tenure:{x}:seat:more", "xtenure:{x}:seat", "tenure2:{x}:seat", "tenure:{x}:seats"] {
+        redis.ask(&["HSET", key, "nonce", "1"]);
+    }
+    redis.ask(&["SET", "tenure:{other}:seat", "not a hash"]);
+    let mut listed = store.list_seats().await.unwrap();
+    listed.sort();
+    // The key of another program is listed, so that a look at it reports the problem.
+    assert_eq!(listed, [seat(), SeatName::new("other").unwrap()]);
 }
 
 #[tokio::test]

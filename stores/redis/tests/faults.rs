@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{acted_above, one_connection_each, open, record, seat, stand, until, within};
+use support::{TestCandidate, acted_above, one_connection_each, open, record, seat, stand, until, within};
 use tenure_core::{
     Candidate, DynStore, EndReason, EventKind, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token,
 };
@@ -201,6 +201,36 @@ async fn a_seat_that_moves_within_a_cluster_costs_no_term() {
     let mut other = other;
     other.leads().await;
     detector.acts_do_not_overlap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_read_a_seat_again_that_has_moved_within_a_cluster() {
+    // So long that no follower reads the seat only because time has passed.
+    let lease = Duration::from_secs(300);
+    let cluster = RedisCluster::start();
+    let detector = OverlapDetector::new();
+    let mut one = stand(&cluster.url(), "one", lease, &detector);
+    let first = one.leads().await;
+    let mut other = stand(&cluster.url(), "other", lease, &detector);
+    other.knows(first).await;
+    let reads = settled_reads(&other).await;
+    cluster.move_key("tenure:{jobs}:seat");
+    // This is the first call of the process that learns of the move.
+    other.elections.look("jobs").await.unwrap();
+    // Changes during the move can have been missed.
+    within("the follower reads the seat again", other.counter.wait_for(|counts| counts.reads >= reads + 2)).await;
+    detector.acts_do_not_overlap().unwrap();
+}
+
+/// Waits until a candidate has read the seat as often as it wants to, and returns how often that was.
+async fn settled_reads(candidate: &TestCandidate) -> u64 {
+    loop {
+        let reads = candidate.counter.counts().reads;
+        let more = candidate.counter.wait_for(|counts| counts.reads > reads);
+        if tokio::time::timeout(Duration::from_secs(1), more).await.is_err() {
+            return reads;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

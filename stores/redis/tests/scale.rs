@@ -1,7 +1,7 @@
 //! Five hundred elections in one process.
 
 use tenure_redis::RedisStore;
-use tenure_testkit::figures::{Open, RedisTarget, crowd_child, scale};
+use tenure_testkit::figures::{Open, RedisTarget, many_elections_child, scale};
 
 const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("the URL is valid"));
 
@@ -12,6 +12,6 @@ fn five_hundred_elections_share_a_connection_and_move_together() {
 
 /// Runs the elections, if this process was started for them.
 #[test]
-fn crowd() {
-    crowd_child(OPEN);
+fn many_elections() {
+    many_elections_child(OPEN);
 }

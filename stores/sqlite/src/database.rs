@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
-use tenure_core::{Identity, StoreError, Token};
+use tenure_core::{DataIdentity, StoreError, Token};
 
-use crate::files::{Claim, Files};
+use crate::files::{Files, OpenLock};
 use crate::place::Place;
-use crate::{errors, side};
+use crate::{errors, reading, side};
 
 /// "TENU": marks a file as a database of Tenure.
 const APPLICATION: i32 = 0x5445_4e55;
@@ -25,10 +25,11 @@ pub(crate) const BUSY: Duration = Duration::from_secs(5);
 /// other processes open new ones.
 pub(crate) struct Database {
     pub(crate) connection: Connection,
-    files: Files,
-    /// The lock of `FILE.d/opening`, while this process closes the database.
+    /// `None` if the database was opened to be read.
+    files: Option<Files>,
+    /// The lock of `FILE.d/opening`, while this process closes the database, or only reads it.
     opening: Option<File>,
-    pub(crate) identity: Identity,
+    pub(crate) identity: DataIdentity,
     /// Tokens of all seats must be above this one.
     pub(crate) floor: Token,
     place: Place,
@@ -42,7 +43,7 @@ impl Database {
         let path = &place.database;
         // One process at a time, because SQLite does not wait when it changes the journal mode of a new file.
         let opening = side::lock_opening(place, max_wait)?;
-        let claim = Claim::new(place)?;
+        let open_lock = OpenLock::new(place)?;
         // SQLite would create a file that every user can read, and therefore lock.
         match side::private(File::options().write(true).create_new(true)).open(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -53,19 +54,39 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|error| errors::of_sqlite(path, error))?;
         prepare(&connection, path)?;
-        let ids = claim.opened()?;
+        let ids = open_lock.opened()?;
         let (identity, floor) =
-            set_up(&connection, claim.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
+            set_up(&connection, open_lock.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
         // Only now: if this process is killed earlier, the next one must raise the floor again.
-        let files = claim.settle(ids)?;
+        let files = open_lock.settle(ids)?;
         drop(opening);
-        Ok(Self { connection, files, opening: None, identity, floor, place: place.clone(), durable: true })
+        Ok(Self { connection, files: Some(files), opening: None, identity, floor, place: place.clone(), durable: true })
+    }
+
+    /// Opens the database to read it once. Creates nothing, and needs only the right to read. See `reading.rs`.
+    pub(crate) fn open_to_read(place: &Place) -> Result<Self, StoreError> {
+        let failed = |error| errors::of_reading(&place.database, error);
+        let (connection, opening) = reading::open(place)?;
+        let header = header(&connection).map_err(failed)?;
+        let connection = match is_ours(&connection, header).map_err(failed)? {
+            false => return Err(foreign(header, &place.database)),
+            true if header == (0, 0) => {
+                // The file is empty or does not exist yet.
+                let empty = Connection::open_in_memory().map_err(failed)?;
+                empty.execute_batch(SQL).map_err(failed)?;
+                empty
+            }
+            true => connection,
+        };
+        let (identity, floor) = identity_and_floor(&connection).map_err(failed)?;
+        let floor = Token::new(floor);
+        Ok(Self { connection, files: None, opening, identity, floor, place: place.clone(), durable: true })
     }
 
     /// Returns the path of a file that is no longer in place, if there is one. SQLite can still write to a file
     /// that was removed or replaced, but other processes do not see those writes.
     pub(crate) fn missing(&self) -> Option<PathBuf> {
-        self.files.missing()
+        self.files.as_ref().and_then(Files::missing)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -90,14 +111,15 @@ impl Database {
 impl Database {
     /// Does what must be done before SQLite closes the connection.
     fn finish(&mut self) {
+        let Some(files) = &mut self.files else { return };
         // Opening takes the same lock, so another process finds all of the files or none.
         self.opening = side::lock_opening(&self.place, BUSY).ok();
-        let is_last = self.files.close(self.opening.is_some());
-        if is_last || self.files.missing().is_some() {
+        let is_last = files.close(self.opening.is_some());
+        if is_last || files.missing().is_some() {
             // A `-wal` file that was renamed and comes back must not bring back old content.
             let busy = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i32>(0));
             if is_last && busy == Ok(0) {
-                self.files.mark_closed();
+                files.mark_closed();
             }
         }
     }
@@ -120,10 +142,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         // transaction, because another process may be creating the schema at the same time.
         connection.execute_batch("BEGIN")?;
         let header = header(connection)?;
-        let ours = match header {
-            (APPLICATION, version) => version <= SCHEMA,
-            header => header == (0, 0) && is_empty(connection)?,
-        };
+        let ours = is_ours(connection, header)?;
         connection.execute_batch("COMMIT")?;
         if ours {
             connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -134,21 +153,32 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     })();
     match ours.map_err(|error| errors::of_sqlite(path, error))? {
         (true, _) => Ok(()),
-        (false, (APPLICATION, version)) => Err(StoreError::denied(format!(
+        (false, header) => Err(foreign(header, path)),
+    }
+}
+
+/// Returns whether a file with this header is a database of Tenure with a known schema, or is empty.
+fn is_ours(connection: &Connection, header: (i32, i32)) -> rusqlite::Result<bool> {
+    match header {
+        (APPLICATION, version) => Ok(version <= SCHEMA),
+        header => Ok(header == (0, 0) && is_empty(connection)?),
+    }
+}
+
+/// Creates the error for a database of another program or of a newer schema.
+fn foreign(header: (i32, i32), path: &Path) -> StoreError {
+    match header {
+        (APPLICATION, version) => StoreError::denied(format!(
             "{} was written by a newer version of Tenure (schema {version}, known up to {SCHEMA}); upgrade this program",
             path.display()
-        ))),
-        _ => Err(errors::foreign(path)),
+        )),
+        _ => errors::foreign(path),
     }
 }
 
 /// Creates the schema in a new file, and raises the token floor if tokens may have been lost. Returns the
 /// identity of this database, and the floor.
-fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(Identity, Token)> {
-    let about = |name: &str| {
-        let value = "SELECT value FROM about WHERE name = ?1";
-        connection.query_row(value, [name], |row| row.get::<_, String>(0)).optional()
-    };
+fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(DataIdentity, Token)> {
     if header(connection)? == (0, 0) {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.execute_batch(SQL)?;
@@ -158,13 +188,22 @@ fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(Identi
         connection.pragma_update(None, "user_version", SCHEMA)?;
         connection.execute_batch("COMMIT")?;
     }
-    let mut floor = about("floor")?.and_then(|floor| floor.parse().ok()).unwrap_or_default();
+    let (identity, mut floor) = identity_and_floor(connection)?;
     if after_loss {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         floor = u64::try_from(now).unwrap_or_default().max(floor);
         connection.execute("INSERT OR REPLACE INTO about (name, value) VALUES ('floor', ?1)", [floor.to_string()])?;
     }
-    Ok((Identity::new(about("identity")?.unwrap_or_default()), Token::new(floor)))
+    Ok((identity, Token::new(floor)))
+}
+
+fn identity_and_floor(connection: &Connection) -> rusqlite::Result<(DataIdentity, u64)> {
+    let about = |name: &str| {
+        let value = "SELECT value FROM about WHERE name = ?1";
+        connection.query_row(value, [name], |row| row.get::<_, String>(0)).optional()
+    };
+    let floor = about("floor")?.and_then(|floor| floor.parse().ok()).unwrap_or_default();
+    Ok((DataIdentity::new(about("identity")?.unwrap_or_default()), floor))
 }
 
 fn header(connection: &Connection) -> rusqlite::Result<(i32, i32)> {

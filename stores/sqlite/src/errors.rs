@@ -52,6 +52,29 @@ pub(crate) fn of_sqlite(path: &Path, error: Error) -> StoreError {
     .because(error)
 }
 
+/// Classifies an error of SQLite on a database that is only read.
+pub(crate) fn of_reading(path: &Path, error: Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            cannot_read(path).because(error)
+        }
+        _ => of_sqlite(path, error),
+    }
+}
+
+/// Creates the error for a file that this user may not read.
+pub(crate) fn cannot_read(path: &Path) -> StoreError {
+    let shown = path.display();
+    StoreError::denied(format!(
+        "cannot read {shown}; grant this user read access to {shown}, {shown}-wal and {shown}-shm"
+    ))
+}
+
+/// Creates the error for a write to a store that is read only.
+pub(crate) fn read_only(path: &Path) -> StoreError {
+    StoreError::denied(format!("{} was opened to be read only; open it with SqliteStore::new to write", path.display()))
+}
+
 /// Creates the error for a file that belongs to another program.
 pub(crate) fn foreign(path: &Path) -> StoreError {
     StoreError::denied(format!("{} is not a database of Tenure; use another file", path.display()))

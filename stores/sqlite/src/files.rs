@@ -76,9 +76,9 @@ impl std::fmt::Display for Ids {
     }
 }
 
-/// A lock on `FILE.d/open`, which [`Claim::settle`] turns into [`Files`] once SQLite has opened its files. It
+/// A lock on `FILE.d/open`, which [`OpenLock::settle`] turns into [`Files`] once SQLite has opened its files. It
 /// is created and settled under the same lock of `FILE.d/opening`.
-pub(crate) struct Claim {
+pub(crate) struct OpenLock {
     database: PathBuf,
     path: PathBuf,
     lock: File,
@@ -91,7 +91,7 @@ pub(crate) struct Claim {
     pub(crate) after_loss: bool,
 }
 
-impl Claim {
+impl OpenLock {
     /// Takes the lock on `FILE.d/open`, exclusive if possible and otherwise shared.
     ///
     /// # Errors
@@ -116,9 +116,9 @@ impl Claim {
             known => known != Ids::of(&place.database).to_string(),
         };
         let after_loss = alone && is_lost;
-        let claim = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
-        claim.check(&Ids::of(&claim.database))?;
-        Ok(claim)
+        let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
+        open_lock.check(&Ids::of(&open_lock.database))?;
+        Ok(open_lock)
     }
 
     /// Returns the files that SQLite has opened.
@@ -207,7 +207,7 @@ impl Files {
     }
 }
 
-fn with(database: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);
     path.into()

@@ -5,7 +5,7 @@
 //! (inotify). So one watch serves all seats, and only the first notification creates a file.
 //!
 //! The name also says which process sent it. A process skips its own notifications, because it has already been
-//! notified of the change, with the nonce (see [`Batch::changed`](crate::worker::Batch::changed)).
+//! notified of the change, with the nonce (see [`Transaction::changed`](crate::worker::Transaction::changed)).
 //! Notifications carry no nonce: two processes may notify in another order than they committed, so the last
 //! nonce may not be the one in the seat.
 
@@ -15,6 +15,11 @@ use tenure_core::SeatName;
 
 use crate::place::Place;
 use crate::side;
+
+/// The end of the names of notification files: `SEAT.ABOUT.SENDER.NUMBER.bell`, with the hash of the seat, `holder` or
+/// `requests`, the process that sends it, and a number that makes the name a new one. This is a format: processes of
+/// other versions read these names.
+pub(crate) const SUFFIX: &str = ".bell";
 
 /// What a notification is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,7 @@ impl Notifier {
             About::Holder => "holder",
             About::Requests => "requests",
         };
-        let name = format!("{:032x}.{about}.{:016x}.{}.bell", hash(seat), self.sender, self.sent);
+        let name = format!("{:032x}.{about}.{:016x}.{}{SUFFIX}", hash(seat), self.sender, self.sent);
         let path = self.place.side.join(name);
         // The file does not exist at first, and when another process has cleared it away. Creating it notifies
         // the others as well.

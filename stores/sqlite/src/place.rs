@@ -70,6 +70,23 @@ impl Place {
 
     /// Creates the directories that may be created, and refuses places that cannot work.
     pub(crate) fn prepare(&self) -> Result<(), StoreError> {
+        if self.is_default
+            && let Some(folder) = self.database.parent()
+        {
+            std::fs::create_dir_all(folder).map_err(|error| errors::of_file(folder, error))?;
+        }
+        self.check()?;
+        side::create_folder(self).map_err(|error| errors::of_file(&self.side, error))
+    }
+
+    /// Returns whether there is nothing at this place yet, and the database can be created there.
+    pub(crate) fn is_vacant(&self) -> bool {
+        let is_creatable = self.database.parent().is_some_and(|folder| self.is_default || folder.is_dir());
+        is_creatable && self.database.try_exists().is_ok_and(|exists| !exists)
+    }
+
+    /// Refuses places that cannot work.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         if self.database.as_os_str().is_empty() {
             return Err(StoreError::denied(
                 "no default database, because neither HOME nor XDG_STATE_HOME is an absolute path; \
@@ -83,9 +100,6 @@ impl Place {
         if self.database.as_os_str() == ":memory:" {
             // SQLite would give each process a database of its own, so each of them would lead.
             return Err(StoreError::denied("an in-memory database cannot be shared with other processes; name a file"));
-        }
-        if self.is_default {
-            std::fs::create_dir_all(folder).map_err(|error| errors::of_file(folder, error))?;
         }
         match std::fs::metadata(folder) {
             Ok(folder) if folder.is_dir() => {}
@@ -104,8 +118,7 @@ impl Place {
                 self.database.display()
             )));
         }
-        refuse_remote(folder)?;
-        side::create_folder(self).map_err(|error| errors::of_file(&self.side, error))
+        refuse_remote(folder)
     }
 }
 

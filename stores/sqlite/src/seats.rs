@@ -33,7 +33,7 @@ use tenure_core::{
 
 use crate::boot::{self, Boot};
 use crate::notifier::About;
-use crate::worker::Batch;
+use crate::worker::Transaction;
 
 /// The row of a seat, joined with the row of its session.
 struct Row {
@@ -80,9 +80,15 @@ pub(crate) fn session_of(version: &Version) -> Option<SessionId> {
     version.as_str().split('.').nth(2).map(SessionId::new)
 }
 
-fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
-    batch
-        .connection
+/// Returns the names of all seats. A name that no election can have is left out.
+pub(crate) fn names(tx: &Transaction<'_>) -> rusqlite::Result<Vec<SeatName>> {
+    let mut names = tx.connection.prepare_cached("SELECT name FROM seats")?;
+    let names = names.query_map([], |row| Ok(SeatName::new(row.get_ref(0)?.as_str().unwrap_or_default()).ok()))?;
+    names.filter_map(Result::transpose).collect()
+}
+
+fn row(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
+    tx.connection
         .prepare_cached(
             "SELECT record, nonce, session, beats, beat_at, clock, kernel
              FROM seats LEFT JOIN sessions ON sessions.id = seats.session WHERE name = ?1",
@@ -101,28 +107,28 @@ fn row(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
         .optional()
 }
 
-pub(crate) fn read(batch: &Batch<'_>, seat: &SeatName) -> rusqlite::Result<Reading> {
-    let floor: Option<i64> = batch
+pub(crate) fn read(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Reading> {
+    let floor: Option<i64> = tx
         .connection
         .prepare_cached("SELECT token FROM floors WHERE name = ?1")?
         .query_row([seat.as_str()], |row| row.get(0))
         .optional()?;
-    let seat = match row(batch, seat)? {
+    let seat = match row(tx, seat)? {
         None => None,
         Some(row) => {
             let record = record::from_json(&row.record)
                 .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into()))?;
-            Some(Seat { record, version: row.version(), life: life(batch, &row) })
+            Some(Seat { record, version: row.version(), life: life(tx, &row) })
         }
     };
     let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
-    Ok(Reading { seat, floor: floor.max(batch.database.floor), identity: Some(batch.database.identity.clone()) })
+    Ok(Reading { seat, floor: floor.max(tx.database.floor), identity: Some(tx.database.identity.clone()) })
 }
 
 /// Returns what is known about the holder. The lock is tried after the row was read: if the lock is free, the
 /// process that wrote the row is gone, and cannot have written since.
-fn life(batch: &Batch<'_>, row: &Row) -> Life {
-    if row.local_session().is_some_and(|session| batch.context.liveness.is_gone(session)) {
+fn life(tx: &Transaction<'_>, row: &Row) -> Life {
+    if row.local_session().is_some_and(|session| tx.context.process_locks.is_gone(session)) {
         return Life::Over;
     }
     match (row.beat_at, &row.clock) {
@@ -133,13 +139,18 @@ fn life(batch: &Batch<'_>, row: &Row) -> Life {
     }
 }
 
-pub(crate) fn write(batch: &mut Batch<'_>, Write { seat, expect, record }: &Write) -> rusqlite::Result<Swap> {
-    let row = row(batch, seat)?;
-    let own = batch.context.liveness.own();
+pub(crate) fn write(tx: &mut Transaction<'_>, Write { seat, expect, record }: &Write) -> rusqlite::Result<Swap> {
+    let row = row(tx, seat)?;
+    let own = tx.context.process_locks.own();
     let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
     let is_as_expected = match (&row, expect) {
-        (None, Expect::Absent(_)) => !expect.is_absent_elsewhere(batch.database.identity.as_str()),
+        (None, Expect::Absent(_)) => !expect.is_absent_elsewhere(tx.database.identity.as_str()),
         (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
+        // The lock of a dead process is free, unless a process that it has started keeps it for its own work.
+        (Some(row), Expect::HolderDead(version)) => {
+            let is_gone = |session: &str| tx.context.process_locks.is_gone(session);
+            row.local_session().is_some_and(is_gone) && row.version() == *version
+        }
         (Some(row), Expect::Version(version) | Expect::Held(version)) => is_own(row) && row.is_still(version),
         _ => false,
     };
@@ -149,32 +160,31 @@ pub(crate) fn write(batch: &mut Batch<'_>, Write { seat, expect, record }: &Writ
     let (session, is_renewal) = (own.filter(|_| !record.is_vacant()), matches!(expect, Expect::Held(_)));
     if let Some(session) = session {
         // A renewal makes a new heartbeat only if the last one is getting old.
-        batch.beat(session, record.lease, if is_renewal { record.lease / 4 } else { Duration::ZERO })?;
+        tx.beat(session, record.lease, if is_renewal { record.lease / 4 } else { Duration::ZERO })?;
     }
     if !is_renewal {
-        put(batch, seat, record, session)?;
+        put(tx, seat, record, session)?;
     }
     let nonce = row.filter(|_| is_renewal).map_or_else(|| nonce_of(record), |row| row.nonce);
-    let (beats, since) = (session.map(|_| batch.heartbeat.beats), session.and(batch.heartbeat.last));
+    let (beats, since) = (session.map(|_| tx.heartbeat.beats), session.and(tx.heartbeat.last));
     Ok(Swap::Done { version: version(&nonce, beats, session), since, granted: None })
 }
 
-fn put(batch: &mut Batch<'_>, seat: &SeatName, next: &Record, session: Option<&str>) -> rusqlite::Result<()> {
-    batch
+fn put(tx: &mut Transaction<'_>, seat: &SeatName, next: &Record, session: Option<&str>) -> rusqlite::Result<()> {
+    tx
         .connection
         .prepare_cached(
             "INSERT INTO seats (name, record, nonce, session) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (name) DO UPDATE SET record = excluded.record, nonce = excluded.nonce, session = excluded.session",
         )?
         .execute((seat.as_str(), record::to_json(next), nonce_of(next), session))?;
-    batch
-        .connection
+    tx.connection
         .prepare_cached(
             "INSERT INTO floors (name, token) VALUES (?1, ?2)
              ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)",
         )?
         .execute((seat.as_str(), i64::try_from(next.token.get()).unwrap_or(i64::MAX)))?;
-    batch.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Nonce(next.nonce)));
+    tx.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Nonce(next.nonce)));
     Ok(())
 }
 
@@ -183,9 +193,9 @@ fn nonce_of(record: &Record) -> String {
 }
 
 /// Removes a seat and its notes, but keeps its token floor.
-pub(crate) fn forget(batch: &mut Batch<'_>, seat: &SeatName) -> rusqlite::Result<()> {
-    batch.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
-    batch.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;
-    batch.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Names(None)));
+pub(crate) fn forget(tx: &mut Transaction<'_>, seat: &SeatName) -> rusqlite::Result<()> {
+    tx.connection.execute("DELETE FROM seats WHERE name = ?1", [seat.as_str()])?;
+    tx.connection.execute("DELETE FROM notes WHERE seat = ?1", [seat.as_str()])?;
+    tx.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Names(None)));
     Ok(())
 }

@@ -7,17 +7,36 @@ use std::time::{Duration, Instant};
 
 use tenure_core::StoreError;
 
+use crate::database::BUSY;
 use crate::errors;
 use crate::place::Place;
 
 /// Locks `FILE.d/opening`, so that one process at a time opens or closes the database. Waits at most
 /// `max_wait`.
 pub(crate) fn lock_opening(place: &Place, max_wait: Duration) -> Result<File, StoreError> {
+    wait_for_opening(place, max_wait, |path| open(place, path), File::try_lock)
+}
+
+/// Shares the lock of `FILE.d/opening` with others that only read, so that no process opens or closes the database
+/// meanwhile. Returns `None` if this user cannot read the file: then it cannot write the database, either.
+pub(crate) fn share_opening(place: &Place) -> Result<Option<File>, StoreError> {
+    match File::open(place.side.join("opening")) {
+        Ok(_) => wait_for_opening(place, BUSY, |path| File::open(path), File::try_lock_shared).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn wait_for_opening(
+    place: &Place,
+    max_wait: Duration,
+    open: impl Fn(&Path) -> io::Result<File>,
+    lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<File, StoreError> {
     let path = place.side.join("opening");
     let began = Instant::now();
     loop {
-        let file = open(place, &path).map_err(|error| errors::of_file(&path, error))?;
-        match file.try_lock() {
+        let file = open(&path).map_err(|error| errors::of_file(&path, error))?;
+        match lock(&file) {
             Ok(()) if is_at(&file, &path) => return Ok(file),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) if began.elapsed() < max_wait => {

@@ -9,9 +9,9 @@ use tenure_core::{
     NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
 
-use crate::liveness::Liveness;
 use crate::place::{Place, SqliteOptions};
-use crate::worker::{Batch, Context, Need, Worker};
+use crate::process_locks::ProcessLocks;
+use crate::worker::{Context, Need, Transaction, Worker};
 use crate::{notes, seats};
 
 /// A store in a SQLite database, for the processes of one machine.
@@ -26,10 +26,24 @@ impl SqliteStore {
     /// Creates a store for the file in `options`, or for the default file. It opens nothing before the first
     /// call.
     pub fn new(options: SqliteOptions) -> Self {
-        let place = Place::new(options);
+        Self::build(Place::new(options), false)
+    }
+
+    /// Makes the store read only: it needs no right to write, creates nothing and denies every write. A file that
+    /// does not exist has no elections. For status pages and tools; candidates cannot stand over it.
+    ///
+    /// It opens the file for each call. A user that may read the file but not `FILE.d` does not see that the process of
+    /// a leader has ended, and sees its seat as held until the lease expires.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self::build(self.context.place.clone(), true)
+    }
+
+    fn build(place: Place, read_only: bool) -> Self {
         let context = Context {
-            liveness: Liveness::new(place.clone()),
+            process_locks: ProcessLocks::new(place.clone()),
             place,
+            read_only,
             sender: rand::random(),
             clock: OnceLock::new(),
             news: OnceLock::new(),
@@ -45,7 +59,7 @@ impl SqliteStore {
     async fn run<T: Send + 'static>(
         &self,
         need: Need,
-        act: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<T> + Send + 'static,
+        act: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.worker()?.run(need, act).await
     }
@@ -58,11 +72,11 @@ impl SqliteStore {
         asks: &[A],
         to: &Answers<T>,
         name: fn(&A) -> &str,
-        act: fn(&mut Batch<'_>, &A) -> rusqlite::Result<T>,
+        act: fn(&mut Transaction<'_>, &A) -> rusqlite::Result<T>,
     ) -> Result<(), StoreError> {
         let asks = asks.to_vec();
-        let each = move |batch: &mut Batch<'_>| -> rusqlite::Result<Vec<_>> {
-            asks.iter().map(|ask| batch.about(name(ask), |batch| act(batch, ask))).collect()
+        let each = move |tx: &mut Transaction<'_>| -> rusqlite::Result<Vec<_>> {
+            asks.iter().map(|ask| tx.about(name(ask), |tx| act(tx, ask))).collect()
         };
         let answers = self.run(need, each).await?;
         answers.into_iter().enumerate().for_each(|(place, answer)| to.set(place, answer));
@@ -95,6 +109,7 @@ impl Store for SqliteStore {
             clock_trust: ClockTrust::Always,
             takeover: Takeover::Instant,
             over_is_proof: true,
+            lifeline: true,
             push: match cfg!(any(target_os = "linux", target_os = "android")) {
                 true => Push::Proven,
                 false => Push::None,
@@ -129,7 +144,7 @@ impl Store for SqliteStore {
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        self.run_on_each(Need::Read, seats, to, |seat| seat.as_str(), |batch, seat| seats::read(batch, seat)).await
+        self.run_on_each(Need::Read, seats, to, |seat| seat.as_str(), |tx, seat| seats::read(tx, seat)).await
     }
 
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
@@ -159,11 +174,15 @@ impl Store for SqliteStore {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         let seat = seat.clone();
-        self.run(Need::Durable, move |batch| batch.about(seat.as_str(), |batch| seats::forget(batch, &seat))).await?
+        self.run(Need::Durable, move |tx| tx.about(seat.as_str(), |tx| seats::forget(tx, &seat))).await?
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.run(Need::Read, |tx| seats::names(tx)).await
     }
 
     fn lifeline(&self, _: &SeatName) -> std::io::Result<Option<Lifeline>> {
-        Ok(self.context.liveness.lifeline()?.map(Lifeline::from))
+        Ok(self.context.process_locks.lifeline()?.map(Lifeline::from))
     }
 }
 

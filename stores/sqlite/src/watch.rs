@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, StoreError};
 use tokio::io::unix::AsyncFd;
 
-use crate::notifier::{About, hash};
+use crate::notifier::{self, About, hash};
 use crate::place::Place;
 use crate::seats;
 use crate::worker::Context;
@@ -37,7 +37,7 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
                 // A holder that is already known to be gone needs no wait.
                 let held = now.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
                 if let Some(session) = held.and_then(|seat| seats::session_of(&seat.version)) {
-                    context.liveness.report_when_over(session, news);
+                    context.process_locks.report_when_over(session, news);
                 }
                 wanted.insert(hash(&seat), seat);
             },
@@ -122,7 +122,7 @@ impl Inbox {
 
     /// Parses the name of a file, if it is a notification from another process.
     fn parse(&self, name: &str) -> Option<Notification> {
-        let mut parts = name.strip_suffix(".bell")?.split('.');
+        let mut parts = name.strip_suffix(notifier::SUFFIX)?.split('.');
         let seat = u128::from_str_radix(parts.next()?, 16).ok()?;
         let about = match parts.next()? {
             "holder" => About::Holder,

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use crate::boot::{self, Boot};
 use crate::database::{BUSY, Database};
 use crate::errors;
-use crate::liveness::Liveness;
-use crate::notifier::{About, Notifier};
+use crate::notifier::{self, About, Notifier};
 use crate::place::Place;
+use crate::process_locks::ProcessLocks;
 
 /// What a call needs of its transaction. The most demanding call of a transaction decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,9 @@ pub(crate) enum Need {
 /// What the threads of a store share.
 pub(crate) struct Context {
     pub(crate) place: Place,
-    pub(crate) liveness: Liveness,
+    pub(crate) process_locks: ProcessLocks,
+    /// Every call opens the database for itself, and can only read.
+    pub(crate) read_only: bool,
     /// Marks the notifications of this process.
     pub(crate) sender: u64,
     pub(crate) clock: OnceLock<Clock>,
@@ -49,9 +51,9 @@ impl Context {
     }
 }
 
-/// The heartbeat that renews all seats of this process.
+/// The state of the one heartbeat, which renews all seats of this process.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Heartbeat {
+pub(crate) struct HeartbeatState {
     /// When the last heartbeat was made, on the engine's clock.
     pub(crate) last: Option<Moment>,
     /// The number of heartbeats so far.
@@ -61,19 +63,19 @@ pub(crate) struct Heartbeat {
 }
 
 /// A transaction in which calls act.
-pub(crate) struct Batch<'a> {
+pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) database: &'a Database,
     pub(crate) context: &'a Context,
     /// When the transaction began, on the machine's clock and on the engine's clock.
     pub(crate) now: i64,
     moment: Moment,
-    pub(crate) heartbeat: Heartbeat,
+    pub(crate) heartbeat: HeartbeatState,
     /// Notifications to send after the commit.
     notifications: Vec<(SeatName, About)>,
 }
 
-impl Batch<'_> {
+impl Transaction<'_> {
     /// Acts on the seat or board of this name. If one of its rows cannot be decoded, only this seat fails and
     /// the transaction continues. But if something was already written for it, the whole transaction fails,
     /// because the writes can only be undone together.
@@ -125,7 +127,7 @@ impl Batch<'_> {
 /// A handle to the worker thread.
 pub(crate) struct Worker(mpsc::Sender<Job>);
 
-type Act = dyn FnOnce(&mut Batch<'_>) -> rusqlite::Result<()> + Send;
+type Act = dyn FnOnce(&mut Transaction<'_>) -> rusqlite::Result<()> + Send;
 
 struct Job {
     need: Need,
@@ -149,11 +151,11 @@ impl Worker {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         need: Need,
-        act: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<T> + Send + 'static,
+        act: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (result, acted) = oneshot::channel();
         let (committed, commit) = oneshot::channel();
-        let act = Box::new(move |batch: &mut Batch<'_>| act(batch).map(|acted| drop(result.send(acted))));
+        let act = Box::new(move |tx: &mut Transaction<'_>| act(tx).map(|acted| drop(result.send(acted))));
         let gone = || StoreError::unknown("the database thread has ended unexpectedly");
         self.0.send(Job { need, act, committed }).map_err(|_| gone())?;
         commit.await.map_err(|_| gone())??;
@@ -169,13 +171,13 @@ struct WorkerThread {
     /// How long to wait for other processes that open the database. Zero after a wait that timed out, until the
     /// database was opened.
     max_wait: Duration,
-    heartbeat: Heartbeat,
+    heartbeat: HeartbeatState,
 }
 
 impl WorkerThread {
     fn new(context: Arc<Context>) -> Self {
         let notifier = Notifier::new(context.place.clone(), context.sender);
-        Self { context, notifier, database: None, max_wait: BUSY, heartbeat: Heartbeat::default() }
+        Self { context, notifier, database: None, max_wait: BUSY, heartbeat: HeartbeatState::default() }
     }
 
     fn run(&mut self, inbox: &mpsc::Receiver<Job>) {
@@ -186,7 +188,10 @@ impl WorkerThread {
             jobs.retain(|job| !job.committed.is_closed());
             let Some(need) = jobs.iter().map(|job| job.need).max() else { continue };
             let (acts, waiting): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.act, job.committed)).unzip();
-            let outcome = self.transact(need, |batch| acts.into_iter().try_for_each(|act| act(batch)));
+            let outcome = self.transact(need, |tx| acts.into_iter().try_for_each(|act| act(tx)));
+            if self.context.read_only {
+                self.database = None;
+            }
             for committed in waiting {
                 let _ = committed.send(outcome.clone());
             }
@@ -196,15 +201,21 @@ impl WorkerThread {
     fn transact(
         &mut self,
         need: Need,
-        act: impl FnOnce(&mut Batch<'_>) -> rusqlite::Result<()>,
+        act: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let (context, heartbeat) = (self.context.clone(), self.heartbeat);
+        if context.read_only {
+            if need > Need::Read {
+                return Err(errors::read_only(&context.place.database));
+            }
+            self.database = Some(Database::open_to_read(&context.place)?);
+        }
         let database = self.database()?;
         if need > Need::Read {
             database.set_durable(need == Need::Durable)?;
         }
         if need == Need::Durable {
-            context.liveness.begin()?;
+            context.process_locks.begin()?;
         }
         let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         database.run(|connection| connection.execute_batch(begin))?;
@@ -213,9 +224,9 @@ impl WorkerThread {
         let moment = context.now();
         let now = boot::now();
         let (connection, notifications) = (&database.connection, Vec::new());
-        let mut batch = Batch { connection, database, context: &context, now, moment, heartbeat, notifications };
-        let acted = act(&mut batch);
-        let Batch { heartbeat, notifications, .. } = batch;
+        let mut tx = Transaction { connection, database, context: &context, now, moment, heartbeat, notifications };
+        let acted = act(&mut tx);
+        let Transaction { heartbeat, notifications, .. } = tx;
         if let Err(error) = acted.and_then(|()| connection.execute_batch("COMMIT")) {
             let error = errors::of_sqlite(database.path(), error);
             if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
@@ -274,9 +285,9 @@ fn remove_leftovers(database: &Database, context: &Context) -> Result<(), StoreE
     for file in std::fs::read_dir(&context.place.side).into_iter().flatten().flatten() {
         match file.file_name().to_str().and_then(|name| name.split_once('.')) {
             Some((session, "lock")) if !named.iter().any(|named| named == session) => {
-                context.liveness.remove_if_gone(session);
+                context.process_locks.remove_if_gone(session);
             }
-            Some((_, rest)) if rest.ends_with(".bell") => drop(std::fs::remove_file(file.path())),
+            Some((_, rest)) if rest.ends_with(notifier::SUFFIX) => drop(std::fs::remove_file(file.path())),
             _ => {}
         }
     }

@@ -33,6 +33,10 @@ impl Subject for File {
         }))
     }
 
+    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
+        Some(Box::new(SqliteStore::at(self.0.with_extension("other"))))
+    }
+
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         Some(Box::new(SqliteStore::at(self.0.join("not-a-folder/tenure.db"))))
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure_sqlite::{SqliteOptions, SqliteStore};
-use tenure_testkit::figures::{BenchTarget, FileTarget, ManyElections, Open, crowd_child, scale};
+use tenure_testkit::figures::{BenchTarget, FileTarget, ManyElections, Open, many_elections_child, scale};
 
 const OPEN: Open = |url| Box::new(SqliteStore::new(SqliteOptions::from_url(url).expect("the URL is invalid")));
 
@@ -17,10 +17,10 @@ fn five_hundred_elections_share_a_file_and_move_to_another_process_together() {
 
 #[test]
 fn one_heartbeat_keeps_all_seats_of_a_process() {
-    let ground = FileTarget::new();
-    let path = ground.url().trim_start_matches("sqlite:").to_owned();
-    let mut crowd = ManyElections::start(&ground.url(), 500, LEASE);
-    crowd.elected();
+    let target = FileTarget::new();
+    let path = target.url().trim_start_matches("sqlite:").to_owned();
+    let mut process = ManyElections::start(&target.url(), 500, LEASE);
+    process.elected();
     let beats = || -> i64 {
         let file = rusqlite::Connection::open(&path).unwrap();
         file.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -29,17 +29,17 @@ fn one_heartbeat_keeps_all_seats_of_a_process() {
     let (before, began) = (beats(), Instant::now());
     std::thread::sleep(LEASE);
     let (made, held) = (beats() - before, began.elapsed().as_secs_f64());
-    assert_eq!(crowd.standing().lost, 0);
+    assert_eq!(process.state().lost, 0);
     // Heartbeats are at least a quarter of a lease apart.
     assert!(
         made > 0 && (made as f64) < 4.0 * held / LEASE.as_secs_f64() + 2.0,
         "{made} heartbeats for 500 elections in {held:.1} s"
     );
-    crowd.stop();
+    process.stop();
 }
 
 /// Runs many elections, if this process was started for that.
 #[test]
-fn crowd() {
-    crowd_child(OPEN);
+fn many_elections() {
+    many_elections_child(OPEN);
 }

@@ -50,13 +50,27 @@ fn switch(option: &OptionInfo) -> Option<bool> {
     (option.kind == "BOOL").then_some(option.default != "true")
 }
 
+/// Returns the description of an option for help texts: other options are flags, the work is CMD, and there is nothing
+/// about code.
+fn doc(option: &OptionInfo) -> String {
+    let sentences =
+        option.doc.trim().trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("Builder"));
+    let mut doc = sentences.collect::<Vec<_>>().join(". ").replace("work is ", "CMD is ");
+    for other in ElectionOptions::TABLE {
+        doc = doc.replace(&format!("`{}`", other.name), &format!("--{}", other.name.replace('_', "-")));
+    }
+    doc.replace('`', "")
+}
+
 fn argument(option: &OptionInfo) -> Arg {
     let flag = option.name.replace('_', "-");
-    let doc = option.doc.trim().trim_end_matches('.').replace('`', "");
+    let doc = doc(option);
     let argument = Arg::new(option.name).help_heading(option.group).hide_short_help(option.group == FINE_TUNING);
     match switch(option) {
         Some(true) => argument.long(flag).action(ArgAction::SetTrue).help(doc),
         Some(false) => {
+            // Further sentences are about the option and not about its opposite.
+            let doc = doc.split(". ").next().unwrap_or_default();
             let (first, rest) = doc.split_at(doc.chars().next().map_or(0, char::len_utf8));
             let help = format!("Do not {}{rest}", first.to_lowercase());
             argument.long(format!("no-{flag}")).action(ArgAction::SetTrue).help(help)
@@ -96,7 +110,8 @@ mod tests {
                 ("BOOL", "true") => (format!("--no-{flag}"), None),
                 ("BOOL", _) => (format!("--{flag}"), None),
                 ("TIME", _) => (format!("--{flag}"), Some("3s")),
-                ("NUMBER" | "N", _) => (format!("--{flag}"), Some("1")),
+                ("NUMBER", _) => (format!("--{flag}"), Some("0.5")),
+                ("N", _) => (format!("--{flag}"), Some("1")),
                 ("TEXT", _) => (format!("--{flag}"), Some("text")),
                 _ => (format!("--{flag}"), Some(option.doc.split(['(', ',', ':']).nth(1).unwrap().trim())),
             };
@@ -105,6 +120,22 @@ mod tests {
             assert_ne!(options, ElectionOptions::default(), "{arguments:?}");
         }
         assert_eq!(given(&[]).unwrap(), ElectionOptions::default());
+    }
+
+    #[test]
+    fn help_speaks_of_flags_and_of_the_command() {
+        let help = Flags::augment_args(Command::new("test")).render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "How long CMD is given to wrap up before its term ends",
+            "Do not hand over when this candidate leads and its score falls below --min-health",
+            "Do not release the seat when the election stops --",
+        ] {
+            assert!(help.contains(words), "{words:?} is not in {help}");
+        }
+        for words in ["Builder", "min_health", "`"] {
+            assert!(!help.contains(words), "{words:?} is in {help}");
+        }
     }
 
     #[test]
@@ -117,6 +148,8 @@ mod tests {
     fn an_invalid_value_is_reported_with_its_flag() {
         let error = given(&["--lease", "soon"]).unwrap_err();
         assert!(error.contains("invalid value 'soon' for '--lease <TIME>': \"soon\" is not a duration"), "{error}");
+        let error = given(&["--min-health", "80"]).unwrap_err();
+        assert!(error.contains("must be a number from 0 (off) to 1, such as 0.8, got 80"), "{error}");
         assert_eq!(given(&["--priority", "-7"]).unwrap().priority, Some(-7));
     }
 }

@@ -2,27 +2,43 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, ValueEnum};
 use tenure::ElectionOptions;
 
 use super::Cli;
 use super::flags::Flags;
+use super::line::{option, typed};
 use crate::failure::Failure;
-use crate::mask::mask;
+#[cfg(target_os = "linux")]
+use crate::process::plan::Plan;
 
 /// A command to run in an election, and the options of the candidate.
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// The election to stand in
+    /// The name of the election: any text. Of all candidates with the same name in the same store, one leads
     pub(crate) election: String,
 
     /// The command, and its arguments; `--` can be left out if none of them could be an option of tenure
-    #[arg(trailing_var_arg = true, required_unless_present = "line", value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["line", "on_start"], value_name = "CMD")]
     command: Vec<OsString>,
 
     /// Run this line of shell instead of CMD: sh -c LINE
-    #[arg(short = 'c', id = "line", value_name = "LINE", conflicts_with = "command")]
+    #[arg(short = 'c', id = "line", value_name = "LINE", conflicts_with = "command", value_parser = shell_line())]
     line: Option<OsString>,
+
+    /// Give CMD a terminal of its own, with job control: for shells, editors and other interactive commands
+    #[arg(short, long, conflicts_with_all = ["on_start", "on_stop"])]
+    pub(crate) tty: bool,
+
+    /// Run this line of shell at the start of each term, before CMD. With `tenure run`, CMD can be left out: for a
+    /// service that is told when to lead
+    #[arg(long, value_name = "LINE", value_parser = hook)]
+    pub(crate) on_start: Option<OsString>,
+
+    /// Run this line of shell at the end of each term, when CMD is gone and before another candidate can lead
+    #[arg(long, value_name = "LINE", value_parser = hook)]
+    pub(crate) on_stop: Option<OsString>,
 
     /// Forward these signals to CMD while it runs, separated by commas; of the others, USR1, USR2 and WINCH are ignored,
     /// and the rest ask tenure to leave
@@ -66,7 +82,7 @@ pub(crate) enum Forward {
 }
 
 impl Job {
-    /// Returns the command to run, with its arguments.
+    /// Returns the command to run, with its arguments; empty if there are only hooks.
     pub(crate) fn command(&self) -> Vec<OsString> {
         match &self.line {
             Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
@@ -74,25 +90,41 @@ impl Job {
         }
     }
 
-    /// Rejects a command line without dashes in which an argument of the command could be an option of tenure.
+    /// Returns what to run in a term.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn plan(&self) -> Plan {
+        let (on_start, on_stop) = (self.on_start.clone(), self.on_stop.clone());
+        Plan { on_start, command: self.command(), on_stop, tty: self.tty }
+    }
+
+    /// Rejects a command line in which the place of the dashes leaves a doubt about what belongs to the command.
     ///
     /// # Errors
-    /// The corrected line, for a user who meant the option for the command.
+    /// The corrected line: if the election is missing before the dashes, or if an argument of a command without dashes
+    /// could be an option of tenure.
     pub(crate) fn reject_doubtful(&self, subcommand: &str, raw: &[OsString]) -> Result<(), Failure> {
-        let before = raw.len().checked_sub(self.command.len() + 1).map(|at| &raw[at]);
-        if before.is_none_or(|word| word == "--") {
-            return Ok(());
+        let raw: Vec<String> = raw.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let corrected = |at: usize, word: &str| {
+            let mut words = raw.clone();
+            words.insert(at, word.to_owned());
+            typed(&words)
+        };
+        let Some(start) = raw.len().checked_sub(self.command.len()) else { return Ok(()) };
+        match raw.iter().position(|word| word == "--") {
+            // The first word of the command was taken for the election.
+            Some(dashes) if dashes + 1 < start => {
+                return Err(Failure::new(format!("no election; write: {}", corrected(dashes, "ELECTION"))));
+            }
+            Some(dashes) if dashes < start => return Ok(()),
+            _ => {}
         }
         let Some(word) = self.command.iter().skip(1).find_map(|word| own_option(subcommand, word)) else {
             return Ok(());
         };
-        let (first, rest) = raw.split_at(raw.len() - self.command.len());
-        let line = first.iter().map(OsString::as_os_str).chain(["--".as_ref()]).chain(rest.iter().map(|word| &**word));
-        let line: Vec<String> = line.map(quoted).collect();
         Err(Failure::new(format!(
-            "{word} could be an option of tenure or of the command; for the command, write: tenure {}; for tenure, put it \
-             before the name of the election",
-            line.join(" ")
+            "{word} could be an option of tenure or of the command; for the command, write: {}; for tenure, put it before \
+             the name of the election",
+            corrected(start, "--")
         )))
     }
 
@@ -119,23 +151,19 @@ impl Job {
 
 /// Returns the name of the option of this subcommand that a word is or sets.
 fn own_option(subcommand: &str, word: &OsStr) -> Option<String> {
-    let word = word.to_str().filter(|word| word.starts_with('-'))?;
-    let name = word.split('=').next().unwrap_or(word);
+    let word = word.to_str()?;
     let cli = Cli::command();
-    let command = cli.find_subcommand(subcommand)?;
-    let is_named = |argument: &clap::Arg| match name.strip_prefix("--") {
-        Some(long) => argument.get_long() == Some(long),
-        None => argument.get_short().is_some_and(|short| name[1..].starts_with(short)),
-    };
-    command.get_arguments().chain(cli.get_arguments()).any(is_named).then(|| name.to_owned())
+    // Not of the built command, which also has --help: that is for the command.
+    option(cli.find_subcommand(subcommand)?, word).or_else(|| option(&cli, word))?;
+    Some(word.split('=').next().unwrap_or(word).to_owned())
 }
 
-/// Quotes a word for a shell, if it needs that. A URL is shown without its password.
-fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
-    let word = if word.contains("://") { mask(&word) } else { word.into_owned() };
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+/// Parses a line of shell that is not empty.
+fn shell_line() -> impl TypedValueParser<Value = OsString> {
+    let is_blank = |line: &OsString| line.to_str().is_some_and(|line| line.trim().is_empty());
+    OsStringValueParser::new().try_map(move |line| {
+        if is_blank(&line) { Err("must be a line of shell, such as 'make && ./jobs'") } else { Ok(line) }
+    })
 }
 
 /// Parses an exit code.
@@ -143,13 +171,25 @@ pub(super) fn exit_code(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| "must be a number from 0 to 255".to_owned())
 }
 
+fn hook(text: &str) -> Result<OsString, String> {
+    if text.trim().is_empty() {
+        Err("must be a line of shell; leave out the option".to_owned())
+    } else {
+        Ok(text.into())
+    }
+}
+
 fn descriptor(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "must be the number of an open file descriptor, such as 3".to_owned())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    if key.is_empty() { Err("the key must not be empty".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE, such as zone=a")?;
+    if key.is_empty() {
+        Err("must be KEY=VALUE with a key, such as zone=a".to_owned())
+    } else {
+        Ok((key.to_owned(), value.to_owned()))
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +218,7 @@ mod tests {
             assert_eq!(parsed(line).unwrap(), ["./x", "--fast"], "{line:?}");
         }
         assert_eq!(parsed(&["run", "jobs", "--", "./x", "--lease", "5s"]).unwrap(), ["./x", "--lease", "5s"]);
+        assert_eq!(parsed(&["run", "jobs", "./x", "--help"]).unwrap(), ["./x", "--help"]);
     }
 
     #[test]

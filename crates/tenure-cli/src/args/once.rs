@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::job::{Job, exit_code};
-use super::run::Patience;
+use super::run::WaitArgs;
 use crate::schedule::Schedule;
 
 /// Run a command on one of many machines, once for each occasion
@@ -14,6 +14,8 @@ use crate::schedule::Schedule;
 /// others exit with 0 as soon as that is certain, and print which candidate runs it. A machine that starts late does not
 /// run CMD again, even if CMD has ended by then. CMD gets the same environment and has the same guard as with `tenure
 /// run`.
+///
+/// A TIME is a number with a unit: 500ms, 15s, 1m30s, 7d.
 #[derive(Debug, Args)]
 #[command(override_usage = "tenure once [OPTIONS] --slot SCHEDULE|--for TIME ELECTION -- CMD…")]
 #[command(group = clap::ArgGroup::new("occasion").required(true))]
@@ -56,8 +58,10 @@ If CMD does not start or does not end:
 
 Exit codes:
   CMD's own, or 128+n if signal n killed it
-  0      another machine runs CMD, or has run it; see --conflict-exit-code
-  2      tenure itself failed: bad usage, or the store cannot be used
+  0      another machine runs CMD, or has run it, or runs it for an earlier occasion when the time
+         of --wait is up; see --conflict-exit-code
+  2      tenure itself failed: bad usage, the store cannot be used, or no candidate leads when the
+         time of --wait is up
   75     the term ended before CMD did, so CMD was stopped
   126    CMD could not be executed
   127    CMD was not found
@@ -83,9 +87,9 @@ pub(crate) struct Once {
     pub(crate) resume: bool,
 
     #[command(flatten)]
-    pub(crate) patience: Patience,
+    pub(crate) wait: WaitArgs,
 
-    /// The exit code if another machine runs CMD
+    /// The exit code if another machine runs CMD or has run it
     #[arg(short = 'E', long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = exit_code)]
     pub(crate) conflict_exit_code: u8,
 }
@@ -93,5 +97,9 @@ pub(crate) struct Once {
 /// Parses a duration that is longer than zero.
 fn some_time(text: &str) -> Result<Duration, String> {
     let time = tenure::span::parse(text).map_err(|error| error.to_string())?;
-    if time.is_zero() { Err("must not be 0, because then each machine runs CMD".to_owned()) } else { Ok(time) }
+    if time.is_zero() {
+        Err("must be longer than 0s, because each machine would run CMD; write it like 1h".to_owned())
+    } else {
+        Ok(time)
+    }
 }

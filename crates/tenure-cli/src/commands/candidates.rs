@@ -8,14 +8,16 @@ use tenure::CandidateStatus;
 use super::{print, printable};
 use crate::args::{Candidates, Global};
 use crate::failure::Failure;
-use crate::screen::{self, Paint, span, timestamp, width};
+use crate::json::{self, versioned};
+use crate::screen::{self, Paint, span, width};
 use crate::setup::Setup;
+use crate::table::{self, Align, Column, Row, Tone};
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Candidates) -> Result<u8, Failure> {
-    let candidates = setup.elections_to_read()?.candidates(&args.election).await?;
+    let candidates = setup.elections_read_only()?.candidates(&args.election).await?;
     if global.json {
-        let listed: Vec<Value> = candidates.iter().map(as_json).collect();
-        print(json!({ "election": args.election, "store": setup.shown(), "candidates": listed }))?;
+        let listed: Vec<Value> = candidates.iter().map(json::candidate).collect();
+        print(versioned(json!({ "election": args.election, "store": setup.shown(), "candidates": listed })))?;
     } else if !global.quiet && candidates.is_empty() {
         let paint = Paint::for_stream(&std::io::stdout());
         print(paint.yellow(format!("{} has no candidates", printable(&args.election))))?;
@@ -26,49 +28,37 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Candidates) -> Re
     Ok(if candidates.is_empty() { 1 } else { 0 })
 }
 
-fn as_json(status: &CandidateStatus) -> Value {
-    json!({
-        "candidate": &*status.candidate.id,
-        "incarnation": status.candidate.incarnation.to_string(),
-        "leader": status.is_leader,
-        "score": status.score,
-        "healthy": status.healthy,
-        "priority": status.priority,
-        "since": status.since.map(timestamp),
-        "updated": status.updated.map(timestamp),
-        "metadata": status.metadata,
-    })
-}
-
-const HEAD: [&str; 8] = ["CANDIDATE", "LEADS", "SCORE", "HEALTHY", "PRIORITY", "AGE", "UPDATED", "METADATA"];
-
-/// Whether each column is aligned to the right, as numbers are.
-const RIGHT_ALIGNED: [bool; 8] = [false, false, true, false, true, false, false, false];
+const COLUMNS: [Column; 8] = [
+    ("CANDIDATE", Align::Left),
+    ("LEADS", Align::Left),
+    ("SCORE", Align::Right),
+    ("HEALTHY", Align::Left),
+    ("PRIORITY", Align::Right),
+    ("AGE", Align::Left),
+    ("UPDATED", Align::Left),
+    ("METADATA", Align::Left),
+];
 
 /// Formats the lines of the table, cut to the width of the terminal, if there is one.
-fn table(candidates: &[CandidateStatus], now: SystemTime, width: Option<usize>, paint: Paint) -> Vec<String> {
-    let rows: Vec<[String; 8]> = candidates.iter().map(|status| cells(status, candidates, now)).collect();
-    let length = |text: &str| text.chars().count();
-    let widths: Vec<usize> = (0..HEAD.len())
-        .map(|at| rows.iter().map(|row| length(&row[at])).chain([length(HEAD[at])]).max().unwrap_or(0))
-        .collect();
-    let line = |row: &[String; 8]| {
-        let mut line = String::new();
-        for (at, cell) in row.iter().enumerate() {
-            let room = " ".repeat(widths[at] - length(cell));
-            line += &if RIGHT_ALIGNED[at] { format!("{room}{cell}  ") } else { format!("{cell}{room}  ") };
-        }
-        cut(line.trim_end(), width)
+pub(super) fn table(
+    candidates: &[CandidateStatus],
+    now: SystemTime,
+    width: Option<usize>,
+    paint: Paint,
+) -> Vec<String> {
+    let row = |status: &CandidateStatus| {
+        let tone = match (status.healthy, status.is_leader) {
+            (false, _) => Tone::Warning,
+            (true, true) => Tone::Good,
+            (true, false) => Tone::Neutral,
+        };
+        Row { cells: cells(status, candidates, now), tone }
     };
-    let painted = rows.iter().zip(candidates).map(|(row, status)| match (status.healthy, status.is_leader) {
-        (false, _) => paint.yellow(line(row)),
-        (true, true) => paint.green(line(row)),
-        (true, false) => line(row),
-    });
-    std::iter::once(paint.dim(line(&HEAD.map(str::to_owned)))).chain(painted).collect()
+    let rows: Vec<_> = candidates.iter().map(row).collect();
+    table::lines(&COLUMNS, &rows, width, paint)
 }
 
-fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: SystemTime) -> [String; 8] {
+fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: SystemTime) -> Vec<String> {
     let ago = |time: Option<SystemTime>, word: &str| {
         time.map_or("-".to_owned(), |time| format!("{}{word}", span(screen::ago(time, now))))
     };
@@ -76,7 +66,7 @@ fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: SystemTime) -> 
     let id = printable(&status.candidate.id);
     let has_twin = all.iter().filter(|other| other.candidate.id == status.candidate.id).count() > 1;
     let metadata: Vec<String> = status.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    [
+    vec![
         if has_twin { format!("{id} ({})", status.candidate.incarnation) } else { id },
         yes(status.is_leader),
         format!("{:.2}", status.score),
@@ -86,16 +76,6 @@ fn cells(status: &CandidateStatus, all: &[CandidateStatus], now: SystemTime) -> 
         ago(status.updated, " ago"),
         printable(&metadata.join(", ")),
     ]
-}
-
-/// Cuts a line to the width of the terminal.
-fn cut(line: &str, width: Option<usize>) -> String {
-    match width {
-        Some(width) if line.chars().count() > width => {
-            line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-        }
-        _ => line.to_owned(),
-    }
 }
 
 #[cfg(test)]

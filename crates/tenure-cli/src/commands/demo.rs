@@ -68,7 +68,7 @@ pub(crate) fn run(global: &Global, args: &Demo) -> Result<u8, Failure> {
         return Err(Failure::new("the demo needs the sqlite store; build tenure with --features sqlite"));
     }
     // Checked here, because the error messages of the candidates are not shown.
-    margin(&ElectionOptions { lease: Some(args.lease), ..ElectionOptions::default() })?;
+    margin(&ElectionOptions { lease: Some(args.lease), ..ElectionOptions::default() }, Duration::ZERO)?;
     let (mut stage, interrupted) = Stage::set(&["alice", "bob", "carol"], args.lease)
         .map_err(|error| Failure::new(format!("cannot start the demo: {error}")))?;
     let show = Show::new(global, interrupted);

@@ -6,6 +6,7 @@ use tenure::{Error, Fault, Token};
 use super::{leader_words, print};
 use crate::args::{Forget, Global};
 use crate::failure::Failure;
+use crate::json::versioned;
 use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result<u8, Failure> {
@@ -15,7 +16,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result
         // A record that cannot be read can still be removed.
         Err(Error::Store(error)) if error.fault() == Fault::Denied && args.yes => {
             elections.forget(&args.election).await?;
-            return print_forgotten(global, args, None);
+            return print_forgotten(global, setup, args, None);
         }
         Err(Error::Store(error)) if error.fault() == Fault::Denied => {
             let election = &args.election;
@@ -35,14 +36,15 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Forget) -> Result
         )));
     }
     elections.forget(&args.election).await?;
-    print_forgotten(global, args, Some(look.token.get()))
+    print_forgotten(global, setup, args, Some(look.token.get()))
 }
 
 /// Prints that a seat was removed, with its last token, if that could be read.
-fn print_forgotten(global: &Global, args: &Forget, token: Option<u64>) -> Result<u8, Failure> {
+fn print_forgotten(global: &Global, setup: &Setup, args: &Forget, token: Option<u64>) -> Result<u8, Failure> {
     let election = &args.election;
     if global.json {
-        print(json!({ "election": election, "forgotten": true, "token": token }))?;
+        let store = setup.shown();
+        print(versioned(json!({ "election": election, "store": store, "forgotten": true, "token": token })))?;
     } else if !global.quiet {
         print(match token {
             // Above the highest token there is none, so the floor is not kept.

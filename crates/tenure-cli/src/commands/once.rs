@@ -11,6 +11,11 @@ use crate::setup::Setup;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Once) -> Result<u8, Failure> {
     args.job.reject_doubtful("once", &raw_arguments())?;
+    if args.job.command().is_empty() {
+        return Err(Failure::new(
+            "no command; write: tenure once --slot SCHEDULE ELECTION -- CMD…; for hooks without CMD, use tenure run",
+        ));
+    }
     let options = setup.options(&args.job.election).overlaid(args.job.overrides());
     if args.resume && options.release_on_stop == Some(false) {
         // The release records that the command has ended.
@@ -28,7 +33,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Once) -> Result<u8
         occasion: Some(if args.resume { occasion.resumable() } else { occasion }),
         // If it is not resumed, this candidate would find its own claim, and leave.
         on_loss: if args.resume { OnLoss::Stand } else { OnLoss::Exit },
-        patience: args.patience.limit(),
+        patience: args.wait.limit(),
         conflict_exit_code: args.conflict_exit_code,
         job: args.job,
     };

@@ -11,12 +11,16 @@
 
 mod exit_reason;
 mod health;
+mod margin;
 mod messages;
 mod program;
+mod progress;
+mod waiting;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -24,15 +28,21 @@ use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fau
 
 use self::exit_reason::{ExitReason, exec_failure};
 use self::health::{HealthCommand, Verdict};
+pub(crate) use self::margin::{margin, shortest_lease};
 use self::messages::Messages;
+use self::progress::{Outcome, Progress};
+use self::waiting::Waited;
 use crate::args::{Global, Job, OnLoss, Run};
 use crate::failure::{Failure, error_words};
 use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
+use crate::process::pty::Pty;
 use crate::process::signals::{self, Signals};
 use crate::process::terminal;
-use crate::process::wire::{Exit, GuardEvent};
+use crate::process::will::{Report, Will};
+use crate::process::wire::{Exit, GuardEvent, Hook, Order};
 use crate::setup::Setup;
+use crate::stderr;
 use crate::supervisor::Supervisor;
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8, Failure> {
@@ -40,7 +50,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: Run) -> Result<u8,
     let task = Task {
         occasion: None,
         on_loss: args.on_loss,
-        patience: args.patience.limit(),
+        patience: args.wait.limit(),
         conflict_exit_code: args.conflict_exit_code,
         job: args.job,
     };
@@ -66,9 +76,23 @@ pub(crate) struct Task {
 
 pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Result<u8, Failure> {
     // A standby whose program is missing says so now, and not when it takes over.
-    let program = task.job.command().swap_remove(0);
+    let program = program_of(&task.job);
     if let Err(errno) = program::find(&program) {
+        if task.job.command().iter().skip(1).any(|word| word == "--") {
+            return Err(Failure::new(format!(
+                "{}: command not found; write only ELECTION before --, and quote a name that has spaces",
+                program.display()
+            ))
+            .with_code(127));
+        }
         return exec_failure(errno.raw_os_error(), &program).into_code();
+    }
+    let has_terminal = || std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if task.job.tty && !has_terminal() {
+        return Err(Failure::new("--tty needs a terminal as standard input and standard output; leave it out"));
+    }
+    if task.job.tty {
+        stderr::on_raw_terminal();
     }
     // This comes first, so that no signal is lost.
     let forwarded: Vec<Signal> = task.job.forward.iter().copied().map(signals::forwarded).collect();
@@ -80,13 +104,40 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     let supervisor = Supervisor::new(task.job.ready_fd)?;
     let elections = setup.elections()?;
     let options = setup.options(&task.job.election).overlaid(task.job.overrides());
-    let margin = margin(&options)?;
+    let margin = margin(&options, elections.promises().min_lease)?;
+    let timing = options.durations()?.check().map_err(tenure::Error::from)?;
+    let drain = timing.drain();
+    if task.job.on_stop.is_some() && timing.stop_grace() < drain {
+        // The command would be killed without SIGTERM, or the hook before it has done anything.
+        let (grace, drain) = (tenure::span::show(timing.stop_grace()), tenure::span::show(drain));
+        return Err(Failure::new(format!(
+            "stop_grace of {grace} is too short for --on-stop; use at least the drain of {drain}, or leave it out"
+        )));
+    }
     let (election, verdict) = stand(&elections, &task, &options)?;
+    let will = Will {
+        store: setup.url().to_owned(),
+        election: task.job.election.clone(),
+        candidate: election.candidate().clone(),
+        lease: timing.lease(),
+        report: if global.json {
+            Report::Json
+        } else if global.prints_messages() {
+            Report::Lines
+        } else {
+            Report::Quiet
+        },
+    };
+    // Without a will, a crash costs a lease, as it does when this machine fails.
+    let will = will.seal().ok();
     let mut runner = Runner {
         events: election.events(),
         verdict,
-        guard: start_guard(&election, &task.job)?,
+        guard: start_guard(&election, &task.job, will.as_ref())?,
+        will,
         margin,
+        grace: drain.saturating_sub(margin),
+        pty: None,
         messages: Messages::new(global, &task.job.election),
         location: setup.location(),
         store_works: false,
@@ -103,7 +154,9 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     let watchdog = runner.supervisor.watchdog();
     let work = async {
         let reason = runner.run().await?;
-        runner.leave().await;
+        if runner.leave().await {
+            runner.guard.settled();
+        }
         Ok::<_, Failure>(reason)
     };
     let reason = tokio::select! {
@@ -114,7 +167,9 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     runner.guard.close(GUARD_EXIT_TIMEOUT).await;
     // Closing the store's connections keeps a server busy for longer than a whole hand-over takes. So this waits
     // while the next leader starts, perhaps on the same machine.
-    tokio::time::sleep(CLOSE_DELAY).await;
+    if !setup.is_file() {
+        tokio::time::sleep(CLOSE_DELAY).await;
+    }
     reason.into_code()
 }
 
@@ -138,31 +193,14 @@ fn stand(elections: &Elections, task: &Task, options: &ElectionOptions) -> Resul
     Ok((election, verdict))
 }
 
-/// Returns how long before the end of the hold the command must be gone.
-///
-/// # Errors
-/// If the lease is too short for that, or the durations contradict each other.
-pub(crate) fn margin(options: &ElectionOptions) -> Result<Duration, Failure> {
-    let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
-    let margin = lease.div_f64(100.0).max(Duration::from_millis(50));
-    let timing = options.durations()?.check().map_err(tenure::Error::from)?;
-    if timing.drain() <= margin {
-        // The command would be killed before it gets SIGTERM, or before it starts.
-        return Err(Failure::new(format!(
-            "a lease of {} is too short for a command to wrap up; use a lease of at least 400ms and a drain above {}",
-            tenure::span::show(lease),
-            tenure::span::show(margin)
-        )));
-    }
-    Ok(margin)
-}
-
 struct Runner {
     task: Task,
     elections: Elections,
     election: Election,
     events: Events,
     guard: GuardHandle,
+    /// The last will of this candidate, which every guard gets.
+    will: Option<OwnedFd>,
     /// Signals that ask `tenure` to hand over and leave.
     signals: Signals,
     /// Signals that are forwarded to the command while it runs.
@@ -174,6 +212,10 @@ struct Runner {
     verdict: Verdict,
     /// How long before the end of the hold the command must be gone.
     margin: Duration,
+    /// How long before that a term ends for its work.
+    grace: Duration,
+    /// The command's own terminal, while it runs (`--tty`).
+    pty: Option<Pty>,
     /// Whether the store has answered.
     store_works: bool,
     /// The number of guards started so far.
@@ -184,24 +226,6 @@ struct Runner {
     give_up_at: Option<tokio::time::Instant>,
 }
 
-/// The result of waiting for a term.
-enum Waited {
-    Elected(Term),
-    Ended(Ended),
-    /// Another candidate leads, or no candidate does, for longer than the user is willing to wait.
-    InVain,
-}
-
-/// The result of running the command in one term.
-enum Outcome {
-    /// It ended without being asked to.
-    Exited(Exit),
-    /// It could not be executed.
-    Failed { errno: i32 },
-    /// It had to end with its term. Contains its exit status, if known.
-    Stopped(Option<Exit>),
-}
-
 impl Runner {
     /// Runs the command in each term of this candidate, until there is a reason to exit.
     async fn run(&mut self) -> Result<ExitReason, Failure> {
@@ -209,7 +233,10 @@ impl Runner {
             let term = match self.wait().await? {
                 Waited::Elected(term) => term,
                 Waited::Ended(ended) => return Ok(self.exit_reason(ended)),
-                Waited::InVain => return Ok(self.conflict()),
+                Waited::InVain => match self.conflict().await? {
+                    Some(reason) => return Ok(reason),
+                    None => continue,
+                },
             };
             self.give_up_at = None;
             // If a signal asked to leave meanwhile, or the term is ending, the command is not started.
@@ -221,77 +248,11 @@ impl Runner {
                 continue;
             };
             match self.lead(&term, work).await? {
-                Outcome::Failed { errno } => return Ok(exec_failure(errno, &self.task.job.command()[0])),
+                Outcome::Failed { errno } => return Ok(exec_failure(errno, &program_of(&self.task.job))),
                 Outcome::Exited(exit) => return Ok(ExitReason::Exited(exit)),
                 Outcome::Stopped(exit) if self.asked.is_some() => return Ok(ExitReason::Asked(self.asked, exit)),
                 Outcome::Stopped(_) if self.task.on_loss == OnLoss::Exit => return Ok(ExitReason::Lost),
                 Outcome::Stopped(_) => self.await_end(&term).await?,
-            }
-        }
-    }
-
-    /// Waits for the next term, for as long as the user is willing to.
-    async fn wait(&mut self) -> Result<Waited, Failure> {
-        if self.asked.is_none() {
-            self.guard.prepare();
-        }
-        loop {
-            tokio::select! {
-                biased;
-                signal = self.signals.next() => self.on_signal(signal),
-                // No command runs. Ctrl-C and Ctrl-\ ask this process to leave; other signals are ignored.
-                signal = self.forwarded.next() => {
-                    if [Signal::INT, Signal::QUIT].iter().any(|typed| typed.as_raw() == signal) {
-                        self.on_signal(signal);
-                    }
-                }
-                event = next(&mut self.events) => {
-                    if self.is_in_vain(&event)? {
-                        return Ok(Waited::InVain);
-                    }
-                    self.on_event(&event)?;
-                }
-                event = self.guard.event() => {
-                    if event.is_none() {
-                        self.replace_guard().await?;
-                        self.guard.prepare();
-                    }
-                }
-                term = self.election.elected() => return Ok(term.map_or_else(Waited::Ended, Waited::Elected)),
-                () = sleep_until(self.give_up_at), if !self.gives_up_at_once() => return Ok(Waited::InVain),
-            }
-        }
-    }
-
-    /// Returns whether the user does not want to wait at all (`--no-wait`), and this candidate has never led.
-    fn gives_up_at_once(&self) -> bool {
-        self.give_up_at.is_some() && self.task.patience == Some(Duration::ZERO)
-    }
-
-    /// Returns whether this event shows that a user who does not want to wait would have to.
-    ///
-    /// # Errors
-    /// If the store failed, so that it is unknown whether another candidate leads.
-    fn is_in_vain(&self, event: &EventKind) -> Result<bool, Failure> {
-        match event {
-            _ if !self.gives_up_at_once() => Ok(false),
-            EventKind::Error { error } => Err(Failure::new(error_words(error))),
-            EventKind::LeaderChanged { leader: Some(leader), .. } => Ok(leader.candidate != *self.election.candidate()),
-            _ => Ok(false),
-        }
-    }
-
-    /// Returns the reason to leave after waiting in vain.
-    fn conflict(&self) -> ExitReason {
-        let code = self.task.conflict_exit_code;
-        match self.election.leader() {
-            Some(leader) => {
-                self.messages.led_by(&leader);
-                ExitReason::Conflict { code }
-            }
-            None => {
-                let problem = "no candidate leads yet, and the time of --wait is up; check `tenure candidates`";
-                ExitReason::NotExecuted(Failure::new(problem))
             }
         }
     }
@@ -301,16 +262,20 @@ impl Runner {
         let mut deadline = term.deadline();
         let mut moved_at = now();
         let mut progress = Progress::default();
-        let started = self.start(term.token().get(), deadline)?;
-        let reliable = started
+        let (token, grace) = (Some(term.token().get()), self.grace.as_nanos() as u64);
+        let started = self.start(Order::Start { token, kill_at: self.kill_at(deadline), grace })?;
+        let mut reliable = started
             && loop {
-                let overdue = self.overdue(deadline, moved_at);
+                let (overdue, nap) = (self.overdue(deadline, moved_at), self.longest_nap());
                 tokio::select! {
                     biased;
                     signal = self.signals.next() => {
                         let again = self.asked.is_some();
                         self.on_signal(signal);
-                        if again && !self.guard.kill_at(0) {
+                        // A hook for the end must have its time.
+                        if again && self.task.job.on_stop.is_some() {
+                            self.guard.kill();
+                        } else if again && !self.guard.kill_at(0) {
                             break false;
                         }
                     }
@@ -328,7 +293,7 @@ impl Runner {
                     event = self.guard.event() => match event {
                         None => break false,
                         Some(GuardEvent::Gone) => break true,
-                        Some(event) => if progress.update(event) {
+                        Some(event) => if self.update(&mut progress, event) {
                             if self.task.occasion.is_some() {
                                 term.finish();
                             }
@@ -339,10 +304,13 @@ impl Runner {
                     // The guard should have killed everything by then, so it has failed.
                     () = tokio::time::sleep(overdue) => break false,
                     event = next(&mut self.events) => self.on_event(&event)?,
+                    // A guard that is stopped (SIGSTOP) meanwhile would leave no time for the hook.
+                    () = tokio::time::sleep(nap), if progress.stopping => self.guard.wake(),
                 }
             };
-        if !reliable {
+        while !reliable {
             self.replace_guard().await?;
+            reliable = self.run_on_stop(term, &mut progress).await?;
         }
         // The command is gone, but the engine would continue to lead. Releasing the seat lets this candidate bid again
         // at once. After stepping down it would leave the seat to others for two leases, and there may be none.
@@ -351,24 +319,85 @@ impl Runner {
         }
         // The engine can release the seat only now.
         drop(work);
+        if let Some(pty) = self.pty.take() {
+            pty.finish().await;
+        }
         Ok(progress.outcome())
     }
 
-    /// Starts the command with the standard streams of this process. Returns whether the guard still works.
+    /// Processes an event of the guard. Returns whether the command, or the hook before it, has ended without being
+    /// asked to.
+    fn update(&self, progress: &mut Progress, event: GuardEvent) -> bool {
+        if let GuardEvent::HookEnded(hook, exit) = event
+            && exit != Exit::Code(0)
+            && (hook == Hook::OnStop || !progress.stopping)
+        {
+            self.messages.hook_failed(hook, exit);
+        }
+        progress.update(event)
+    }
+
+    /// Runs the hook for the end of a term whose guard has failed, under the next guard. Returns whether that guard
+    /// still works, and no process is left.
+    async fn run_on_stop(&mut self, term: &Term, progress: &mut Progress) -> Result<bool, Failure> {
+        if self.task.job.on_stop.is_none() || progress.on_stop_ended {
+            return Ok(true);
+        }
+        let (mut deadline, mut moved_at) = (term.deadline(), now());
+        let mut last_seen = deadline;
+        let order = Order::OnStop { token: Some(term.token().get()), kill_at: self.kill_at(deadline) };
+        if !self.start(order)? {
+            return Ok(false);
+        }
+        loop {
+            let (overdue, nap) = (self.overdue(deadline, moved_at), self.longest_nap());
+            tokio::select! {
+                biased;
+                moved = term.deadline_moved(last_seen) => {
+                    last_seen = moved;
+                    // A renewal gives the hook no more time, but the loss of the seat leaves it none.
+                    if moved < deadline {
+                        (deadline, moved_at) = (moved, now());
+                        if !self.guard.kill_at(self.kill_at(deadline)) {
+                            return Ok(false);
+                        }
+                    }
+                }
+                event = self.guard.event() => match event {
+                    None => return Ok(false),
+                    Some(GuardEvent::Gone) => return Ok(true),
+                    Some(event) => drop(self.update(progress, event)),
+                },
+                () = tokio::time::sleep(overdue) => return Ok(false),
+                () = tokio::time::sleep(nap) => self.guard.wake(),
+            }
+        }
+    }
+
+    /// Starts the work of a term with the standard streams of this process, or in a terminal of its own. Returns whether
+    /// the guard still works.
     ///
     /// # Errors
     /// If the guard cannot be given the lifeline: without it, the seat could be free before the command has ended.
-    fn start(&mut self, token: u64, deadline: Moment) -> Result<bool, Failure> {
+    fn start(&mut self, order: Order) -> Result<bool, Failure> {
         let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        let pty = self.task.job.tty.then(Pty::open).transpose().map_err(|error| {
+            Failure::new(format!("command not started: cannot open a terminal for it: {error}; leave out --tty"))
+        })?;
+        let (pty, its_side) = pty.unzip();
+        self.pty = pty;
         let dev_null = terminal::is_in_background().then(|| File::open("/dev/null").ok()).flatten();
         let stdin = dev_null.as_ref().map_or(stdin.as_fd(), AsFd::as_fd);
-        let streams = [stdin, stdout.as_fd(), stderr.as_fd()];
+        let streams = match &its_side {
+            Some(terminal) => [terminal.as_fd(); 3],
+            None => [stdin, stdout.as_fd(), stderr.as_fd()],
+        };
         // Read while the term has work, so the lifeline belongs to this term.
         let lifeline = self.election.lifeline().map_err(|error| {
             let what = "command not started: cannot duplicate the descriptor that holds the seat";
             Failure::new(format!("{what}: {error}; raise the limit of open files (ulimit -n)"))
         })?;
-        Ok(self.guard.start(Some(token), self.kill_at(deadline), streams, lifeline.as_ref().map(AsFd::as_fd)))
+        Ok(self.guard.start(order, streams, lifeline.as_ref().map(AsFd::as_fd)))
     }
 
     async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {
@@ -382,16 +411,17 @@ impl Runner {
         }
     }
 
-    /// Leaves the election and waits until the seat is released. A signal cuts the wait short.
-    async fn leave(&mut self) {
+    /// Leaves the election and waits until the seat is released. A signal cuts the wait short. Returns whether the
+    /// engine has done all that it could to release the seat.
+    async fn leave(&mut self) -> bool {
         self.election.stop();
         loop {
             tokio::select! {
                 biased;
-                () = self.elections.stopped() => return,
+                () = self.elections.stopped() => return true,
                 signal = self.signals.next() => {
                     if self.asked.replace(signal).is_some() {
-                        return;
+                        return false;
                     }
                 }
             }
@@ -438,8 +468,13 @@ impl Runner {
                 "the guard was killed too often; find the process that kills it, then start tenure again",
             ));
         }
-        self.guard = start_guard(&self.election, &self.task.job)?;
+        self.guard = start_guard(&self.election, &self.task.job, self.will.as_ref())?;
         Ok(())
+    }
+
+    /// Returns how long a guard that is stopped (SIGSTOP) at the end of a term stays stopped.
+    fn longest_nap(&self) -> Duration {
+        (self.grace / 8).max(Duration::from_millis(1))
     }
 
     fn kill_at(&self, deadline: Moment) -> u64 {
@@ -465,14 +500,6 @@ impl Runner {
     }
 }
 
-/// Waits until this moment; without one, forever.
-async fn sleep_until(moment: Option<tokio::time::Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Returns the next event. After the last event it never resolves.
 async fn next(events: &mut Events) -> EventKind {
     match events.next().await {
@@ -490,46 +517,19 @@ const CLOSE_DELAY: Duration = Duration::from_millis(10);
 /// The number of guards that one `tenure run` starts at most. A healthy system never kills a guard.
 const MAX_GUARDS: u32 = 100;
 
-fn start_guard(election: &Election, job: &Job) -> Result<GuardHandle, Failure> {
+fn start_guard(election: &Election, job: &Job, will: Option<&OwnedFd>) -> Result<GuardHandle, Failure> {
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
-    GuardHandle::start_guard(&job.command(), &variables)
-        .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))
+    let guard = GuardHandle::start_guard(&job.plan(), &variables)
+        .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))?;
+    // Joining a control group takes the kernel longer than all else, so it happens while the store is opened.
+    guard.prepare();
+    if let Some(will) = will {
+        guard.keep_will(will.as_fd());
+    }
+    Ok(guard)
 }
 
-/// The state of a command so far.
-#[derive(Default)]
-struct Progress {
-    /// It was asked to end.
-    stopping: bool,
-    /// The guard has killed it at its deadline.
-    killed: bool,
-    /// It ended before it was asked to.
-    ended_unasked: bool,
-    exit: Option<Exit>,
-    failed: Option<i32>,
-}
-
-impl Progress {
-    /// Processes an event of the guard. Returns whether the command has just ended without being asked to.
-    fn update(&mut self, event: GuardEvent) -> bool {
-        match event {
-            GuardEvent::TimeUp => self.killed = true,
-            GuardEvent::Failed { errno } => self.failed = Some(errno),
-            GuardEvent::Exited(exit) => {
-                self.exit = Some(exit);
-                self.ended_unasked = !self.stopping && !self.killed;
-                return self.ended_unasked;
-            }
-            _ => {}
-        }
-        false
-    }
-
-    fn outcome(&self) -> Outcome {
-        match (self.failed, self.exit) {
-            (Some(errno), _) => Outcome::Failed { errno },
-            (None, Some(exit)) if self.ended_unasked => Outcome::Exited(exit),
-            (None, exit) => Outcome::Stopped(exit),
-        }
-    }
+/// Returns the program of the command; of hooks alone, the shell.
+fn program_of(job: &Job) -> OsString {
+    job.command().into_iter().next().unwrap_or_else(|| "sh".into())
 }

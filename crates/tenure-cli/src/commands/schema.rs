@@ -8,11 +8,12 @@ use serde_json::json;
 use super::print;
 use crate::args::{Global, Schema};
 use crate::failure::Failure;
+use crate::json::versioned;
 
 pub(crate) fn run(global: &Global, args: &Schema) -> Result<u8, Failure> {
     let (store, sql) = sql(args)?;
     if global.json {
-        print(json!({ "store": store, "sql": sql }))?;
+        print(versioned(json!({ "store": store, "sql": sql })))?;
     } else {
         print(sql.trim_end())?;
     }
@@ -24,9 +25,9 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
     match args.of.as_str() {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(("postgres", postgres(args)?)),
-        "sqlite" => Err(Failure::new("sqlite creates its tables itself, so there is no SQL to run")),
+        "sqlite" => Err(Failure::new("sqlite creates its tables itself, so there is no SQL to run; use it as it is")),
         store if tenure::schemes().contains(&store) => {
-            Err(Failure::new(format!("{store} has no tables, so there is no SQL to run")))
+            Err(Failure::new(format!("{store} has no tables, so there is no SQL to run; use it as it is")))
         }
         // Not repeated in the message: a URL can contain a password.
         store if store.contains(':') => {
@@ -36,14 +37,16 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
     }
 }
 
+/// The stores that have tables.
+const WITH_TABLES: &[&str] = &[
+    #[cfg(feature = "postgres")]
+    "postgres",
+];
+
 fn known() -> String {
-    let stores: &[&str] = &[
-        #[cfg(feature = "postgres")]
-        "postgres",
-    ];
-    match stores {
+    match WITH_TABLES {
         [] => "no store in this program has tables".to_owned(),
-        stores => format!("stores with tables: {}", stores.join(", ")),
+        stores => format!("write: tenure schema {}", stores.join(" or ")),
     }
 }
 
@@ -86,6 +89,6 @@ impl TypedValueParser for StoreName {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(tenure::schemes().iter().map(PossibleValue::new)))
+        Some(Box::new(WITH_TABLES.iter().map(PossibleValue::new)))
     }
 }

@@ -8,6 +8,7 @@ use tenure::{Error, EventKind, Events, Leader};
 use super::{leader_json, leader_words, print, printable};
 use crate::args::{Global, StepDown};
 use crate::failure::Failure;
+use crate::json::versioned;
 use crate::setup::Setup;
 
 /// How long to wait for a hand-over to a named candidate by default. It takes as long as the leader's command needs to
@@ -20,7 +21,7 @@ const OBSERVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &StepDown) -> Result<u8, Failure> {
     let elections = setup.elections_to_read()?;
     if elections.look(&args.election).await?.leader.is_none() {
-        return print_result(global, args, None, None).map(|()| 1);
+        return print_result(global, setup, args, None, None).map(|()| 1);
     }
     let observer = elections.observe(&args.election)?;
     let mut events = observer.events();
@@ -38,18 +39,18 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &StepDown) -> Resu
         },
     };
     let Some(leader) = asked else {
-        return print_result(global, args, None, None).map(|()| 1);
+        return print_result(global, setup, args, None, None).map(|()| 1);
     };
     let wait = args.wait.unwrap_or(if args.to.is_some() { WAIT_FOR_HEIR } else { Duration::ZERO });
     if wait.is_zero() {
-        return print_result(global, args, Some(&leader), None).map(|()| 0);
+        return print_result(global, setup, args, Some(&leader), None).map(|()| 0);
     }
     let mut last = leader.token;
     if let Some(to) = &args.to {
         // The leader that was asked can be a later one than the leader that the observer saw first.
         let look = elections.look(&args.election).await?;
         if look.leader.as_ref().is_some_and(|now| is_named(now, to)) {
-            return print_result(global, args, Some(&leader), Some(look.leader.as_ref())).map(|()| 0);
+            return print_result(global, setup, args, Some(&leader), Some(look.leader.as_ref())).map(|()| 0);
         }
         last = look.token;
     }
@@ -75,7 +76,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &StepDown) -> Resu
             "{who} has handed over, but {} leads instead of {to}; try again",
             leader_words(next)
         ))),
-        _ => print_result(global, args, Some(&leader), Some(next.as_ref())).map(|()| 0),
+        _ => print_result(global, setup, args, Some(&leader), Some(next.as_ref())).map(|()| 0),
     }
 }
 
@@ -98,18 +99,20 @@ async fn leader_that(events: &mut Events, is: impl Fn(&Option<Leader>) -> bool) 
 /// Prints the leader that was asked and, after a wait, the next leader.
 fn print_result(
     global: &Global,
+    setup: &Setup,
     args: &StepDown,
     asked: Option<&Leader>,
     next: Option<Option<&Leader>>,
 ) -> Result<(), Failure> {
     if global.json {
-        return print(json!({
+        return print(versioned(json!({
             "election": args.election,
+            "store": setup.shown(),
             "asked": asked.map(leader_json),
             "to": args.to,
             "handed_over": next.is_some(),
             "leader": next.flatten().map(leader_json),
-        }));
+        })));
     }
     if global.quiet {
         return Ok(());

@@ -7,6 +7,7 @@ use tenure::{Promises, Takeover};
 use super::print;
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::json::{ms, versioned};
 use crate::screen::Paint;
 
 pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
@@ -17,7 +18,7 @@ pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
     }
     if global.json {
         let stores: Vec<_> = all.iter().map(|(url, promises)| as_json(url, promises)).collect();
-        print(json!({ "stores": stores }))?;
+        print(versioned(json!({ "stores": stores })))?;
         return Ok(0);
     }
     for (at, (url, promises)) in all.iter().enumerate() {
@@ -33,10 +34,11 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
     let paint = Paint::for_stream(&std::io::stdout());
     print(paint.bold(url))?;
     let takeover = match (promises.life, promises.takeover) {
+        (LifeKind::Session, _) if promises.lifeline => "at once when its process is gone, or its session ends",
         (LifeKind::Lock, _) => "at once when its process is gone, otherwise when its lease expires",
-        (LifeKind::Session, Takeover::Instant) => "at once when its session ends",
-        (LifeKind::Session, Takeover::Safe) => "a lease after its session ends",
-        (LifeKind::Observe | LifeKind::Clock, _) => "when its lease expires",
+        (LifeKind::Session, Takeover::Instant) => "at once, by its last will or when its session ends",
+        (LifeKind::Session, Takeover::Safe) => "at once by its last will, otherwise a lease after its session ends",
+        (LifeKind::Observe | LifeKind::Clock, _) => "at once by its last will, otherwise when its lease expires",
     };
     let push = match promises.push {
         Push::None => "no: candidates poll",
@@ -48,7 +50,7 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
         ("dead leader is replaced", takeover.to_owned()),
         ("notifies candidates", push.to_owned()),
         ("durability", promises.durability.to_owned()),
-        ("shortest lease", tenure::span::show(promises.min_lease)),
+        ("shortest lease", shortest_lease(promises)),
     ];
     for (what, text) in rows {
         print(format!("  {} {text}", paint.dim(format!("{what:<26}"))))?;
@@ -60,6 +62,19 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the shortest lease on this store: that of `tenure run`, and that of a program if it can be shorter.
+fn shortest_lease(promises: &Promises) -> String {
+    let show = tenure::span::show;
+    #[cfg(target_os = "linux")]
+    {
+        let command = super::run::shortest_lease();
+        if command > promises.min_lease {
+            return format!("{} with tenure run, {} in a program", show(command), show(promises.min_lease));
+        }
+    }
+    show(promises.min_lease)
+}
+
 fn as_json(url: &str, promises: &Promises) -> serde_json::Value {
     json!({
         "url": url,
@@ -69,7 +84,7 @@ fn as_json(url: &str, promises: &Promises) -> serde_json::Value {
         "push": match promises.push { Push::None => "none", Push::Hint => "hint", Push::Proven => "proven" },
         "shared_heartbeat": promises.shared_heartbeat,
         "durability": promises.durability,
-        "min_lease_ms": promises.min_lease.as_millis() as u64,
+        "min_lease_ms": ms(promises.min_lease),
         "broken_by": promises.broken_by,
     })
 }

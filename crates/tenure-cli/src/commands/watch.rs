@@ -1,13 +1,21 @@
-//! `tenure watch`: prints the leader, and every change.
+//! `tenure watch`: prints the leader, and every change, or shows them in a live view.
 
+mod all;
+#[cfg(target_os = "linux")]
+mod live;
+#[cfg(target_os = "linux")]
+mod view;
+
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tenure::{EventKind, Leader};
+use tenure::{Candidate, Crash, EventKind, Leader, Token};
 
-use super::{leader_json, leader_words, print};
+use super::{leader_json, leader_words, print, printable};
 use crate::args::{Global, Watch};
 use crate::failure::{Failure, error_words};
+use crate::json::{self, versioned};
 use crate::screen::{Paint, timestamp};
 use crate::setup::Setup;
 use crate::stderr;
@@ -17,35 +25,46 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
     tokio::select! {
-        result = watch(global, setup, args) => result,
+        result = show(global, setup, args) => result,
         () = reader_gone() => Ok(0),
     }
 }
 
-async fn watch(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
+async fn show(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
+    #[cfg(target_os = "linux")]
+    if !global.json && !global.quiet && !args.lines && view::is_supported() {
+        return match &args.election {
+            Some(election) => live::run(setup, election).await,
+            None => live::run_all(setup).await,
+        };
+    }
+    match &args.election {
+        Some(election) => print_changes(global, setup, election).await,
+        None => all::print_changes(global, setup).await,
+    }
+}
+
+async fn print_changes(global: &Global, setup: &Setup, election: &str) -> Result<u8, Failure> {
     // This first look reports errors at once, and prints a vacant seat, for which there is no event.
-    let mut last = setup.elections_to_read()?.look(&args.election).await?.leader;
-    print_leader(global, args, last.as_ref())?;
+    let mut last = setup.elections_read_only()?.look(election).await?.leader;
+    print_leader(global, setup, election, last.as_ref(), false)?;
     while setup.missing().is_some() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let elections = setup.elections()?;
-    let observer = elections.observe(&args.election)?;
+    let elections = setup.elections_to_watch()?;
+    let observer = elections.observe(election)?;
     let mut events = observer.events();
     while let Some(event) = events.next().await {
         match event.kind {
             EventKind::LeaderChanged { leader, .. } => {
-                let key =
-                    |leader: &Option<Leader>| leader.as_ref().map(|leader| (leader.candidate.clone(), leader.token));
-                if key(&leader) != key(&last) {
-                    print_leader(global, args, leader.as_ref())?;
+                if key(leader.as_ref()) != key(last.as_ref()) {
+                    print_leader(global, setup, election, leader.as_ref(), false)?;
                 }
                 last = leader;
             }
-            EventKind::Error { error } => {
-                stderr::line(format!("tenure: store error, retrying: {}", error_words(&error)));
-            }
-            EventKind::Recovered => stderr::line("tenure: the store is available again"),
+            EventKind::LeaderCrashed { crash } => print_crash(global, setup, election, &crash)?,
+            EventKind::Error { error } => report_failing(global, error_words(&error)),
+            EventKind::Recovered => report_working(global),
             _ => {}
         }
     }
@@ -76,15 +95,59 @@ async fn reader_gone() {
     std::future::pending().await
 }
 
-fn print_leader(global: &Global, args: &Watch, leader: Option<&Leader>) -> Result<(), Failure> {
-    let at = timestamp(SystemTime::now());
+/// Prints a change of leader; for people, with the name of the election if `named`.
+fn print_leader(
+    global: &Global,
+    setup: &Setup,
+    election: &str,
+    leader: Option<&Leader>,
+    named: bool,
+) -> Result<(), Failure> {
+    let at = SystemTime::now();
     if global.json {
-        return print(json!({ "election": args.election, "at": at, "leader": leader.map(leader_json) }));
+        let (store, at, leader) = (setup.shown(), timestamp(at), leader.map(leader_json));
+        return print(versioned(json!({ "election": election, "store": store, "at": at, "leader": leader })));
     }
-    let paint = Paint::for_stream(&std::io::stdout());
+    print(change(at, named.then_some(election), leader, Paint::for_stream(&std::io::stdout())))
+}
+
+/// Prints that a leader crashed.
+fn print_crash(global: &Global, setup: &Setup, election: &str, crash: &Crash) -> Result<(), Failure> {
+    let at = SystemTime::now();
+    if global.json {
+        let (store, at, crash) = (setup.shown(), timestamp(at), json::crash(crash));
+        return print(versioned(json!({ "election": election, "store": store, "at": at, "crash": crash })));
+    }
+    print(death(at, crash, Paint::for_stream(&std::io::stdout())))
+}
+
+/// Formats the crash of a leader for people.
+fn death(at: SystemTime, Crash { of, token, by }: &Crash, paint: Paint) -> String {
+    let died = paint.red(format!("{} (term {token}) died", printable(of)));
+    format!("{}  {died}; {} has freed the seat", paint.dim(timestamp(at)), printable(by))
+}
+
+/// Formats a change of leader for people, with the name of the election if there are several.
+fn change(at: SystemTime, election: Option<&str>, leader: Option<&Leader>, paint: Paint) -> String {
     let words = match leader {
         Some(leader) => format!("{} leads", paint.green(leader_words(leader))),
         None => paint.yellow("vacant"),
     };
-    print(format!("{}  {words}", paint.dim(at)))
+    let election = election.map(|election| format!("{}: ", printable(election))).unwrap_or_default();
+    format!("{}  {election}{words}", paint.dim(timestamp(at)))
+}
+
+fn report_failing(global: &Global, error: impl Display) {
+    let message = format!("store error, retrying: {error}");
+    stderr::line(if global.json { json::error(&message, None).to_string() } else { format!("tenure: {message}") });
+}
+
+fn report_working(global: &Global) {
+    let message = "the store is available again";
+    stderr::line(if global.json { json::notice(message).to_string() } else { format!("tenure: {message}") });
+}
+
+/// Returns what tells one leader from another.
+fn key(leader: Option<&Leader>) -> Option<(Candidate, Token)> {
+    leader.map(|leader| (leader.candidate.clone(), leader.token))
 }

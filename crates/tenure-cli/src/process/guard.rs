@@ -9,20 +9,29 @@
 //! and reports to tenure what happens to the command. It reports `Gone`, or exits, only when *no* process of the
 //! command is left. Until then it keeps the lifeline open: the lock file, or the socket of the session, that holds the
 //! seat. While the lifeline is open, the death of tenure does not free the seat. A store without a lifeline holds the
-//! seat of a dead leader until its lease expires, and the guard is done before that.
+//! seat of a dead leader until its lease expires or its last will is executed. The guard is done before that: when
+//! tenure was killed, and no process of the command is left, the guard executes the will (`will.rs`).
+//!
+//! With hooks, a term has stages (`plan.rs`). The hook for the end runs in all these cases, when everything else is
+//! dead, and before the end of the term:
+//!
+//! ```text
+//!             tenure orders the stop     everything is killed    everything is killed
+//!  on-start ▸ CMD ──────┼──── SIGTERM ─────────────┼──────── on-stop ────────┤ end of the term, less a margin
+//!                       ╰────────── half ──────────┴───────── half ──────────╯ of the time to wrap up
+//! ```
 
-use std::collections::BTreeSet;
+mod job;
+
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use rustix::process::{
     Pid, Signal, WaitOptions, getppid, kill_process, kill_process_group, set_parent_process_death_signal, setsid, wait,
 };
@@ -33,17 +42,20 @@ use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 
+use self::job::Job;
 use super::cgroup::Cgroup;
 use super::family::Remaining;
-use super::shim::Shim;
-use super::wire::{GuardEvent, Order, Received};
-use super::{GUARD_NAME, family, ignored_signals, now, wire};
+use super::plan::{Plan, Stage};
+use super::shim::{Place, Shim};
+use super::will::Mortal;
+use super::wire::{Exit, GuardEvent, Hook, Order, Received};
+use super::{GUARD_NAME, family, ignored_signals, now, will, wire};
 
-/// Runs the guard: `PARENT_PID STAMP CMD ARGS…`. Standard input is the connection to tenure.
+/// Runs the guard: `PARENT_PID STAMP PLAN…`. Standard input is the connection to tenure.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
     let stamp = args.next().unwrap_or_default();
-    let code = match Guard::new(parent, stamp, args.collect()) {
+    let code = match Guard::new(parent, stamp, Plan::from_args(args)) {
         Ok(mut guard) => {
             guard.run();
             0
@@ -57,12 +69,11 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     std::process::exit(code)
 }
 
-/// The index of the lifeline among the descriptors of a start order, after the standard streams.
-const LIFELINE: usize = 3;
-
 struct Guard {
-    command: Vec<OsString>,
-    line: std::io::Stdin,
+    plan: Plan,
+    socket: std::io::Stdin,
+    /// Tenure is gone: there are no more orders.
+    is_alone: bool,
     /// Becomes readable when a child has ended.
     ended: UnixStream,
     /// Becomes readable when the term is over.
@@ -73,6 +84,12 @@ struct Guard {
     unreaped: bool,
     /// Names the control groups of this guard, together with its process id.
     stamp: OsString,
+    /// The process of tenure, if the system can prove its death.
+    tenure: Option<Mortal>,
+    /// The last will of tenure's candidate.
+    will: Option<OwnedFd>,
+    /// The token of the last term, if its seat outlives tenure: the term that the will ends.
+    seat_left: Option<u64>,
 }
 
 /// A shim that waits for its start message, and the control group that it has joined.
@@ -82,33 +99,22 @@ struct PreparedShim {
 }
 
 impl PreparedShim {
-    fn start(command: &[OsString], stamp: &OsStr) -> std::io::Result<Self> {
+    /// Starts a shim for the first program of a term.
+    fn start(plan: &Plan, stamp: &OsStr) -> std::io::Result<Self> {
         let cgroup = Cgroup::make(stamp);
         let procs_file = cgroup.as_ref().map(Cgroup::procs_file).unwrap_or_default();
-        Ok(Self { shim: Shim::start(&procs_file, command, |_| {})?, cgroup })
+        let first = plan.first();
+        Ok(Self { shim: Shim::start(&procs_file, plan.words(first), place(plan, first), |_| {})?, cgroup })
     }
 }
 
-/// A running command, or the processes that it has left behind.
-struct Job {
-    /// The process of the command; `None` once it has ended.
-    main: Option<Pid>,
-    group: Pid,
-    kill_at: u64,
-    /// The connection to the shim; `None` once the shim has executed the command or failed.
-    shim: Option<OwnedFd>,
-    failed: Option<i32>,
-    /// Whether SIGTERM was requested, and which processes have received it: the group, and these orphans.
-    stopping: bool,
-    group_signalled: bool,
-    signalled: BTreeSet<i32>,
-    cgroup: Option<Cgroup>,
-    /// Held open until no process is left.
-    _lifeline: Option<OwnedFd>,
+/// Returns where the program of a stage runs.
+fn place(plan: &Plan, stage: Stage) -> Place {
+    if plan.tty && stage == Stage::Command { Place::OwnTerminal } else { Place::OwnGroup }
 }
 
 impl Guard {
-    fn new(parent: Option<Pid>, stamp: OsString, command: Vec<OsString>) -> std::io::Result<Self> {
+    fn new(parent: Option<Pid>, stamp: OsString, plan: Plan) -> std::io::Result<Self> {
         // This comes first: signals that end a whole service or terminal are for tenure to handle. The command does
         // not inherit these empty handlers, as it would inherit ignored signals. Signals that were ignored from the
         // start (`nohup`) stay ignored, for the command as well.
@@ -120,6 +126,7 @@ impl Guard {
         }
         // The death of tenure resumes a stopped guard, which then finds its connection closed.
         set_parent_process_death_signal(Some(Signal::CONT))?;
+        let tenure = parent.and_then(Mortal::watch);
         if getppid() != parent {
             // The parent died before the kernel was asked to watch it. No command runs yet.
             std::process::exit(0);
@@ -131,8 +138,20 @@ impl Guard {
         family::adopt_orphans()?;
         let _ = rustix::thread::set_name(GUARD_NAME);
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let (line, prepared, job) = (std::io::stdin(), None, None);
-        let guard = Self { command, line, ended, timer, prepared, job, unreaped: false, stamp };
+        let guard = Self {
+            plan,
+            socket: std::io::stdin(),
+            is_alone: false,
+            ended,
+            timer,
+            prepared: None,
+            job: None,
+            unreaped: false,
+            stamp,
+            tenure,
+            will: None,
+            seat_left: None,
+        };
         guard.send(GuardEvent::Ready);
         Ok(guard)
     }
@@ -143,7 +162,7 @@ impl Guard {
             // The deadline comes first: incoming orders must not delay it.
             self.enforce_deadline();
             loop {
-                match wire::next_order(&self.line) {
+                match wire::next_order(&self.socket) {
                     Received::Nothing => break,
                     Received::Message(order, descriptors) => self.handle_order(order, descriptors),
                     Received::Closed => return self.leave(),
@@ -155,7 +174,7 @@ impl Guard {
 
     /// Kills everything if the deadline has passed.
     fn enforce_deadline(&mut self) {
-        if self.job.as_ref().is_some_and(|job| now() >= job.kill_at) {
+        if self.job.as_ref().is_some_and(|job| now() >= job.work_until()) {
             self.send(GuardEvent::TimeUp);
             self.kill();
         }
@@ -163,11 +182,10 @@ impl Guard {
 
     /// Sleeps until something happens.
     fn wait(&self) {
-        let mut sources = vec![
-            PollFd::new(&self.line, PollFlags::IN),
-            PollFd::new(&self.ended, PollFlags::IN),
-            PollFd::new(&self.timer, PollFlags::IN),
-        ];
+        let mut sources = vec![PollFd::new(&self.ended, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        if !self.is_alone {
+            sources.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
         if let Some(shim) = self.job.as_ref().and_then(|job| job.shim.as_ref()) {
             sources.push(PollFd::new(shim, PollFlags::IN));
         }
@@ -178,33 +196,38 @@ impl Guard {
 
     fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
         match order {
+            Order::KeepWill => self.will = descriptors.into_iter().next(),
+            Order::Settled => self.seat_left = None,
             Order::Prepare => {
                 if self.job.is_none() && self.prepared.is_none() {
                     // If this fails, the shim is started when it is needed.
-                    self.prepared = PreparedShim::start(&self.command, &self.stamp).ok();
+                    self.prepared = PreparedShim::start(&self.plan, &self.stamp).ok();
                 }
             }
-            Order::Start { token, kill_at } => {
+            Order::Start { token, kill_at, grace } => {
                 if self.job.is_some() || now() >= kill_at {
                     self.send(GuardEvent::TimeUp);
                     return self.send(GuardEvent::Gone);
                 }
-                match self.start(token, kill_at, descriptors) {
-                    Ok(job) => {
-                        self.send(GuardEvent::Started { pid: job.group.as_raw_nonzero().get() });
-                        self.job = Some(job);
-                        self.set_timer(Some(kill_at));
-                    }
-                    Err(error) => {
-                        self.send(GuardEvent::Failed { errno: error.raw_os_error().unwrap_or(0) });
-                        self.send(GuardEvent::Gone);
-                    }
+                self.note_term(token, &descriptors);
+                let started = self.start(token, kill_at, grace, descriptors);
+                self.report_start(started);
+            }
+            Order::OnStop { token, kill_at } => {
+                if self.job.is_some() || now() >= kill_at {
+                    return self.send(GuardEvent::Gone);
                 }
+                self.note_term(token, &descriptors);
+                // A prepared shim would count as a process of the term. It ends when its connection is closed.
+                self.prepared = None;
+                let started = Job::new(&self.plan, token, kill_at, 0, Cgroup::make(&self.stamp), descriptors);
+                self.report_start(started.map_err(Into::into));
+                self.enter(Stage::OnStop);
             }
             Order::KillAt(moment) => {
                 if let Some(job) = &mut self.job {
                     job.kill_at = moment;
-                    self.set_timer(Some(moment));
+                    self.set_timer();
                 }
                 self.send(GuardEvent::Acknowledged);
                 self.enforce_deadline();
@@ -212,6 +235,12 @@ impl Guard {
             Order::Stop => {
                 if let Some(job) = &mut self.job {
                     job.terminate();
+                }
+            }
+            Order::Kill => {
+                if self.job.as_ref().is_some_and(|job| job.stage != Stage::OnStop) {
+                    self.send(GuardEvent::TimeUp);
+                    self.kill();
                 }
             }
             Order::PassOn(signal) => {
@@ -222,40 +251,69 @@ impl Guard {
         }
     }
 
-    fn start(&mut self, token: Option<u64>, kill_at: u64, descriptors: Vec<OwnedFd>) -> std::io::Result<Job> {
-        // This process has too many open files to receive them.
-        if descriptors.len() < LIFELINE {
-            return Err(Errno::MFILE.into());
+    /// Notes the term whose seat must be freed if tenure dies. A lifeline frees the seat by itself.
+    fn note_term(&mut self, token: Option<u64>, descriptors: &[OwnedFd]) {
+        self.seat_left = token.filter(|_| descriptors.len() <= job::LIFELINE);
+    }
+
+    fn report_start(&mut self, started: std::io::Result<Job>) {
+        match started {
+            Ok(job) => {
+                self.job = Some(job);
+                self.report_stage();
+            }
+            Err(error) => {
+                self.send(GuardEvent::Failed { errno: error.raw_os_error().unwrap_or(0) });
+                self.send(GuardEvent::Gone);
+            }
         }
-        let is_socket = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket());
-        let mut attached: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        // The command and its descendants inherit a lock file. They do not inherit a socket: a process that writes to
-        // it would send statements to the store in the leader's name.
-        if descriptors.get(LIFELINE).is_some_and(is_socket) {
-            attached.truncate(LIFELINE);
+    }
+
+    /// Reports the process of a stage that has begun.
+    fn report_stage(&self) {
+        if let Some(group) = self.job.as_ref().and_then(|job| job.group) {
+            self.send(GuardEvent::Started { pid: group.as_raw_nonzero().get() });
         }
-        let new = || PreparedShim::start(&self.command, &self.stamp);
-        let mut prepared = self.prepared.take().map_or_else(new, Ok)?;
-        if prepared.shim.go(token, &attached).is_err() {
-            // The shim was killed while it waited. Its control group is dropped first, because the next group has
-            // the same name.
-            drop(prepared);
-            prepared = PreparedShim::start(&self.command, &self.stamp)?;
-            prepared.shim.go(token, &attached)?;
+        self.set_timer();
+    }
+
+    fn start(
+        &mut self,
+        token: Option<u64>,
+        kill_at: u64,
+        grace: u64,
+        descriptors: Vec<OwnedFd>,
+    ) -> std::io::Result<Job> {
+        let first = self.plan.first();
+        let new = || PreparedShim::start(&self.plan, &self.stamp);
+        let prepared = self.prepared.take().map_or_else(new, Ok)?;
+        let mut job = Job::new(&self.plan, token, kill_at, grace, prepared.cgroup, descriptors)?;
+        if job.enter(first, prepared.shim).is_err() {
+            // The shim was killed while it waited.
+            let shim = job.shim(&self.plan.words(first), place(&self.plan, first))?;
+            job.enter(first, shim)?;
         }
-        attached.clear();
-        Ok(Job {
-            main: Some(prepared.shim.pid),
-            group: prepared.shim.pid,
-            kill_at,
-            shim: Some(prepared.shim.line),
-            failed: None,
-            stopping: false,
-            group_signalled: false,
-            signalled: BTreeSet::new(),
-            cgroup: prepared.cgroup,
-            _lifeline: descriptors.into_iter().nth(LIFELINE),
-        })
+        Ok(job)
+    }
+
+    /// Starts the next stage of the term.
+    fn enter(&mut self, stage: Stage) {
+        let Some(job) = &mut self.job else { return };
+        let words = self.plan.words(stage);
+        if words.is_empty() {
+            (job.stage, job.main, job.group) = (stage, None, None);
+            return self.set_timer();
+        }
+        let entered = job.shim(&words, place(&self.plan, stage)).and_then(|shim| job.enter(stage, shim));
+        if let Err(error) = entered {
+            // A hook for the end is not tried twice.
+            if stage == Stage::OnStop {
+                job.stage = stage;
+            }
+            self.send(GuardEvent::Failed { errno: error.raw_os_error().unwrap_or(0) });
+            return self.kill();
+        }
+        self.report_stage();
     }
 
     /// Reaps children that have ended and reports what happened to the command.
@@ -271,25 +329,47 @@ impl Guard {
             self.unreaped = remaining == Remaining::Unreaped;
             return;
         };
-        // Before reaping: a shim that fails sends the reason and then exits.
-        job.check_shim();
         let (event, remaining) = job.reap(family::BATCH);
         self.unreaped = remaining == Remaining::Unreaped;
         // Only after all ended children are reaped: a fork storm leaves so many that the list would be too long.
-        if job.stopping && remaining == Remaining::Alive {
+        if job.stopping && job.stage != Stage::OnStop && remaining == Remaining::Alive {
             job.terminate_orphans();
         }
-        if let Some(event) = event {
-            self.send(event);
+        match event {
+            Some(event @ GuardEvent::HookEnded(Hook::OnStart, Exit::Code(0))) if !job.stopping => {
+                let second = self.plan.second();
+                if second == Stage::Idle {
+                    self.send(event);
+                }
+                return self.enter(second);
+            }
+            // After the hook for the end, nothing of the term has time left. If a program cannot be executed, what the
+            // hook before it has left behind has nothing to wait for.
+            Some(event @ (GuardEvent::HookEnded(Hook::OnStop, _) | GuardEvent::Failed { .. })) => {
+                self.send(event);
+                return self.kill();
+            }
+            Some(event) => self.send(event),
+            None => {}
         }
         if remaining == Remaining::None {
-            self.gone();
+            self.no_process_left();
         }
     }
 
-    /// Kills everything and returns when no process is left.
+    /// Begins the next stage of a term that has no process, or ends the term.
+    fn no_process_left(&mut self) {
+        match &self.job {
+            Some(job) if job.stage == Stage::Idle && !job.stopping => {}
+            Some(job) if job.owes_on_stop() && now() < job.kill_at => self.enter(Stage::OnStop),
+            _ => self.gone(),
+        }
+    }
+
+    /// Kills everything. Returns when no process is left, except for the hook for the end, if there is time for it.
     fn kill(&mut self) {
         let Some(job) = &mut self.job else { return };
+        job.stopping = true;
         let mut pause = 1_000_000;
         // Processes fork and exit faster than one call reaps them.
         let mut storm = false;
@@ -297,18 +377,18 @@ impl Guard {
             if let Some(cgroup) = &job.cgroup {
                 cgroup.kill();
             }
-            if job.main.is_some() {
-                let _ = kill_process_group(job.group, Signal::KILL);
+            if let (Some(_), Some(group)) = (job.main, job.group) {
+                let _ = kill_process_group(group, Signal::KILL);
             }
             if storm {
                 family::kill(family::newest());
             }
             let (event, remaining) = job.reap(family::SMALL_BATCH);
             if let Some(event) = event {
-                let _ = wire::send(&self.line, &event.to_string(), &[]);
+                let _ = wire::send(&self.socket, &event.to_string(), &[]);
             }
             match remaining {
-                Remaining::None => return self.gone(),
+                Remaining::None => return self.no_process_left(),
                 Remaining::Alive => family::kill(family::children()),
                 Remaining::Unreaped => {
                     storm = true;
@@ -323,25 +403,44 @@ impl Guard {
         }
     }
 
-    /// Kills everything, including a prepared shim.
+    /// Kills everything, including a prepared shim. The hook for the end still runs, or continues.
     fn leave(&mut self) {
-        self.kill();
+        self.is_alone = true;
+        if self.job.as_ref().is_some_and(|job| job.stage != Stage::OnStop) {
+            self.kill();
+        }
+        while self.job.is_some() {
+            self.wait();
+            self.enforce_deadline();
+            self.check_children();
+        }
         if let Some(prepared) = self.prepared.take() {
             let _ = kill_process(prepared.shim.pid, Signal::KILL);
             while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
+        }
+        self.execute_will();
+    }
+
+    /// Frees the seat of a tenure that was killed. No process of the command is left.
+    fn execute_will(&mut self) {
+        if let (Some(will), Some(token)) = (self.will.take(), self.seat_left)
+            // A closed connection alone proves nothing: tenure may be alive, and may hand over in order.
+            && self.tenure.as_ref().is_some_and(Mortal::is_dead)
+        {
+            will::execute(&will, token);
         }
     }
 
     fn gone(&mut self) {
         self.job = None;
-        self.set_timer(None);
+        self.set_timer();
         self.send(GuardEvent::Gone);
     }
 
-    /// Sets the timer to this moment, or disarms it.
-    fn set_timer(&self, moment: Option<u64>) {
+    /// Sets the timer to the next deadline, or disarms it.
+    fn set_timer(&self) {
         // Zero disarms the timer.
-        let moment = moment.map_or(0, |moment| moment.max(1));
+        let moment = self.job.as_ref().map_or(0, |job| job.work_until().max(1));
         let at = Timespec { tv_sec: (moment / 1_000_000_000) as i64, tv_nsec: (moment % 1_000_000_000) as i64 };
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
@@ -349,105 +448,6 @@ impl Guard {
 
     /// Sends an event to tenure. If tenure is gone, the next receive finds the connection closed.
     fn send(&self, event: GuardEvent) {
-        let _ = wire::send(&self.line, &event.to_string(), &[]);
-    }
-}
-
-impl Job {
-    fn check_shim(&mut self) {
-        let Some(shim) = &self.shim else { return };
-        match wire::receive(shim, RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN) => {}
-            Ok(Some(packet)) => {
-                self.failed = packet.text.parse().ok();
-                self.shim = None;
-            }
-            Ok(None) | Err(_) => self.shim = None,
-        }
-    }
-
-    /// Reaps children that have ended. Returns the event of the command, if it has ended, and the remaining children.
-    fn reap(&mut self, limit: usize) -> (Option<GuardEvent>, Remaining) {
-        let main = self.main;
-        let mut ended = None;
-        let remaining = family::reap(limit, |pid, status| {
-            self.signalled.remove(&pid.as_raw_nonzero().get());
-            if main == Some(pid) {
-                ended = Some(status);
-            }
-        });
-        let event = ended.map(|status| {
-            // The shim may have sent an error since the last check. It has ended, so it sends no more.
-            self.check_shim();
-            self.main = None;
-            self.failed.map_or(GuardEvent::Exited(status.into()), |errno| GuardEvent::Failed { errno })
-        });
-        (event, remaining)
-    }
-
-    /// Sends a signal to the command's process group.
-    fn pass_on(&mut self, signal: i32) {
-        // The signal would kill a shim that has not executed the command yet.
-        self.check_shim();
-        if self.main.is_some()
-            && self.shim.is_none()
-            && let Some(signal) = Signal::from_named_raw(signal)
-        {
-            let _ = kill_process_group(self.group, signal);
-        }
-    }
-
-    /// Sends SIGTERM to all processes of the command.
-    fn terminate(&mut self) {
-        self.stopping = true;
-        // Only while the command's process is not reaped, its group's number cannot belong to another group.
-        if self.main.is_some() && !self.group_signalled {
-            self.group_signalled = true;
-            let _ = kill_process_group(self.group, Signal::TERM);
-            // A stopped process does not handle the signal until it is resumed.
-            let _ = kill_process_group(self.group, Signal::CONT);
-        }
-        self.terminate_orphans();
-    }
-
-    /// Sends SIGTERM, once each, to orphans that did not get it as part of the group.
-    fn terminate_orphans(&mut self) {
-        for child in family::children() {
-            let in_signalled_group = self.group_signalled && family::is_in_group(child, self.group);
-            if !in_signalled_group && self.signalled.insert(child.as_raw_nonzero().get()) {
-                let _ = kill_process(child, Signal::TERM);
-                let _ = kill_process(child, Signal::CONT);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-
-    use super::*;
-
-    #[test]
-    fn a_reaped_orphan_is_forgotten_so_its_number_can_be_signalled_again() {
-        let _alone = family::tests::CHILDREN.lock().unwrap();
-        let child = Pid::from_child(&Command::new("true").spawn().unwrap());
-        waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        let mut job = Job {
-            main: None,
-            group: child,
-            kill_at: 0,
-            shim: None,
-            failed: None,
-            stopping: true,
-            group_signalled: true,
-            signalled: BTreeSet::from([child.as_raw_nonzero().get()]),
-            cgroup: None,
-            _lifeline: None,
-        };
-        assert_eq!(job.reap(family::BATCH), (None, Remaining::None));
-        assert!(job.signalled.is_empty());
+        let _ = wire::send(&self.socket, &event.to_string(), &[]);
     }
 }

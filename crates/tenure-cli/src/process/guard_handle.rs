@@ -21,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cgroup::Cgroup;
 use super::family::Remaining;
+use super::plan::Plan;
 use super::wire::{GuardEvent, Order, Received};
 use super::{GUARD, THIS_PROGRAM, family, now, wire};
 use crate::supervisor;
@@ -32,8 +33,8 @@ pub(crate) struct GuardHandle {
     stamp: OsString,
     /// The children that this process had before it started the guard.
     before: Vec<Pid>,
-    line: AsyncFd<OwnedFd>,
-    /// The process group of the command, while the command runs.
+    socket: AsyncFd<OwnedFd>,
+    /// The process group of the command or hook, while it runs. Later another group can have its number.
     group: Option<Pid>,
     /// Events that were received and not yet returned.
     inbox: VecDeque<GuardEvent>,
@@ -60,11 +61,11 @@ fn guards() -> MutexGuard<'static, Vec<Pid>> {
 }
 
 impl GuardHandle {
-    /// Starts a guard for this command. The guard waits for orders and costs next to nothing meanwhile.
+    /// Starts a guard for this plan. The guard waits for orders and costs next to nothing meanwhile.
     ///
     /// Call this on a thread that lives as long as the guard is needed: the kernel signals the death of the parent
     /// when that thread ends.
-    pub(crate) fn start_guard(command: &[OsString], variables: &[(&str, &str)]) -> io::Result<Self> {
+    pub(crate) fn start_guard(plan: &Plan, variables: &[(&str, &str)]) -> io::Result<Self> {
         // If the guard dies, the processes that it guarded become children of this process.
         family::adopt_orphans()?;
         let mut guards = guards();
@@ -80,7 +81,7 @@ impl GuardHandle {
             .arg(GUARD)
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(&stamp)
-            .args(command)
+            .args(plan.to_args())
             // It can contain a password, which the command must not see.
             .env_remove("TENURE_STORE")
             .envs(variables.iter().copied())
@@ -97,17 +98,17 @@ impl GuardHandle {
             deprecated,
             reason = "its replacement is unsafe, for types that can change their descriptor; an OwnedFd cannot"
         )]
-        let line = AsyncFd::with_interest(here, Interest::READABLE)?;
-        Ok(Self::new(guard, stamp, before, line))
+        let socket = AsyncFd::with_interest(here, Interest::READABLE)?;
+        Ok(Self::new(guard, stamp, before, socket))
     }
 
-    fn new(pid: Pid, stamp: OsString, before: Vec<Pid>, line: AsyncFd<OwnedFd>) -> Self {
+    fn new(pid: Pid, stamp: OsString, before: Vec<Pid>, socket: AsyncFd<OwnedFd>) -> Self {
         let inbox = VecDeque::new();
         Self {
             pid,
             stamp,
             before,
-            line,
+            socket,
             group: None,
             inbox,
             is_closed: false,
@@ -116,18 +117,28 @@ impl GuardHandle {
         }
     }
 
+    /// Hands the last will of this candidate to the guard, which executes it if this process dies.
+    pub(crate) fn keep_will(&self, will: BorrowedFd<'_>) {
+        // If this fails, the seat of a dead process becomes free when its lease expires.
+        let _ = wire::send(self.socket.get_ref(), &Order::KeepWill.to_string(), &[will]);
+    }
+
+    /// Tells the guard that no seat names this candidate any more, so there is no will to execute.
+    pub(crate) fn settled(&self) {
+        self.order(Order::Settled);
+    }
+
     /// Tells the guard to prepare the command, so that it can start at once.
     pub(crate) fn prepare(&self) {
         self.order(Order::Prepare);
     }
 
-    /// Starts the command: for the term with this token, or outside of a term; with these standard streams, and
-    /// with the lifeline that keeps the seat. Returns whether the guard still works.
+    /// Starts the work of a term (`Order::Start`, or `Order::OnStop`), with these standard streams, and with the
+    /// lifeline that keeps the seat. Returns whether the guard still works.
     #[must_use]
     pub(crate) fn start(
         &mut self,
-        token: Option<u64>,
-        kill_at: u64,
+        order: Order,
         streams: [BorrowedFd<'_>; 3],
         lifeline: Option<BorrowedFd<'_>>,
     ) -> bool {
@@ -135,8 +146,7 @@ impl GuardHandle {
         self.unacknowledged = 0;
         // A connection that is full or closed means that the guard has failed. If this were ignored, the term would
         // pass without a command.
-        let order = Order::Start { token, kill_at }.to_string();
-        let is_sent = wire::send(self.line.get_ref(), &order, &descriptors).is_ok();
+        let is_sent = wire::send(self.socket.get_ref(), &order.to_string(), &descriptors).is_ok();
         self.wake();
         is_sent
     }
@@ -159,6 +169,12 @@ impl GuardHandle {
     /// Asks the command to end (SIGTERM).
     pub(crate) fn stop(&self) {
         self.order(Order::Stop);
+        self.wake();
+    }
+
+    /// Kills the command. The hook for the end still runs.
+    pub(crate) fn kill(&self) {
+        self.order(Order::Kill);
         self.wake();
     }
 
@@ -188,7 +204,7 @@ impl GuardHandle {
                 return None;
             }
             // Readiness is cleared before the events are read, so an event in between sets it again.
-            self.line.readable().await.ok()?.clear_ready();
+            self.socket.readable().await.ok()?.clear_ready();
             self.collect();
         }
     }
@@ -196,14 +212,17 @@ impl GuardHandle {
     /// Reads all events that the guard has sent so far.
     fn collect(&mut self) {
         loop {
-            match wire::next_event(self.line.get_ref()) {
+            match wire::next_event(self.socket.get_ref()) {
                 Received::Nothing => return,
                 Received::Closed => return self.is_closed = true,
                 Received::Message(GuardEvent::Acknowledged, _) => self.unacknowledged = 0,
                 Received::Message(event, _) => {
                     match event {
                         GuardEvent::Started { pid } => self.group = Pid::from_raw(pid),
-                        GuardEvent::Exited(_) | GuardEvent::Gone => self.group = None,
+                        GuardEvent::Exited(_)
+                        | GuardEvent::HookEnded(..)
+                        | GuardEvent::Failed { .. }
+                        | GuardEvent::Gone => self.group = None,
                         _ => {}
                     }
                     self.inbox.push_back(event);
@@ -215,7 +234,7 @@ impl GuardHandle {
     /// Closes the connection and waits at most this long for the guard to exit. A guard that is stopped (SIGSTOP)
     /// exits when it is resumed.
     pub(crate) async fn close(&mut self, within: Duration) {
-        if rustix::net::shutdown(self.line.get_ref(), Shutdown::Write).is_ok() {
+        if rustix::net::shutdown(self.socket.get_ref(), Shutdown::Write).is_ok() {
             let _ = tokio::time::timeout(within, async { while self.event().await.is_some() {} }).await;
         }
     }
@@ -266,7 +285,7 @@ impl GuardHandle {
 
     fn order(&self, order: Order) {
         // If the connection is full or closed, the missing acknowledgement shows it.
-        let _ = wire::send(self.line.get_ref(), &order.to_string(), &[]);
+        let _ = wire::send(self.socket.get_ref(), &order.to_string(), &[]);
     }
 }
 
@@ -274,26 +293,44 @@ impl GuardHandle {
 mod tests {
     use std::os::fd::AsFd;
 
+    use super::super::wire::{Exit, Hook};
     use super::*;
 
     /// Returns a handle, and the guard's end of its connection.
     fn handle() -> (GuardHandle, OwnedFd) {
         let (here, there) = wire::pair().unwrap();
         #[allow(deprecated, reason = "as above")]
-        let line = AsyncFd::with_interest(here, Interest::READABLE).unwrap();
-        (GuardHandle::new(getpid(), OsString::new(), Vec::new(), line), there)
+        let socket = AsyncFd::with_interest(here, Interest::READABLE).unwrap();
+        (GuardHandle::new(getpid(), OsString::new(), Vec::new(), socket), there)
     }
+
+    const ORDER: Order = Order::Start { token: Some(7), kill_at: 1, grace: 0 };
 
     fn start(handle: &mut GuardHandle) -> bool {
         let streams = [io::stdin(), io::stdin(), io::stdin()];
-        handle.start(Some(7), 1, streams.each_ref().map(AsFd::as_fd), None)
+        handle.start(ORDER, streams.each_ref().map(AsFd::as_fd), None)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_group_of_a_hook_that_has_ended_is_not_killed_later() {
+        let (mut handle, guard) = handle();
+        for (event, group) in [
+            (GuardEvent::Started { pid: 4711 }, Pid::from_raw(4711)),
+            (GuardEvent::HookEnded(Hook::OnStart, Exit::Code(0)), None),
+            (GuardEvent::Started { pid: 4712 }, Pid::from_raw(4712)),
+            (GuardEvent::Failed { errno: 2 }, None),
+        ] {
+            wire::send(&guard, &event.to_string(), &[]).unwrap();
+            handle.collect();
+            assert_eq!(handle.group, group, "{event:?}");
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn starting_the_command_fails_if_the_guard_is_gone() {
         let (mut handle, guard) = handle();
         assert!(start(&mut handle));
-        assert!(matches!(wire::next_order(&guard), Received::Message(Order::Start { token: Some(7), kill_at: 1 }, _)));
+        assert!(matches!(wire::next_order(&guard), Received::Message(ORDER, _)));
         drop(guard);
         assert!(!start(&mut handle));
     }
@@ -301,7 +338,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn starting_the_command_fails_if_the_guard_does_not_read_its_orders() {
         let (mut handle, _guard) = handle();
-        while wire::send(handle.line.get_ref(), &Order::Stop.to_string(), &[]).is_ok() {}
+        while wire::send(handle.socket.get_ref(), &Order::Stop.to_string(), &[]).is_ok() {}
         assert!(!start(&mut handle));
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, ioctl_tiocsctty, set_parent_process_death_signal, setsid};
 
 use super::{SHIM, THIS_PROGRAM, wire};
 
@@ -21,48 +21,69 @@ pub(crate) struct Shim {
     pub(crate) pid: Pid,
     /// The connection to the shim. It closes when the shim executes the command. If that fails, the shim sends the
     /// error number.
-    pub(crate) line: OwnedFd,
+    pub(crate) socket: OwnedFd,
+}
+
+/// Where a shim executes its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a process group of its own.
+    OwnGroup,
+    /// In a session of its own, whose terminal is the command's standard input.
+    OwnTerminal,
 }
 
 impl Shim {
-    /// Starts a shim for the command, in a process group of its own. The shim dies with the calling thread.
+    /// Starts a shim for the command. The shim dies with the calling thread.
     pub(crate) fn start<A: AsRef<OsStr>>(
         procs_file: &Path,
         command: impl IntoIterator<Item = A>,
+        place: Place,
         adapt: impl FnOnce(&mut Command),
     ) -> std::io::Result<Self> {
-        let (line, there) = wire::pair()?;
+        let (socket, there) = wire::pair()?;
         let mut shim = Command::new(THIS_PROGRAM);
-        shim.arg0("tenure").arg(SHIM).arg(getpid().as_raw_nonzero().to_string()).arg(procs_file).args(command);
-        shim.stdin(Stdio::from(there)).process_group(0);
+        shim.arg0("tenure").arg(SHIM).arg(getpid().as_raw_nonzero().to_string());
+        shim.arg(if place == Place::OwnTerminal { TERMINAL } else { "" }).arg(procs_file).args(command);
+        shim.stdin(Stdio::from(there));
+        if place == Place::OwnGroup {
+            shim.process_group(0);
+        }
         adapt(&mut shim);
-        Ok(Self { pid: Pid::from_child(&shim.spawn()?), line })
+        Ok(Self { pid: Pid::from_child(&shim.spawn()?), socket })
     }
 
     /// Sends the start message: the token of the term, the standard streams, and the lifeline, if there is one.
     pub(crate) fn go(&self, token: Option<u64>, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
-        wire::send(&self.line, &token.map_or("go".to_owned(), |token| format!("go {token}")), descriptors)
+        wire::send(&self.socket, &token.map_or("go".to_owned(), |token| format!("go {token}")), descriptors)
     }
 }
 
-/// Runs the shim: `PARENT_PID CGROUP_PROCS CMD ARGS…`. Standard input is the connection to the parent.
+/// The argument of a shim that starts a session.
+const TERMINAL: &str = "terminal";
+
+/// Runs the shim: `PARENT_PID TERMINAL CGROUP_PROCS CMD ARGS…`. Standard input is the connection to the parent.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
     let parent = args.next().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
+    let has_terminal = args.next().is_some_and(|word| word == TERMINAL);
     let procs_file = args.next().unwrap_or_default();
-    if let (Some(program), Ok(line)) = (args.next(), wait_ready(parent, &procs_file)) {
-        let error = become_command(&line, Command::new(program).args(args));
+    if let (Some(program), Ok(socket)) = (args.next(), wait_ready(parent, has_terminal, &procs_file)) {
+        let error = become_command(&socket, has_terminal, Command::new(program).args(args));
         let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-        let _ = wire::send(line, &errno.to_string(), &[]);
+        let _ = wire::send(socket, &errno.to_string(), &[]);
     }
     std::process::exit(126);
 }
 
 /// Prepares the process and returns the connection to the parent, which closes when the command is executed.
-fn wait_ready(parent: Option<Pid>, procs_file: &OsStr) -> rustix::io::Result<OwnedFd> {
+fn wait_ready(parent: Option<Pid>, has_terminal: bool, procs_file: &OsStr) -> rustix::io::Result<OwnedFd> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != parent {
         // The parent died before the kernel was asked to watch it.
         std::process::exit(126);
+    }
+    if has_terminal {
+        setsid()?;
     }
     if !procs_file.is_empty() {
         // If this fails, the guard finds the processes without a control group.
@@ -72,8 +93,8 @@ fn wait_ready(parent: Option<Pid>, procs_file: &OsStr) -> rustix::io::Result<Own
 }
 
 /// Waits for the start message and executes the command. Returns only if that fails.
-fn become_command(line: &OwnedFd, command: &mut Command) -> std::io::Error {
-    let lifeline = match receive_start(line) {
+fn become_command(socket: &OwnedFd, has_terminal: bool, command: &mut Command) -> std::io::Error {
+    let lifeline = match receive_start(socket) {
         Ok((token, lifeline)) => {
             if let Some(token) = token {
                 command.env("TENURE_TERM", token);
@@ -82,13 +103,16 @@ fn become_command(line: &OwnedFd, command: &mut Command) -> std::io::Error {
         }
         Err(error) => return error.into(),
     };
+    if has_terminal && let Err(error) = ioctl_tiocsctty(std::io::stdin()) {
+        return error.into();
+    }
     let error = command.exec();
     drop(lifeline);
     error
 }
 
-fn receive_start(line: &OwnedFd) -> rustix::io::Result<(Option<String>, Option<OwnedFd>)> {
-    let Some(packet) = wire::receive(line, RecvFlags::empty())? else {
+fn receive_start(socket: &OwnedFd) -> rustix::io::Result<(Option<String>, Option<OwnedFd>)> {
+    let Some(packet) = wire::receive(socket, RecvFlags::empty())? else {
         // The parent does not need this shim any more.
         std::process::exit(126);
     };

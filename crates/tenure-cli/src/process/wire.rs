@@ -16,15 +16,25 @@ use rustix::process::WaitStatus;
 /// An order from tenure to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// Keep the last will of tenure's candidate, which the packet carries.
+    KeepWill,
+    /// No seat names a term of this candidate any more: the last will is not to be executed.
+    Settled,
     /// Prepare to run the command.
     Prepare,
-    /// Run the command, for the term with this token or outside of a term. The packet carries standard input, output
-    /// and error, and the lifeline, if there is one.
-    Start { token: Option<u64>, kill_at: u64 },
+    /// Run the hooks and the command, for the term with this token or outside of a term. `grace` is how long before
+    /// `kill_at` the term ends for its work. The packet carries standard input, output and error, and the lifeline, if
+    /// there is one.
+    Start { token: Option<u64>, kill_at: u64, grace: u64 },
+    /// Run only the hook for the end of this term, because the guard before this one has failed. The packet carries the
+    /// same descriptors.
+    OnStop { token: Option<u64>, kill_at: u64 },
     /// Kill everything by this moment.
     KillAt(u64),
     /// Ask the command to end.
     Stop,
+    /// Kill the command now. The hook for the end still runs.
+    Kill,
     /// Send this signal to the command.
     PassOn(i32),
 }
@@ -42,10 +52,29 @@ pub(crate) enum GuardEvent {
     Failed { errno: i32 },
     /// The command has ended.
     Exited(Exit),
+    /// A hook has ended. The end of the first hook is reported only if the command does not follow.
+    HookEnded(Hook, Exit),
     /// The deadline has passed: the guard kills everything.
     TimeUp,
     /// The command and every process that it has started are gone.
     Gone,
+}
+
+/// A line of shell that is run at the start or the end of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    OnStart,
+    OnStop,
+}
+
+impl Hook {
+    /// Returns the name of its option, without the dashes.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OnStart => "on-start",
+            Self::OnStop => "on-stop",
+        }
+    }
 }
 
 /// The way a command has ended.
@@ -65,6 +94,15 @@ impl Exit {
     }
 }
 
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited {code}"),
+            Self::Signal(signal) => write!(f, "killed {signal}"),
+        }
+    }
+}
+
 impl From<WaitStatus> for Exit {
     fn from(status: WaitStatus) -> Self {
         match status.terminating_signal() {
@@ -77,11 +115,14 @@ impl From<WaitStatus> for Exit {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::KeepWill => f.write_str("keep-will"),
+            Self::Settled => f.write_str("settled"),
             Self::Prepare => f.write_str("prepare"),
-            Self::Start { token: Some(token), kill_at } => write!(f, "start {token} {kill_at}"),
-            Self::Start { token: None, kill_at } => write!(f, "start - {kill_at}"),
+            Self::Start { token, kill_at, grace } => write!(f, "start {} {kill_at} {grace}", text(*token)),
+            Self::OnStop { token, kill_at } => write!(f, "on-stop {} {kill_at}", text(*token)),
             Self::KillAt(moment) => write!(f, "kill-at {moment}"),
             Self::Stop => f.write_str("stop"),
+            Self::Kill => f.write_str("kill"),
             Self::PassOn(signal) => write!(f, "pass-on {signal}"),
         }
     }
@@ -91,16 +132,39 @@ impl Order {
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
         Some(match words[..] {
+            ["keep-will"] => Self::KeepWill,
+            ["settled"] => Self::Settled,
             ["prepare"] => Self::Prepare,
-            ["start", "-", kill_at] => Self::Start { token: None, kill_at: kill_at.parse().ok()? },
-            ["start", token, kill_at] => {
-                Self::Start { token: Some(token.parse().ok()?), kill_at: kill_at.parse().ok()? }
+            ["start", of, kill_at, grace] => {
+                Self::Start { token: token(of)?, kill_at: kill_at.parse().ok()?, grace: grace.parse().ok()? }
             }
+            ["on-stop", of, kill_at] => Self::OnStop { token: token(of)?, kill_at: kill_at.parse().ok()? },
             ["kill-at", moment] => Self::KillAt(moment.parse().ok()?),
             ["stop"] => Self::Stop,
+            ["kill"] => Self::Kill,
             ["pass-on", signal] => Self::PassOn(signal.parse().ok()?),
             _ => return None,
         })
+    }
+}
+
+/// Formats a token, or the absence of one.
+fn text(token: Option<u64>) -> String {
+    token.map_or("-".to_owned(), |token| token.to_string())
+}
+
+/// Parses a token, or the absence of one. The outer `None` is an error.
+fn token(text: &str) -> Option<Option<u64>> {
+    if text == "-" { Some(None) } else { text.parse().ok().map(Some) }
+}
+
+/// Parses the way a command has ended.
+fn exit(word: &str, number: &str) -> Option<Exit> {
+    let number = number.parse().ok()?;
+    match word {
+        "exited" => Some(Exit::Code(number)),
+        "killed" => Some(Exit::Signal(number)),
+        _ => None,
     }
 }
 
@@ -111,8 +175,8 @@ impl fmt::Display for GuardEvent {
             Self::Acknowledged => f.write_str("acknowledged"),
             Self::Started { pid } => write!(f, "started {pid}"),
             Self::Failed { errno } => write!(f, "failed {errno}"),
-            Self::Exited(Exit::Code(code)) => write!(f, "exited {code}"),
-            Self::Exited(Exit::Signal(signal)) => write!(f, "killed {signal}"),
+            Self::Exited(exit) => exit.fmt(f),
+            Self::HookEnded(hook, exit) => write!(f, "{} {exit}", hook.name()),
             Self::TimeUp => f.write_str("time-up"),
             Self::Gone => f.write_str("gone"),
         }
@@ -127,8 +191,9 @@ impl GuardEvent {
             ["acknowledged"] => Self::Acknowledged,
             ["started", pid] => Self::Started { pid: pid.parse().ok()? },
             ["failed", errno] => Self::Failed { errno: errno.parse().ok()? },
-            ["exited", code] => Self::Exited(Exit::Code(code.parse().ok()?)),
-            ["killed", signal] => Self::Exited(Exit::Signal(signal.parse().ok()?)),
+            [word, number] => Self::Exited(exit(word, number)?),
+            ["on-start", word, number] => Self::HookEnded(Hook::OnStart, exit(word, number)?),
+            ["on-stop", word, number] => Self::HookEnded(Hook::OnStop, exit(word, number)?),
             ["time-up"] => Self::TimeUp,
             ["gone"] => Self::Gone,
             _ => return None,
@@ -142,14 +207,14 @@ pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Sends a packet without blocking. It fails if the connection is full, which means that the other end does not read.
-pub(crate) fn send(line: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+pub(crate) fn send(socket: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::io::retry_on_intr(|| sendmsg(&line, &[IoSlice::new(text.as_bytes())], &mut control, flags)).map(drop)
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(text.as_bytes())], &mut control, flags)).map(drop)
 }
 
 /// A received packet.
@@ -163,13 +228,13 @@ pub(crate) struct Packet {
 ///
 /// # Errors
 /// `AGAIN` if there is no packet and `flags` contain `DONTWAIT`.
-pub(crate) fn receive(line: impl AsFd, flags: RecvFlags) -> rustix::io::Result<Option<Packet>> {
+pub(crate) fn receive(socket: impl AsFd, flags: RecvFlags) -> rustix::io::Result<Option<Packet>> {
     let mut bytes = [0; 128];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let message =
-        rustix::io::retry_on_intr(|| recvmsg(&line, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))?;
+        rustix::io::retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))?;
     if message.bytes == 0 {
         return Ok(None);
     }
@@ -195,17 +260,17 @@ pub(crate) enum Received<T> {
 }
 
 /// Receives the next order, without blocking.
-pub(crate) fn next_order(line: impl AsFd) -> Received<Order> {
-    next(line, Order::parse)
+pub(crate) fn next_order(socket: impl AsFd) -> Received<Order> {
+    next(socket, Order::parse)
 }
 
 /// Receives the next event, without blocking.
-pub(crate) fn next_event(line: impl AsFd) -> Received<GuardEvent> {
-    next(line, GuardEvent::parse)
+pub(crate) fn next_event(socket: impl AsFd) -> Received<GuardEvent> {
+    next(socket, GuardEvent::parse)
 }
 
-fn next<T>(line: impl AsFd, parse: impl Fn(&str) -> Option<T>) -> Received<T> {
-    match receive(line, RecvFlags::DONTWAIT) {
+fn next<T>(socket: impl AsFd, parse: impl Fn(&str) -> Option<T>) -> Received<T> {
+    match receive(socket, RecvFlags::DONTWAIT) {
         Ok(Some(packet)) => {
             parse(&packet.text).map_or(Received::Closed, |said| Received::Message(said, packet.descriptors))
         }
@@ -222,8 +287,20 @@ mod tests {
 
     #[test]
     fn every_message_is_parsed_as_it_was_written() {
-        let starts = [Some(7), None].map(|token| Order::Start { token, kill_at: u64::MAX });
-        for order in [Order::Prepare, starts[0], starts[1], Order::KillAt(0), Order::Stop, Order::PassOn(10)] {
+        let starts = [Some(7), None].map(|token| Order::Start { token, kill_at: u64::MAX, grace: 3 });
+        let on_stop = Order::OnStop { token: Some(7), kill_at: 9 };
+        for order in [
+            Order::KeepWill,
+            Order::Settled,
+            Order::Prepare,
+            starts[0],
+            starts[1],
+            on_stop,
+            Order::KillAt(0),
+            Order::Stop,
+            Order::Kill,
+            Order::PassOn(10),
+        ] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
         for event in [
@@ -233,12 +310,14 @@ mod tests {
             GuardEvent::Failed { errno: 2 },
             GuardEvent::Exited(Exit::Code(3)),
             GuardEvent::Exited(Exit::Signal(9)),
+            GuardEvent::HookEnded(Hook::OnStart, Exit::Code(1)),
+            GuardEvent::HookEnded(Hook::OnStop, Exit::Signal(9)),
             GuardEvent::TimeUp,
             GuardEvent::Gone,
         ] {
             assert_eq!(GuardEvent::parse(&event.to_string()), Some(event));
         }
-        for text in ["", "start", "start x 1", "stop now", "kill-at"] {
+        for text in ["", "start", "start x 1 1", "start 1 1", "stop now", "kill-at"] {
             assert_eq!(Order::parse(text), None);
         }
     }

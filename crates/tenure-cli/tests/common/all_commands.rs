@@ -31,6 +31,11 @@ pub(crate) fn all_commands_work_over(url: &str) {
     let status = world.output(&["status", "--json", "jobs"]);
     assert_eq!((status.status.code(), &json_of(&status)["leader"]["candidate"]), (Some(0), &Value::from("alice")));
 
+    let listed = json_of(&world.output(&["status", "--json"]));
+    assert_eq!(listed["elections"].as_array().map(Vec::len), Some(1), "{listed}");
+    let first = &listed["elections"][0];
+    assert_eq!((&first["election"], &first["leader"]["candidate"]), (&"jobs".into(), &"alice".into()), "{listed}");
+
     let asked = world.output(&["step-down", "jobs", "--to", "bob"]);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
     assert_eq!(world.start_number(2).candidate, "bob");
@@ -56,6 +61,7 @@ pub(crate) fn all_commands_work_over(url: &str) {
 
     let forgotten = world.output(&["forget", "--yes", "jobs"]);
     assert!(forgotten.status.success(), "{}", text(&forgotten.stderr));
+    assert_eq!(json_of(&world.output(&["status", "--json"]))["elections"], Value::Array(Vec::new()));
     // `World::start_number` checks that the token rises, although the seat was removed.
     let _dave = stand(&world, "dave", &LEASE);
     assert_eq!(world.start_number(5).candidate, "dave");

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, StreamExt};
 use tenure_protocol::{Fault, Input, Reading, SessionId, Swap};
 use tracing::{Level, debug};
 
-use super::calls::{Answer, Answered, Asked, OfSeat, Underway};
+use super::calls::{Answer, Answered, Asked, SeatAnswer, Underway};
 use super::telemetry::outcome;
 use super::{Driver, ElectionId, Entry};
 use crate::layers::fault_label;
@@ -49,10 +49,10 @@ impl Driver {
     }
 
     /// Steps the election that asked with the store's answer.
-    fn on_seat_answered(&mut self, election: ElectionId, answer: OfSeat) {
+    fn on_seat_answered(&mut self, election: ElectionId, answer: SeatAnswer) {
         let Some(entry) = self.entries.get_mut(&election) else { return };
         let input = match answer {
-            OfSeat::Read(answer) => {
+            SeatAnswer::Read(answer) => {
                 let answer = answer.map_err(|error| entry.record_error(error));
                 entry.unsettled &= answer.is_err();
                 if answer.is_ok() {
@@ -60,7 +60,7 @@ impl Driver {
                 }
                 Input::Read(answer.map(|reading| self.sharing_its_identity(reading)))
             }
-            OfSeat::Written(answer) => {
+            SeatAnswer::Written(answer) => {
                 let answer = answer.and_then(|swap| match session_of(&*self.store, &swap) {
                     Some(session) if self.subscriptions.is_over(&session) => Err(StoreError::unknown(ENDED)),
                     _ => Ok(swap),
@@ -84,7 +84,7 @@ impl Driver {
                 continue;
             };
             let error = error.clone();
-            let answer = if reads { OfSeat::Read(Err(error)) } else { OfSeat::Written(Err(error)) };
+            let answer = if reads { SeatAnswer::Read(Err(error)) } else { SeatAnswer::Written(Err(error)) };
             self.guarded(|driver| driver.on_seat_answered(election, answer));
         }
     }

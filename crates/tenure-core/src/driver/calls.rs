@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Either, select};
-use tenure_protocol::{Batch, Candidate, Group, Lane, Moment, Reading, Record, Standing, Swap, Token, Version};
+use tenure_protocol::{Batch, Candidate, Group, Lane, Moment, Reading, Record, RosterEntry, Swap, Token, Version};
 use tokio::sync::oneshot;
 use tracing::{Level, debug, error};
 
@@ -21,7 +21,7 @@ use crate::store::answers::UNANSWERED;
 use crate::{Answers, Call, DynStore, Error, Expect, Note, SeatName, StoreError, Write, log};
 
 /// How long a caller waits for the store in calls that belong to no election.
-const ONE_OFF: Duration = Duration::from_secs(10);
+pub(super) const ONE_OFF: Duration = Duration::from_secs(10);
 
 /// The result of a pending future.
 pub(super) enum Answer {
@@ -30,7 +30,7 @@ pub(super) enum Answer {
     /// The watch of the store has ended.
     WatchEnded(StoreError),
     Requests(Vec<Note>),
-    Roster(Vec<Standing>),
+    Roster(Vec<RosterEntry>),
     /// The candidate to hand over to, and the term that should end.
     Heir(Result<(Candidate, Token), Error>, oneshot::Sender<Result<(), Error>>),
     StopAsked,
@@ -110,10 +110,10 @@ pub(super) type Ask = (ElectionId, u64);
 pub(super) struct Answered {
     pub(super) call: u64,
     pub(super) place: usize,
-    pub(super) answer: OfSeat,
+    pub(super) answer: SeatAnswer,
 }
 
-pub(super) enum OfSeat {
+pub(super) enum SeatAnswer {
     Read(Result<Reading, StoreError>),
     Written(Result<Swap, StoreError>),
 }
@@ -134,7 +134,10 @@ impl Driver {
     pub(super) fn swap(&mut self, election: ElectionId, expected: Option<Version>, mut record: Record) {
         let entry = self.entries.get_mut(&election).expect("it is being stepped");
         if record.holder.is_some() {
-            entry.since_ms = wall_ms();
+            // A leader that rewrites its record continues its term.
+            if entry.shared.state().term.is_none() {
+                entry.since_ms = wall_ms();
+            }
             record.since_ms = entry.since_ms;
         }
         // A holder can rewrite its record by a swap. Releases go first: a waiting candidate can take the seat at once.
@@ -170,8 +173,18 @@ impl Driver {
         reply: oneshot::Sender<Result<T, Error>>,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) {
+        self.one_off_within(ONE_OFF, reply, call);
+    }
+
+    /// Makes a call that belongs to no election, with this time-out.
+    pub(super) fn one_off_within<T: Send + 'static>(
+        &self,
+        within: Duration,
+        reply: oneshot::Sender<Result<T, Error>>,
+        call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) {
         let call = self.before(
-            self.clock.now() + ONE_OFF,
+            self.clock.now() + within,
             "the store did not answer in time; check that it is running and reachable",
             call,
         );
@@ -242,6 +255,7 @@ impl Driver {
                 }
                 What::Write(write) => {
                     let (expect, record) = (**write).clone();
+                    self.subscriptions.write_sent(*election, record.nonce, record.names());
                     writes.push(Write { seat, expect, record });
                 }
             }
@@ -255,12 +269,14 @@ impl Driver {
         let future = self.call(NOBODY, async move {
             let ended = match group.reads {
                 true => {
-                    let to = Answers::each_once(count, too_much, move |place, answer| put(place, OfSeat::Read(answer)));
+                    let to =
+                        Answers::each_once(count, too_much, move |place, answer| put(place, SeatAnswer::Read(answer)));
                     caught(&panics, async { store.read(&call, &seats, &to).await }).await
                 }
                 false => {
-                    let to =
-                        Answers::each_once(count, too_much, move |place, answer| put(place, OfSeat::Written(answer)));
+                    let to = Answers::each_once(count, too_much, move |place, answer| {
+                        put(place, SeatAnswer::Written(answer))
+                    });
                     caught(&panics, async { store.write(&call, &writes, &to).await }).await
                 }
             };

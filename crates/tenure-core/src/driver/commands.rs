@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure_protocol::{Incarnation, Moment, Reading, Rules, Score, Token};
+use tenure_protocol::{Incarnation, LastWill, Moment, Reading, Rules, Score, Token, WillStep};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::list::Listed;
 use super::{Check, Driver, ElectionId, log_panic};
 use crate::clock::Alarm;
 use crate::election::Shared;
@@ -72,6 +73,17 @@ pub(crate) enum Command {
         seat: SeatName,
         reply: oneshot::Sender<Result<Reading, Error>>,
     },
+    List {
+        reply: oneshot::Sender<Result<Vec<Listed>, Error>>,
+    },
+    /// One attempt to execute a last will.
+    ExecuteWill {
+        seat: SeatName,
+        will: LastWill,
+        lease: Duration,
+        within: Duration,
+        reply: oneshot::Sender<Result<Option<WillStep>, Error>>,
+    },
     Forget {
         seat: SeatName,
         reply: oneshot::Sender<Result<(), Error>>,
@@ -86,6 +98,11 @@ pub(crate) enum Command {
     /// Replies when all announcements of this process are written.
     Settle {
         reply: oneshot::Sender<()>,
+    },
+    /// Replies with the number of entries in each collection.
+    #[cfg(test)]
+    Sizes {
+        reply: oneshot::Sender<Vec<(&'static str, usize)>>,
     },
     /// Replies when all log lines so far are emitted, or the subscriber takes too long.
     Flush {

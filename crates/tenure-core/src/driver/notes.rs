@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::calls::{Answer, Underway, log_failed};
 use super::misbehaviour::{Misbehaviour, Misbehaviours};
-use super::roster::Standing;
+use super::roster::AnnouncedCandidate;
 use super::{Driver, ElectionId, NOBODY};
 use crate::store::answers::UNANSWERED;
 use crate::{Answers, Board, DynNotes, DynStore, Note, NoteWrite, SeatName, StoreError};
@@ -30,7 +30,7 @@ pub(super) enum NoteAsk {
     /// Writes the note that announces this process. The number distinguishes it from earlier ones.
     Present { number: u64, lifetime: Duration },
     /// Writes the announcement of the candidate of a seat, with its lifetime. `None` removes it.
-    Notice { seat: SeatName, notice: Option<Box<(Standing, Duration)>> },
+    Notice { seat: SeatName, notice: Option<Box<(AnnouncedCandidate, Duration)>> },
     /// Writes a note, and sends the answer if there is a sender.
     Write(NoteWrite, Option<oneshot::Sender<Result<NoteState, StoreError>>>),
     /// Lists the notes of a board.
@@ -91,7 +91,7 @@ impl NoteAsk {
     fn write(&self, process: Incarnation) -> Option<NoteWrite> {
         let (value, lifetime) = match self {
             Self::Present { lifetime, .. } => (Some("{}".to_owned()), *lifetime),
-            Self::Notice { notice: Some(notice), .. } => (Some(notice.0.announcement()), notice.1),
+            Self::Notice { notice: Some(notice), .. } => (Some(notice.0.to_json()), notice.1),
             Self::Notice { notice: None, .. } => (None, Duration::ZERO),
             Self::Write(note, _) => return Some(note.clone()),
             Self::List(..) => return None,

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tenure_protocol::{Action, Bid, Candidate, EndReason, Fault, Input, Moment, Token};
+use tenure_protocol::{Action, Bid, Candidate, Crash, EndReason, Fault, Input, Moment, Token};
 use tracing::{Level, debug, error, info, warn};
 
 use super::{EngineHandle, Entry};
@@ -32,6 +32,7 @@ impl Entry {
             Action::Ended { token, why } => self.on_ended(token, why),
             Action::Overran { token } => self.on_overran(token),
             Action::Fit(fit) => self.on_fit(fit),
+            Action::Crashed(crash) => self.on_crashed(crash),
             Action::Leader(leader) => self.on_leader(leader),
             Action::BidSettled(bid) => self.on_bid_settled(bid),
             Action::BidLost => self.on_bid_lost(),
@@ -72,7 +73,10 @@ impl Entry {
     fn on_began(&mut self, token: Token, until: Moment, handle: &EngineHandle) {
         self.trace_term(token, until);
         let shared = &self.shared;
-        self.log(Level::INFO, move |election, candidate| info!(%election, %candidate, %token, "this candidate leads"));
+        self.log(
+            Level::INFO,
+            move |election, candidate| info!(%election, %candidate, token = token.get(), "this candidate leads"),
+        );
         let term = Arc::new(TermState::new(token, until, shared.clone(), handle.clone()));
         // `on_started_leading` is called a moment later, so the term is held for it from the beginning.
         let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_started).map(|_| term.hold_open());
@@ -113,7 +117,7 @@ impl Entry {
         let handler = self.handlers.as_ref().filter(|handlers| handlers.has_on_stopped).map(|_| term.hold_open());
         let drained = term.end(why, by);
         self.log(Level::INFO, move |election, candidate| {
-            info!(%election, %candidate, %token, why = why.as_str(), "this candidate stops leading");
+            info!(%election, %candidate, token = token.get(), why = why.as_str(), "this candidate stops leading");
         });
         self.notify_with(EventKind::Ending { token, why }, handler, |_| {});
         drained
@@ -127,7 +131,7 @@ impl Entry {
             term.finish();
         }
         self.log(Level::INFO, move |election, candidate| {
-            info!(%election, %candidate, %token, why = why.as_str(), "the term is over");
+            info!(%election, %candidate, token = token.get(), why = why.as_str(), "the term is over");
         });
         self.trace_term_end(why.label());
         self.notify_and(EventKind::LostLeadership { token, why }, |state| {
@@ -141,7 +145,7 @@ impl Entry {
     fn on_overran(&self, token: Token) {
         let shared = &self.shared;
         self.log(Level::ERROR, move |election, candidate| {
-            error!(%election, %candidate, %token, "work is still running although its term is over");
+            error!(%election, %candidate, token = token.get(), "work is still running although its term is over");
         });
         self.notify_and(EventKind::Overran { token }, |state| state.overran = Some(token));
         if self.on_overrun == OnOverrun::Abort {
@@ -167,6 +171,15 @@ impl Entry {
         self.notify_and(EventKind::HealthChanged { healthy }, |state| state.unfit = !healthy);
     }
 
+    fn on_crashed(&self, crash: Arc<Crash>) {
+        let logged = crash.clone();
+        self.log(Level::WARN, move |election, _| {
+            let Crash { of, token, by } = &*logged;
+            warn!(%election, leader = %of, token = token.get(), %by, "the leader crashed, and its last will freed the seat");
+        });
+        self.notify_and(EventKind::LeaderCrashed { crash }, |_| {});
+    }
+
     fn on_leader(&mut self, leader: Option<tenure_protocol::Leader>) {
         let leader = leader.map(|mut leader| {
             if leader.candidate.incarnation == self.shared.candidate.incarnation {
@@ -178,7 +191,7 @@ impl Entry {
             Some((leader, token)) => {
                 self.log(
                     Level::INFO,
-                    move |election, _| info!(%election, %leader, %token, "the election has a new leader"),
+                    move |election, _| info!(%election, %leader, token = token.get(), "the election has a new leader"),
                 );
             }
             None => self.log(Level::INFO, |election, _| info!(%election, "the election has no leader")),

@@ -68,7 +68,7 @@ impl Driver {
                     Vec::new()
                 }
             };
-            Answer::Roster(roster.into_iter().map(CandidateStatus::standing).collect())
+            Answer::Roster(roster.into_iter().map(CandidateStatus::entry).collect())
         });
         self.entries.get_mut(&election).expect("it is being stepped").roster = Some(Box::new(roster));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_protocol::{Candidate, Incarnation, NoteState, Presence, PresenceAction, PresenceInput, Score};
 use tokio::sync::oneshot;
@@ -18,15 +19,15 @@ pub(super) struct Roster {
     pub(super) process: Incarnation,
     /// The number of the last announcement of the process.
     pub(super) present: u64,
-    presence: Presence<SeatName, Standing>,
+    presence: Presence<SeatName, AnnouncedCandidate>,
     next: Option<Timer>,
     /// Callers that wait until all announcements are written.
     pub(super) settling: Vec<oneshot::Sender<()>>,
 }
 
-/// The announcement of a candidate.
+/// A candidate of this process, as it is announced.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct AnnouncedCandidate {
     pub(super) candidate: Candidate,
     pub(super) priority: i32,
     pub(super) metadata: Arc<BTreeMap<String, String>>,
@@ -35,11 +36,14 @@ pub(super) struct Standing {
     pub(super) reported: Arc<Metadata>,
     pub(super) since_ms: Option<u64>,
     pub(super) updated_ms: Option<u64>,
+    pub(super) lease: Duration,
+    /// Until when the candidate leaves the seat to others, after it has stepped down.
+    pub(super) held_back_until_ms: Option<u64>,
 }
 
-impl Standing {
+impl AnnouncedCandidate {
     /// Returns the JSON form of the announcement.
-    pub(super) fn announcement(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         let mut metadata = (*self.metadata).clone();
         metadata.extend(self.reported.0.clone());
         let form = Announcement {
@@ -50,6 +54,8 @@ impl Standing {
             metadata,
             since_ms: self.since_ms,
             updated_ms: self.updated_ms,
+            lease_ms: u64::try_from(self.lease.as_millis()).ok(),
+            held_back_until_ms: self.held_back_until_ms,
         };
         serde_json::to_string(&form).expect("strings and numbers always have a JSON form")
     }
@@ -81,7 +87,7 @@ impl Driver {
         let has_notes = self.store.notes().is_some();
         let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces && has_notes) else { return };
         let (rules, now_ms) = (entry.machine.rules(), wall_ms());
-        let standing = Standing {
+        let announced = AnnouncedCandidate {
             candidate: entry.shared.candidate.clone(),
             priority: rules.priority,
             metadata: rules.metadata.clone(),
@@ -90,21 +96,35 @@ impl Driver {
             reported: reported.into(),
             since_ms: now_ms,
             updated_ms: now_ms,
+            lease: entry.shared.lease,
+            held_back_until_ms: None,
         };
         let (seat, lease) = (entry.shared.name.clone(), entry.shared.lease);
-        self.step_presence(PresenceInput::Announce { seat, lease, fit: standing.fit, notice: standing });
+        self.step_presence(PresenceInput::Announce { seat, lease, fit: announced.fit, notice: announced });
     }
 
     /// Changes the announcement of a candidate.
-    pub(super) fn change_notice(&mut self, seat: &SeatName, change: impl FnOnce(&mut Standing)) {
+    pub(super) fn change_notice(&mut self, seat: &SeatName, change: impl FnOnce(&mut AnnouncedCandidate)) {
         let Some(before) = self.roster.presence.says(seat) else { return };
-        let mut standing = before.clone();
-        change(&mut standing);
-        if before.score == standing.score && before.reported == standing.reported && before.fit == standing.fit {
+        let mut announced = before.clone();
+        change(&mut announced);
+        if before.score == announced.score && before.reported == announced.reported && before.fit == announced.fit {
             return;
         }
-        standing.updated_ms = wall_ms();
-        self.step_presence(PresenceInput::Change { seat: seat.clone(), fit: standing.fit, notice: standing });
+        announced.updated_ms = wall_ms();
+        self.step_presence(PresenceInput::Change { seat: seat.clone(), fit: announced.fit, notice: announced });
+    }
+
+    /// Announces at once that a candidate has stepped down and leaves the seat to others for a while.
+    pub(super) fn announce_hold_back(&mut self, election: ElectionId) {
+        let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces) else { return };
+        let (seat, now_ms) = (entry.shared.name.clone(), wall_ms());
+        let left = entry.machine.held_back_for(self.clock.now()).and_then(|left| u64::try_from(left.as_millis()).ok());
+        let Some(mut notice) = self.roster.presence.says(&seat).cloned() else { return };
+        notice.updated_ms = now_ms;
+        notice.held_back_until_ms = now_ms.zip(left).map(|(now, left)| now.saturating_add(left));
+        // Not as a change: changes are announced within a lease, which is half of the time of the hold-back.
+        self.step_presence(PresenceInput::Announce { seat, lease: notice.lease, fit: notice.fit, notice });
     }
 
     pub(super) fn withdraw_election(&mut self, election: ElectionId) {
@@ -119,7 +139,7 @@ impl Driver {
         self.step_presence(PresenceInput::Wake);
     }
 
-    fn step_presence(&mut self, input: PresenceInput<SeatName, Standing>) {
+    fn step_presence(&mut self, input: PresenceInput<SeatName, AnnouncedCandidate>) {
         let mut actions = Vec::new();
         self.roster.presence.step(self.clock.now(), input, &mut actions);
         for action in actions {

@@ -119,18 +119,18 @@ impl Driver {
 
     /// Processes the notifications of the store.
     pub(super) fn on_news(&mut self) {
-        let heard = self.interest.take_heard();
-        if heard.reports >= FLOOD {
+        let pending = self.interest.take_pending();
+        if pending.reports >= FLOOD {
             self.misbehaviours.log(Misbehaviour::Floods);
         }
-        if heard.of_others {
+        if pending.of_others {
             self.misbehaviours.log(Misbehaviour::TellsOfOthers);
         }
-        if heard.begins_to_listen() {
+        if pending.begins_to_listen() {
             self.listens_since.get_or_insert(self.clock.now());
         }
         let mut notifications = Vec::new();
-        heard.deliver(&mut self.subscriptions, &mut notifications);
+        pending.deliver(&mut self.subscriptions, &mut notifications);
         self.deliver(notifications);
     }
 

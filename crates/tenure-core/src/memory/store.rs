@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::select;
 
 use super::Memory;
-use super::world::{Failure, Session, SessionId, State, World};
+use super::world::{InjectedFailure, Session, SessionId, State, World};
 use crate::{
     Answers, Board, Change, ClockTrust, DynNotes, LifeKind, Moment, Note, NoteState, NoteWrite, Notes, Promises, Push,
     Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Takeover, Version,
@@ -52,9 +52,9 @@ impl MemoryStore {
     async fn call<T>(&self, act: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let failure = self.world.next_failure();
         match failure {
-            Some(Failure::Hang) => return std::future::pending().await,
-            Some(Failure::Fault(fault)) => return Err(error(fault)),
-            Some(Failure::AnswerLost) | None => {}
+            Some(InjectedFailure::Hang) => return std::future::pending().await,
+            Some(InjectedFailure::Fault(fault)) => return Err(error(fault)),
+            Some(InjectedFailure::AnswerLost) | None => {}
         }
         let answer = act(&mut self.world.lock());
         if failure.is_some() { Err(error(crate::Fault::Unknown)) } else { answer }
@@ -96,6 +96,7 @@ impl MemoryStore {
         state: &mut State,
         seat: &SeatName,
         expected: Option<&Version>,
+        holder_is_dead: bool,
         record: &Record,
     ) -> (Swap, Option<Arc<tokio::sync::Notify>>) {
         let now = self.world.clock.now();
@@ -107,7 +108,12 @@ impl MemoryStore {
         }
         let holder = written.map_or(0, |written| written.session);
         let sessions = self.world.kind == LifeKind::Session;
-        if sessions && !self.is_ours(holder) && state.sessions.get(&holder).is_some_and(|session| session.lives(now)) {
+        // A lock is free when its process is dead, so a lock that is held contradicts the will.
+        let is_held = match holder_is_dead {
+            true => self.world.kind == LifeKind::Lock,
+            false => sessions && !self.is_ours(holder),
+        };
+        if is_held && state.sessions.get(&holder).is_some_and(|session| session.lives(now)) {
             return (Swap::Lost, None);
         }
         let has_sessions = matches!(self.world.kind, LifeKind::Session | LifeKind::Lock);
@@ -115,6 +121,28 @@ impl MemoryStore {
         let since = state.sessions.get(&session).filter(|_| sessions).map(|session| session.heartbeat);
         let version = self.world.write(state, seat, record, session);
         (Swap::Done { version, since, granted: sessions.then_some(record.lease) }, Some(news))
+    }
+
+    async fn write_and_announce(
+        &self,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        holder_is_dead: bool,
+        record: &Record,
+    ) -> Result<Swap, StoreError> {
+        let mut news = None;
+        let answer = self
+            .call(|state| {
+                state.calls.swaps += 1;
+                let (swap, changed) = self.write(state, seat, expected, holder_is_dead, record);
+                news = changed;
+                Ok(swap)
+            })
+            .await;
+        if let Some(news) = news {
+            self.world.announce(&news);
+        }
+        answer
     }
 
     /// Answers from the heartbeat that all seats share.
@@ -190,6 +218,7 @@ impl SeatStore for MemoryStore {
             // All connections share one clock, which only a test can step.
             clock_trust: if kind == LifeKind::Lock { ClockTrust::Always } else { ClockTrust::Vouched },
             over_is_proof: kind == LifeKind::Lock,
+            lifeline: kind == LifeKind::Lock,
             takeover: Takeover::Instant,
             push: Push::Proven,
             shared_heartbeat: kind == LifeKind::Session,
@@ -208,19 +237,11 @@ impl SeatStore for MemoryStore {
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let mut news = None;
-        let answer = self
-            .call(|state| {
-                state.calls.swaps += 1;
-                let (swap, changed) = self.write(state, seat, expected, next);
-                news = changed;
-                Ok(swap)
-            })
-            .await;
-        if let Some(news) = news {
-            self.world.announce(&news);
-        }
-        answer
+        self.write_and_announce(seat, expected, false, next).await
+    }
+
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.write_and_announce(seat, Some(held), true, vacant).await
     }
 
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
@@ -228,7 +249,7 @@ impl SeatStore for MemoryStore {
             state.calls.renewals += 1;
             Ok(match self.world.kind {
                 LifeKind::Session => self.keep(state, seat, held, record),
-                _ => self.write(state, seat, Some(held), record).0,
+                _ => self.write(state, seat, Some(held), false, record).0,
             })
         })
         .await
@@ -259,6 +280,10 @@ impl SeatStore for MemoryStore {
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.world.forget(seat);
         Ok(())
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.call(|state| Ok(state.seats())).await
     }
 }
 

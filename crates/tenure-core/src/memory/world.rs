@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::Calls;
 use crate::{
-    Board, Clock, Fault, Identity, Life, LifeKind, Moment, Note, NoteState, NoteWrite, Reading, Record, Seat, SeatName,
-    StoreTime, Token, Version, record,
+    Board, Clock, DataIdentity, Fault, Life, LifeKind, Moment, Note, NoteState, NoteWrite, Reading, Record, Seat,
+    SeatName, StoreTime, Token, Version, record,
 };
 
 /// All seats, and the sessions that hold them.
@@ -26,8 +26,8 @@ pub(super) struct State {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// The text of each note and the moment at which it expires, by board and key.
     notes: BTreeMap<(Board, String), (String, Moment)>,
-    failures: VecDeque<Failure>,
-    identity: Option<Identity>,
+    failures: VecDeque<InjectedFailure>,
+    identity: Option<DataIdentity>,
     /// The difference between the store's clock and the clock of the candidates, in nanoseconds.
     stepped: i128,
     /// The last number that was given to a version or a session.
@@ -75,7 +75,7 @@ impl Session {
 
 /// A failure that a test has queued for the next call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Failure {
+pub(super) enum InjectedFailure {
     Fault(Fault),
     AnswerLost,
     Hang,
@@ -198,15 +198,15 @@ impl World {
         self.lock().stepped += i128::from(nanos);
     }
 
-    pub(super) fn change_identity(&self, identity: Identity) {
+    pub(super) fn change_identity(&self, identity: DataIdentity) {
         self.lock().identity = Some(identity);
     }
 
-    pub(super) fn fail_next(&self, failure: Failure) {
+    pub(super) fn fail_next(&self, failure: InjectedFailure) {
         self.lock().failures.push_back(failure);
     }
 
-    pub(super) fn next_failure(&self) -> Option<Failure> {
+    pub(super) fn next_failure(&self) -> Option<InjectedFailure> {
         self.lock().failures.pop_front()
     }
 
@@ -219,6 +219,11 @@ impl State {
     pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// Returns the seats that have a record.
+    pub(super) fn seats(&self) -> Vec<SeatName> {
+        self.slots.iter().filter(|(_, slot)| slot.written.is_some()).map(|(seat, _)| seat.clone()).collect()
     }
 
     /// Writes or removes a note, and returns whether it existed before.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use super::names::{OTHER_VARIABLES, near_miss, unknown};
+use super::names::{OTHER_VARIABLES, did_you_mean, near_miss, unknown};
 use super::{ElectionOptions, FIELDS};
 use crate::{Error, SeatName};
 
@@ -81,6 +81,9 @@ impl ElectionOptions {
 pub struct Settings {
     /// The URL of the store, from the file or `TENURE_STORE`. It can contain a password.
     pub store: Option<String>,
+    /// The program that frees the seats of this process when it dies, from the file or `TENURE_LAST_WILL`: the command
+    /// `tenure`, by name or by path. See `tenure::connect_with_last_will`.
+    pub last_will: Option<String>,
     /// The options of the file that apply to all elections.
     pub all: ElectionOptions,
     /// The options of the file for single elections, by name. They override `all`.
@@ -92,6 +95,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("store", &self.store.as_ref().map(|_| "***"))
+            .field("last_will", &self.last_will)
             .field("all", &self.all)
             .field("elections", &self.elections)
             .field("vars", &self.vars)
@@ -129,7 +133,7 @@ impl Settings {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::Option(format!("cannot read {}: {error}", path.display())))?;
+            .map_err(|error| Error::Option(format!("cannot read {}: {error}; check its path", path.display())))?;
         Self::from_toml(&text).map_err(|error| Error::Option(format!("in {}: {error}", path.display())))
     }
 
@@ -140,7 +144,8 @@ impl Settings {
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let bad = |error: toml::de::Error| {
             let line = error.span().map(|span| format!("line {}: ", 1 + text[..span.start].matches('\n').count()));
-            Error::Option(line.unwrap_or_default() + error.message())
+            let example = "write each option like lease = \"15s\"";
+            Error::Option(format!("{}{}; {example}", line.unwrap_or_default(), error.message()))
         };
         let mut table: toml::Table = toml::from_str(text).map_err(bad)?;
         let store = match table.remove("store") {
@@ -148,6 +153,14 @@ impl Settings {
             Some(toml::Value::String(url)) => Some(url),
             Some(_) => {
                 return Err(Error::Option("store must be a text with a URL, such as store = \"sqlite:\"".to_owned()));
+            }
+        };
+        let last_will = match table.remove("last_will") {
+            None => None,
+            Some(toml::Value::String(program)) => Some(program),
+            Some(_) => {
+                let example = "last_will must be a text with a program, such as last_will = \"tenure\"";
+                return Err(Error::Option(example.to_owned()));
             }
         };
         let mut elections = BTreeMap::new();
@@ -171,8 +184,8 @@ impl Settings {
                 ));
             }
         }
-        let all = from_table(table, "", &["store", "elections"])?;
-        Ok(Self { store, all, elections, vars: ElectionOptions::default() })
+        let all = from_table(table, "", &["store", "last_will", "elections"])?;
+        Ok(Self { store, last_will, all, elections, vars: ElectionOptions::default() })
     }
 
     /// Overrides these settings by variables such as `TENURE_LEASE` and `TENURE_STORE`.
@@ -187,6 +200,7 @@ impl Settings {
         for (name, value) in vars {
             match name.as_ref() {
                 "TENURE_STORE" => self.store = Some(value.as_ref().to_owned()),
+                "TENURE_LAST_WILL" => self.last_will = Some(value.as_ref().to_owned()),
                 _ => rest.push((name, value)),
             }
         }
@@ -208,13 +222,59 @@ fn from_table(table: toml::Table, path: &str, others: &[&str]) -> Result<Electio
     let mut all = ElectionOptions::default();
     for (name, value) in table {
         if !FIELDS.contains(&name.as_str()) {
-            return Err(Error::Option(unknown(path, &name, &[others, FIELDS].concat())));
+            let known = [others, FIELDS].concat();
+            let is_table = value.is_table() && did_you_mean(&name, &known).is_empty();
+            return Err(Error::Option(match &*name {
+                "last_will" => format!("{path}last_will: a process has one; write it above the first [section]"),
+                "store" => format!("{path}store: all elections have one store; write it above the first [section]"),
+                _ if is_table => format!("unknown section [{path}{name}]: for an election, write [elections.{name}]"),
+                _ => unknown(path, &name, &known),
+            }));
+        }
+        if let Some(example) = example(&name).filter(|_| !is_alike(&value, &name)) {
+            let given = match &value {
+                toml::Value::String(text) => format!("{text:?}"),
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Float(number) => number.to_string(),
+                toml::Value::Boolean(value) => value.to_string(),
+                other => format!("another {}", other.type_str()),
+            };
+            return Err(Error::Option(format!("{path}{name}: write it like {name} = {example}, got {given}")));
         }
         let one = toml::Table::from_iter([(name.clone(), value)]);
         let options: ElectionOptions = one
             .try_into()
             .map_err(|error: toml::de::Error| Error::Option(format!("{path}{name}: {}", error.message())))?;
+        options.check_ranges().map_err(|error| Error::Option(format!("{path}{error}")))?;
         all = all.overlaid(options);
     }
     Ok(all)
+}
+
+/// Returns a value of the type of an option, as it is written. `None` for durations and words, whose own errors are
+/// more exact.
+fn example(name: &str) -> Option<&'static str> {
+    if name == "metadata" {
+        return Some("{ zone = \"a\" }");
+    }
+    match ElectionOptions::TABLE.iter().find(|option| option.name == name)?.kind {
+        "N" => Some("10"),
+        "NUMBER" => Some("0.8"),
+        "BOOL" => Some("true"),
+        "TEXT" => Some("\"text\""),
+        _ => None,
+    }
+}
+
+/// Returns whether a value has the type of the option's example.
+fn is_alike(value: &toml::Value, name: &str) -> bool {
+    let kind = ElectionOptions::TABLE.iter().find(|option| option.name == name).map(|option| option.kind);
+    match (kind, value) {
+        (None, toml::Value::Table(pairs)) => pairs.values().all(toml::Value::is_str),
+        (None, _) => false,
+        (Some("N"), value) => value.is_integer(),
+        (Some("NUMBER"), value) => value.is_float() || value.is_integer(),
+        (Some("BOOL"), value) => value.is_bool(),
+        (Some(_), value) => value.is_str(),
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::names::did_you_mean;
 use crate::span;
 
 /// A row of the table of options, for programs that offer options as flags or print their documentation.
@@ -87,7 +88,7 @@ impl Value for f64 {
     const KIND: &'static str = "NUMBER";
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("{text:?} is not a number"))
+        text.parse().map_err(|_| format!("{text:?} is not a number: write it as a fraction, like 0.8 or 0.01"))
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -103,7 +104,7 @@ impl Value for i32 {
     const KIND: &'static str = "N";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let number: i64 = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
+        let number: i64 = text.parse().map_err(|_| format!("{text:?} is not a whole number: write it like 10"))?;
         in_range(number)
     }
 
@@ -128,7 +129,7 @@ impl Value for bool {
         match text {
             "1" | "true" | "yes" | "on" => Ok(true),
             "0" | "false" | "no" | "off" => Ok(false),
-            _ => Err(format!("{text:?} is neither true nor false")),
+            _ => Err(format!("{text:?} is neither true nor false: write one of them")),
         }
     }
 
@@ -194,7 +195,10 @@ impl<T: Word> Value for T {
     fn parse(text: &str) -> Result<Self, String> {
         let found = T::WORDS.iter().find(|(word, _)| *word == text);
         let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
-        found.map(|(_, value)| *value).ok_or_else(|| format!("{text:?} is not one of {}", words.join(", ")))
+        found.map(|(_, value)| *value).ok_or_else(|| match did_you_mean(text, &words).as_slice() {
+            [] => format!("{text:?} is not one of {}", words.join(", ")),
+            near => format!("{text:?} is not one of {}: did you mean {}?", words.join(", "), near.join(" or ")),
+        })
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -279,7 +283,8 @@ macro_rules! election_options {
                     "metadata" => pairs(text).map(|pairs| self.metadata.extend(pairs)),
                     _ => return Err(Error::Option(names::unknown("", name, FIELDS))),
                 };
-                value.map_err(|problem| Error::Option(format!("{name}: {problem}")))
+                value.map_err(|problem| Error::Option(format!("{name}: {problem}")))?;
+                self.check_ranges()
             }
         }
 

@@ -28,6 +28,10 @@ pub struct Promises {
     pub takeover: Takeover,
     /// Whether a session cannot end while its process lives, so that its end proves that the leader is gone.
     pub over_is_proof: bool,
+    /// Whether the death of a process frees its seats at once, because the store has a
+    /// [lifeline](crate::Store::lifeline). The seats of other stores are freed by a last will, or when their leases
+    /// expire.
+    pub lifeline: bool,
     /// Whether the store pushes changes, and whether it detects lost notifications.
     pub push: Push,
     /// How many seats a call reads at most, and how many such calls can be in flight at once.
@@ -55,6 +59,7 @@ impl Promises {
             clock_trust: ClockTrust::Vouched,
             takeover: Takeover::Safe,
             over_is_proof: false,
+            lifeline: false,
             push: Push::None,
             // Enough calls to keep a distant store busy, and few enough for a nearby store to answer all of them within
             // the shortest time-out.

@@ -60,6 +60,20 @@ pub trait SeatStore: Send + Sync + 'static {
         self.swap(seat, Some(held), record)
     }
 
+    /// Frees a seat whose holder is dead, with all of its work: writes a vacant record if the seat still has this
+    /// version. The default is a [`swap`](Self::swap).
+    ///
+    /// A store whose sessions outlive their processes writes the record although the session of the dead process has
+    /// not ended yet.
+    fn free(
+        &self,
+        seat: &SeatName,
+        held: &Version,
+        vacant: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        self.swap(seat, Some(held), vacant)
+    }
+
     /// Waits for a change of a seat.
     ///
     /// Resolves with [`Change::Look`] when the holder has possibly changed since `seen`, even if it changed before the
@@ -84,6 +98,15 @@ pub trait SeatStore: Send + Sync + 'static {
     fn forget(&self, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
         let _ = seat;
         std::future::ready(Err(StoreError::denied("this store cannot forget a seat")))
+    }
+
+    /// Lists the seats that have a record, with a holder or without, in any order. Lists no seat that was removed.
+    ///
+    /// "All" means all within the scope of this store: its prefix, schema, namespace or file. The call writes nothing
+    /// and creates nothing, and a table or a namespace that does not exist has no seats. It is for people who ask which
+    /// elections exist, and no election depends on it. The engine drops the call when it takes longer than ten seconds.
+    fn list_seats(&self) -> impl Future<Output = Result<Vec<SeatName>, StoreError>> + Send {
+        std::future::ready(Err(StoreError::denied("this store cannot list its elections")))
     }
 
     /// Returns a duplicate of the open file or socket that keeps this seat held, for stores in which the seat is freed
@@ -142,12 +165,21 @@ pub trait DynSeatStore: Send + Sync + 'static {
         held: &'a Version,
         record: &'a Record,
     ) -> BoxFuture<'a, Result<Swap, StoreError>>;
+    /// Calls [`SeatStore::free`] with its future in a box.
+    fn free<'a>(
+        &'a self,
+        seat: &'a SeatName,
+        held: &'a Version,
+        vacant: &'a Record,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>>;
     /// Calls [`SeatStore::changed`] with its future in a box.
     fn changed<'a>(&'a self, seat: &'a SeatName, seen: &'a Seen) -> BoxFuture<'a, Change>;
     /// Calls [`SeatStore::notes`] through a pointer.
     fn notes(&self) -> Option<&dyn DynNotes>;
     /// Calls [`SeatStore::forget`] with its future in a box.
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Calls [`SeatStore::list_seats`] with its future in a box.
+    fn list_seats(&self) -> BoxFuture<'_, Result<Vec<SeatName>, StoreError>>;
     /// Calls [`SeatStore::lifeline`] through a pointer.
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>>;
 }
@@ -183,6 +215,15 @@ impl<S: SeatStore> DynSeatStore for S {
         Box::pin(SeatStore::renew(self, seat, held, record))
     }
 
+    fn free<'a>(
+        &'a self,
+        seat: &'a SeatName,
+        held: &'a Version,
+        vacant: &'a Record,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(SeatStore::free(self, seat, held, vacant))
+    }
+
     fn changed<'a>(&'a self, seat: &'a SeatName, seen: &'a Seen) -> BoxFuture<'a, Change> {
         Box::pin(SeatStore::changed(self, seat, seen))
     }
@@ -193,6 +234,10 @@ impl<S: SeatStore> DynSeatStore for S {
 
     fn forget<'a>(&'a self, seat: &'a SeatName) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(SeatStore::forget(self, seat))
+    }
+
+    fn list_seats(&self) -> BoxFuture<'_, Result<Vec<SeatName>, StoreError>> {
+        Box::pin(SeatStore::list_seats(self))
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
@@ -223,6 +268,10 @@ impl SeatStore for Box<dyn DynSeatStore> {
         (**self).renew(seat, held, record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        (**self).free(seat, held, vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         (**self).changed(seat, seen).await
     }
@@ -233,6 +282,10 @@ impl SeatStore for Box<dyn DynSeatStore> {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         (**self).forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        (**self).list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
@@ -266,6 +319,7 @@ impl<S: SeatStore> Store for S {
                 Expect::Absent(_) => self.swap(seat, None, record).await,
                 Expect::Version(version) => self.swap(seat, Some(version), record).await,
                 Expect::Held(version) => self.renew(seat, version, record).await,
+                Expect::HolderDead(version) => self.free(seat, version, record).await,
             };
             to.set(at, answer);
         });
@@ -306,6 +360,10 @@ impl<S: SeatStore> Store for S {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         SeatStore::forget(self, seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        SeatStore::list_seats(self).await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {

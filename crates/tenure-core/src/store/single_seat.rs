@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_protocol::{
-    Change, Identity, Notification, Push, Reading, Record, SessionId, Subscriptions, Swap, Version, Watching,
+    Change, DataIdentity, Notification, Push, Reading, Record, SessionId, Subscriptions, Swap, Version, Watching,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::watch::Heard;
+use super::watch::PendingNews;
 use super::{
     Answers, Board, Call, DynNotes, DynStore, Expect, Interest, Promises, SeatInterest, SeatStore, Seen, Store, Write,
 };
@@ -37,7 +37,7 @@ struct State {
     subscriptions: Subscriptions<SeatName, u64>,
     notifications: BTreeMap<u64, Vec<Notification>>,
     /// The identity of the data in which each seat was last absent.
-    absent: BTreeMap<SeatName, Identity>,
+    absent: BTreeMap<SeatName, DataIdentity>,
     /// Sessions that have ended.
     ended: BTreeSet<SessionId>,
     /// Sessions with which this adapter has won seats.
@@ -91,8 +91,8 @@ impl SingleSeat {
             };
             let hear = async {
                 loop {
-                    interest.heard().await;
-                    shared.take_in(interest.take_heard());
+                    interest.arrived().await;
+                    shared.take_in(interest.take_pending());
                 }
             };
             tokio::join!(watch, hear)
@@ -148,11 +148,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn take_in(&self, heard: Heard) {
+    fn take_in(&self, pending: PendingNews) {
         let mut state = self.lock();
-        state.ended.extend(heard.sessions.iter().cloned());
+        state.ended.extend(pending.sessions.iter().cloned());
         let mut notifications = Vec::new();
-        heard.deliver(&mut state.subscriptions, &mut notifications);
+        pending.deliver(&mut state.subscriptions, &mut notifications);
         for (who, what) in notifications {
             state.notifications.entry(who).or_default().push(what);
         }
@@ -252,6 +252,10 @@ impl SeatStore for SingleSeat {
         self.write(seat, Expect::Held(held.clone()), record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.write(seat, Expect::HolderDead(held.clone()), vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         self.start_to_watch();
         let waiting = Waiting::begin(self, seat, seen);
@@ -262,7 +266,7 @@ impl SeatStore for SingleSeat {
         loop {
             for notification in waiting.take() {
                 match notification {
-                    Notification::Hears(now) => hears = now,
+                    Notification::Listening(now) => hears = now,
                     Notification::SessionOver => return Change::SessionOver,
                     Notification::Holder | Notification::Request => {}
                 }
@@ -311,6 +315,10 @@ impl SeatStore for SingleSeat {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.store.forget(seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.store.list_seats().await
     }
 
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {

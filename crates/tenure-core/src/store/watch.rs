@@ -61,14 +61,14 @@ struct State {
     wanted: BTreeMap<SeatName, SeatInterest>,
     /// Seats whose change of interest the store has not received yet.
     changed: BTreeSet<SeatName>,
-    heard: Heard,
+    pending: PendingNews,
 }
 
 /// The notifications of a store that the engine has not processed yet.
 #[derive(Default)]
-pub(crate) struct Heard {
-    pub(crate) all: Hearing,
-    pub(crate) seats: BTreeMap<SeatName, OfSeat>,
+pub(crate) struct PendingNews {
+    pub(crate) all: ListeningChange,
+    pub(crate) seats: BTreeMap<SeatName, SeatNews>,
     pub(crate) sessions: BTreeSet<SessionId>,
     /// The number of notifications that were combined into this.
     pub(crate) reports: u64,
@@ -78,24 +78,40 @@ pub(crate) struct Heard {
 
 /// Changes of whether the store listens.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Hearing {
+pub(crate) struct ListeningChange {
     /// The store stopped listening, and possibly missed changes.
     pub(crate) gap: bool,
     /// The store has begun to listen.
     pub(crate) listening: bool,
 }
 
+/// The notifications about one seat.
 #[derive(Default)]
-pub(crate) struct OfSeat {
-    pub(crate) hearing: Hearing,
+pub(crate) struct SeatNews {
+    pub(crate) listening_change: ListeningChange,
     pub(crate) holder: Option<PushDetail>,
     pub(crate) request: bool,
     pub(crate) lost: bool,
 }
 
+/// The number of seats that the engine is interested in, whose interest has changed, and that it was notified of.
+#[cfg(test)]
+pub(crate) struct Sizes {
+    pub(crate) wanted: usize,
+    pub(crate) changed: usize,
+    pub(crate) pending: usize,
+}
+
 impl Interest {
     pub(crate) fn new() -> Self {
         Self(Arc::default())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> Sizes {
+        let state = self.0.lock();
+        let pending = state.pending.seats.len() + state.pending.sessions.len();
+        Sizes { wanted: state.wanted.len(), changed: state.changed.len(), pending }
     }
 
     /// Waits until the interest changes, and returns all changes. The first call returns all seats.
@@ -132,7 +148,7 @@ impl Interest {
 
     pub(crate) fn drop_seat(&self, seat: &SeatName) {
         let mut state = self.0.lock();
-        state.heard.seats.remove(seat);
+        state.pending.seats.remove(seat);
         if state.wanted.remove(seat).is_some() {
             state.changed.insert(seat.clone());
             self.0.to_store.notify_one();
@@ -149,12 +165,12 @@ impl Interest {
     }
 
     /// Waits until the store has sent a notification.
-    pub(crate) async fn heard(&self) {
+    pub(crate) async fn arrived(&self) {
         self.0.to_engine.notified().await;
     }
 
-    pub(crate) fn take_heard(&self) -> Heard {
-        std::mem::take(&mut self.0.lock().heard)
+    pub(crate) fn take_pending(&self) -> PendingNews {
+        std::mem::take(&mut self.0.lock().pending)
     }
 }
 
@@ -168,8 +184,8 @@ impl News {
     /// that it read before.
     pub fn listening(&self, scope: Scope<'_>) {
         self.report(|state| {
-            if let Some(hearing) = state.hearing(scope) {
-                hearing.listening = true;
+            if let Some(listening_change) = state.listening_change(scope) {
+                listening_change.listening = true;
             }
         });
     }
@@ -179,10 +195,10 @@ impl News {
     pub fn gap(&self, scope: Scope<'_>) {
         self.report(|state| {
             if scope == Scope::All {
-                state.heard.seats.values_mut().for_each(|seat| seat.hearing = Hearing::default());
+                state.pending.seats.values_mut().for_each(|seat| seat.listening_change = ListeningChange::default());
             }
-            if let Some(hearing) = state.hearing(scope) {
-                *hearing = Hearing { gap: true, listening: false };
+            if let Some(listening_change) = state.listening_change(scope) {
+                *listening_change = ListeningChange { gap: true, listening: false };
             }
         });
     }
@@ -193,8 +209,8 @@ impl News {
     /// takes the last one for the current state of the seat.
     pub fn holder(&self, seat: &SeatName, said: PushDetail) {
         self.report(|state| {
-            if let Some(heard) = state.of_seat(seat) {
-                heard.holder = Some(said);
+            if let Some(news) = state.of_seat(seat) {
+                news.holder = Some(said);
             }
         });
     }
@@ -202,8 +218,8 @@ impl News {
     /// Reports that a request to the leader of a seat is pending on its board.
     pub fn request(&self, seat: &SeatName) {
         self.report(|state| {
-            if let Some(heard) = state.of_seat(seat) {
-                heard.request = true;
+            if let Some(news) = state.of_seat(seat) {
+                news.request = true;
             }
         });
     }
@@ -211,30 +227,30 @@ impl News {
     /// Reports that a session has ended, of this process or of another one. See
     /// [`Store::session_of`](crate::Store::session_of).
     pub fn session_over(&self, session: &SessionId) {
-        self.report(|state| state.heard.sessions.extend([session.clone()]));
+        self.report(|state| state.pending.sessions.extend([session.clone()]));
     }
 
     /// Reports that the session with which this process holds the seat has ended.
     pub(crate) fn lost(&self, seat: &SeatName) {
         self.report(|state| {
-            if let Some(heard) = state.of_seat(seat) {
-                heard.lost = true;
+            if let Some(news) = state.of_seat(seat) {
+                news.lost = true;
             }
         });
     }
 
     fn report(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.0.lock();
-        state.heard.reports += 1;
+        state.pending.reports += 1;
         change(&mut state);
         drop(state);
         self.0.to_engine.notify_one();
     }
 }
 
-impl Heard {
+impl PendingNews {
     pub(crate) fn begins_to_listen(&self) -> bool {
-        self.all.listening || self.seats.values().any(|heard| heard.hearing.listening)
+        self.all.listening || self.seats.values().any(|news| news.listening_change.listening)
     }
 
     /// Delivers the notifications to the elections that they concern. The end of a session comes first, because seats
@@ -247,7 +263,7 @@ impl Heard {
         for session in &self.sessions {
             subscriptions.session_over(session, notifications);
         }
-        for (seat, _) in self.seats.iter().filter(|(_, heard)| heard.lost) {
+        for (seat, _) in self.seats.iter().filter(|(_, news)| news.lost) {
             subscriptions.lost(seat, notifications);
         }
         if self.all.gap {
@@ -256,17 +272,17 @@ impl Heard {
         if self.all.listening {
             subscriptions.listening(None, notifications);
         }
-        for (seat, heard) in &self.seats {
-            if heard.hearing.gap {
+        for (seat, news) in &self.seats {
+            if news.listening_change.gap {
                 subscriptions.gap(Some(seat), notifications);
             }
-            if heard.hearing.listening {
+            if news.listening_change.listening {
                 subscriptions.listening(Some(seat), notifications);
             }
-            if let Some(said) = heard.holder {
+            if let Some(said) = news.holder {
                 subscriptions.holder(seat, said, notifications);
             }
-            if heard.request {
+            if news.request {
                 subscriptions.request(seat, notifications);
             }
         }
@@ -275,16 +291,16 @@ impl Heard {
 
 impl State {
     /// Returns the notifications of a seat; `None` if no election is about it.
-    fn of_seat(&mut self, seat: &SeatName) -> Option<&mut OfSeat> {
+    fn of_seat(&mut self, seat: &SeatName) -> Option<&mut SeatNews> {
         let is_wanted = self.wanted.contains_key(seat);
-        self.heard.of_others |= !is_wanted;
-        is_wanted.then(|| self.heard.seats.entry(seat.clone()).or_default())
+        self.pending.of_others |= !is_wanted;
+        is_wanted.then(|| self.pending.seats.entry(seat.clone()).or_default())
     }
 
-    fn hearing(&mut self, scope: Scope<'_>) -> Option<&mut Hearing> {
+    fn listening_change(&mut self, scope: Scope<'_>) -> Option<&mut ListeningChange> {
         match scope {
-            Scope::All => Some(&mut self.heard.all),
-            Scope::Seat(seat) => self.of_seat(seat).map(|heard| &mut heard.hearing),
+            Scope::All => Some(&mut self.pending.all),
+            Scope::Seat(seat) => self.of_seat(seat).map(|news| &mut news.listening_change),
         }
     }
 }

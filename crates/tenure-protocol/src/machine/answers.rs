@@ -101,9 +101,9 @@ impl Machine {
             Ok(Swap::Done { version, since, granted }) => {
                 self.on_write_answered(out);
                 self.setbacks = 0;
-                self.turn.failed_bids = 0;
+                self.precedence.failed_bids = 0;
                 if matches!(kind, Kind::Bid(_) | Kind::Renew(_, true)) {
-                    self.turn.rewrite = false;
+                    self.precedence.rewrite = false;
                 }
                 let lease = granted.map_or(self.rules.timing.lease(), |granted| granted.min(self.rules.timing.lease()));
                 // The hold counts from the send of the write, or from the send of the heartbeat that the seat
@@ -147,7 +147,7 @@ impl Machine {
             }
             Err(Fault::Unknown) => {
                 if matches!(kind, Kind::Bid(_)) {
-                    self.turn.failed_bids = self.turn.failed_bids.saturating_add(1);
+                    self.precedence.failed_bids = self.precedence.failed_bids.saturating_add(1);
                 }
                 self.on_setback(now);
                 self.on_write_fault(now, Fault::Unknown, out);
@@ -157,7 +157,7 @@ impl Machine {
                 self.pause(now, sent);
                 self.settle_bid(Bid::Failed(fault), out);
                 if matches!(kind, Kind::Bid(_)) {
-                    self.turn.failed_bids = self.turn.failed_bids.saturating_add(1);
+                    self.precedence.failed_bids = self.precedence.failed_bids.saturating_add(1);
                     self.look_at = Some(now);
                 }
             }
@@ -225,7 +225,7 @@ impl Machine {
     }
 
     pub(super) fn on_fault(&mut self, now: Moment, fault: Fault, out: &mut Vec<Action>) {
-        self.turn.unsettle(now);
+        self.precedence.unsettle(now);
         self.faults = self.faults.saturating_add(1);
         let after = now.since(*self.failing_since.get_or_insert(now));
         if self.rules.timing.give_up_after().is_some_and(|longest| after >= longest) && !self.holds() {

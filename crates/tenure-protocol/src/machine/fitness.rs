@@ -49,7 +49,7 @@ impl Machine {
     pub(super) fn recover_fitness(&mut self, now: Moment, out: &mut Vec<Action>) {
         if self.fit_again_at().is_some_and(|at| now >= at) {
             self.fitness = Fitness::new();
-            self.turn.unsettle(now);
+            self.precedence.unsettle(now);
             self.look_at = Some(now);
             out.push(Action::Fit(true));
         }

@@ -180,7 +180,7 @@ impl Machine {
 
     pub(super) fn renewal_due(&self, hold: &Hold) -> Moment {
         let due = hold.renew_at.max(hold.kept_at + self.rules.timing.retry_every());
-        if self.turn.rewrite { self.paused_until } else { due.max(self.paused_until) }
+        if self.precedence.rewrite { self.paused_until } else { due.max(self.paused_until) }
     }
 
     pub(super) fn read(&mut self, now: Moment, out: &mut Vec<Action>) {
@@ -211,7 +211,7 @@ impl Machine {
     pub(super) fn renew(&mut self, now: Moment, token: Token, held: Version, out: &mut Vec<Action>) {
         let record = self.record(token, true);
         self.wrote_at = now;
-        let rewrite = self.turn.rewrite;
+        let rewrite = self.precedence.rewrite;
         self.call = Some(Call { kind: Kind::Renew(Box::new(record.clone()), rewrite), sent: now });
         out.push(if rewrite { Action::Swap { expected: Some(held), record } } else { Action::Renew { held, record } });
     }
@@ -228,7 +228,8 @@ impl Machine {
     pub(super) fn record(&mut self, token: Token, held: bool) -> Record {
         // The heir belongs to one term. The seat of a later term, or of an earlier one that came back, has
         // none.
-        let heir = self.turn.heir.as_deref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
+        let heir =
+            self.precedence.heir.as_deref().filter(|(of, _)| *of == token && !held).map(|(_, heir)| heir.clone());
         Record {
             holder: held.then(|| self.me.clone()),
             token,
@@ -240,6 +241,7 @@ impl Machine {
             metadata: if held { self.rules.metadata.clone() } else { Default::default() },
             nonce: self.dice.roll(),
             claim: self.claim(token, held),
+            crash: self.last_crash().cloned(),
             unknown: self.observation.seat().map(|seat| seat.record.unknown.clone()).unwrap_or_default(),
         }
     }

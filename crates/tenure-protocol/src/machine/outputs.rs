@@ -1,8 +1,13 @@
 //! What the machine reports: the leader, what to watch, when to wake.
 
-use super::{Board, Kind, Machine, Stage, Watched};
+use std::sync::Arc;
+
+use super::{BoardRead, Kind, Machine, Stage, Watched};
 use crate::observation::Free;
-use crate::{Action, Bid, Leader, Moment, Stopped};
+use crate::{Action, Bid, Crash, Leader, Moment, Stopped, Token};
+
+/// The number of spurious notifications, each soon after the one before, that do not delay the next watch.
+const HARMLESS: u32 = 4;
 
 impl Machine {
     pub(super) fn stop(&mut self, out: &mut Vec<Action>) {
@@ -21,9 +26,9 @@ impl Machine {
 
     pub(super) fn want_board(&mut self) {
         match self.board {
-            Board::Unread => self.board = Board::Wanted,
-            Board::Reading => self.board = Board::ReadingAndWanted,
-            Board::Wanted | Board::ReadingAndWanted => {}
+            BoardRead::Unread => self.board = BoardRead::Wanted,
+            BoardRead::Reading => self.board = BoardRead::ReadingAndWanted,
+            BoardRead::Wanted | BoardRead::ReadingAndWanted => {}
         }
     }
 
@@ -31,6 +36,7 @@ impl Machine {
         let leader = self.leader();
         let key = leader.as_ref().map(|leader| (leader.candidate.incarnation, leader.token));
         // To a candidate that leaves a claimed occasion, the claim says more than the leader.
+        self.report_crash(out);
         if key != self.reported_leader && self.stopping != Some(Stopped::Claimed) {
             self.reported_leader = key;
             out.push(Action::Leader(leader));
@@ -42,8 +48,8 @@ impl Machine {
         if self.is_over() {
             return;
         }
-        if self.board == Board::Wanted && matches!(self.stage, Stage::Leading(_)) {
-            self.board = Board::Reading;
+        if self.board == BoardRead::Wanted && matches!(self.stage, Stage::Leading(_)) {
+            self.board = BoardRead::Reading;
             out.push(Action::ReadBoard);
         }
         self.update_watch(now, out);
@@ -52,6 +58,25 @@ impl Machine {
             self.reported_wake = wake;
             out.extend(wake.map(Action::WakeAt));
         }
+    }
+
+    /// Reports a term that a last will has ended since the last report. A crash from before the first read is history.
+    fn report_crash(&mut self, out: &mut Vec<Action>) {
+        if !self.observation.has_looked() {
+            return;
+        }
+        let crash = self.last_crash().cloned();
+        let token = crash.as_ref().map_or(Token::ZERO, |crash| crash.token);
+        if let Some(before) = self.reported_crash.replace(token)
+            && token > before
+        {
+            out.extend(crash.map(Action::Crashed));
+        }
+    }
+
+    /// Returns the last crash of a leader, according to the seat as last seen.
+    pub(super) fn last_crash(&self) -> Option<&Arc<Crash>> {
+        self.observation.seat()?.record.crash.as_ref()
     }
 
     pub(super) fn leader(&self) -> Option<Leader> {
@@ -80,7 +105,7 @@ impl Machine {
         let looking = self.doubt
             || self.look_at.is_some_and(|at| now >= at)
             || self.call.as_ref().is_some_and(|call| matches!(call.kind, Kind::Read | Kind::Bid(_)))
-            || self.board != Board::Unread;
+            || self.board != BoardRead::Unread;
         if looking || !self.observation.has_looked() || self.leaving {
             return;
         }
@@ -94,10 +119,12 @@ impl Machine {
         if std::mem::take(&mut self.news) {
             self.spent = true;
             if !is_new {
-                // The notification was spurious. A single one is harmless. But if the machine started a new watch
-                // at once after each, a store that keeps sending them would keep the machine busy.
+                // The notification was spurious. A few are harmless: a hand-over on request causes one in the new leader,
+                // and one hand-over can follow another at once. But if the machine started a new watch at once after
+                // each, a store that keeps sending them would keep the machine busy.
                 let pause = self.rules.timing.retry_every();
-                if now < self.spurious_until {
+                self.spurious = if now < self.spurious_until { self.spurious.saturating_add(1) } else { 1 };
+                if self.spurious > HARMLESS {
                     self.watch_at = now + self.dice.jitter(pause);
                 }
                 self.spurious_until = now + pause;

@@ -6,11 +6,11 @@
 
 use super::{Machine, Stage};
 use crate::observation::Free;
-use crate::{Action, Candidate, Moment, Record, Request, Standing, Token};
+use crate::{Action, Candidate, Moment, Record, Request, RosterEntry, Token};
 
 /// What a candidate knows about which candidate goes first.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Precedence {
     vacancy: Option<Vacancy>,
     /// Since when this candidate has been healthy and the store has answered.
     settled_since: Moment,
@@ -46,7 +46,7 @@ enum First {
     Another,
 }
 
-impl Turn {
+impl Precedence {
     pub(super) fn new() -> Self {
         Self {
             vacancy: None,
@@ -69,7 +69,7 @@ impl Machine {
     pub(super) fn is_my_turn(&mut self, now: Moment, out: &mut Vec<Action>) -> bool {
         let seat = self.observation.seat();
         let after = seat.map(|seat| last_term(&seat.record));
-        let (since, first) = match &self.turn.vacancy {
+        let (since, first) = match &self.precedence.vacancy {
             Some(vacancy) if vacancy.after == after => (vacancy.since, vacancy.first),
             _ => (now, First::NotAsked),
         };
@@ -88,24 +88,26 @@ impl Machine {
             out.push(Action::ReadRoster);
         }
         let first = if ask { First::Asked } else { first };
-        self.turn.vacancy = Some(Vacancy { after, since, first });
+        self.precedence.vacancy = Some(Vacancy { after, since, first });
         over || first == First::Anyone
     }
 
     /// Returns when the seat becomes free for every candidate, if it is left to another candidate now.
     pub(super) fn free_for_all_at(&self) -> Option<Moment> {
         let after = self.observation.seat().map(|seat| last_term(&seat.record));
-        let vacancy = self.turn.vacancy.as_ref().filter(|vacancy| vacancy.after == after)?;
+        let vacancy = self.precedence.vacancy.as_ref().filter(|vacancy| vacancy.after == after)?;
         (vacancy.first != First::Anyone).then(|| vacancy.since + self.rules.timing.head_start())
     }
 
-    pub(super) fn on_roster(&mut self, now: Moment, roster: &[Standing]) {
-        let Some(vacancy) = self.turn.vacancy.as_mut().filter(|vacancy| vacancy.first == First::Asked) else { return };
+    pub(super) fn on_roster(&mut self, now: Moment, roster: &[RosterEntry]) {
+        let Some(vacancy) = self.precedence.vacancy.as_mut().filter(|vacancy| vacancy.first == First::Asked) else {
+            return;
+        };
         // The last holder has died or stepped aside, so it does not go first.
         let last = self.observation.last_holder();
-        let goes_first = |standing: &Standing| {
-            let who = standing.candidate.incarnation;
-            standing.fit && standing.priority > self.rules.priority && who != self.me.incarnation && Some(who) != last
+        let goes_first = |entry: &RosterEntry| {
+            let who = entry.candidate.incarnation;
+            entry.fit && entry.priority > self.rules.priority && who != self.me.incarnation && Some(who) != last
         };
         vacancy.first = if roster.iter().any(goes_first) { First::Another } else { First::Anyone };
         self.look_at = Some(now);
@@ -117,12 +119,12 @@ impl Machine {
 
     /// Returns whether the record to write says that the candidates have different priorities.
     pub(super) fn says_ranked(&self) -> bool {
-        self.turn.ranked || self.is_ranked(self.observation.seat().map(|seat| &seat.record))
+        self.precedence.ranked || self.is_ranked(self.observation.seat().map(|seat| &seat.record))
     }
 
     /// Sends the leader a request if one is due. Called after a read of the seat.
     pub(super) fn ask_leader(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let asked_lately = self.turn.asked_at.is_some_and(|at| now < at + self.rules.timing.lease());
+        let asked_lately = self.precedence.asked_at.is_some_and(|at| now < at + self.rules.timing.lease());
         if asked_lately || self.rules.priority == 0 || !self.rules.stands || !self.wants_to_stand() {
             return;
         }
@@ -132,8 +134,8 @@ impl Machine {
         let Record { token, priority, ranked, .. } = seat.record;
         // Each failed bid doubles the wait, so that a candidate that cannot write does not unseat one leader
         // after another.
-        let wait = self.rules.timing.settled().saturating_mul(1 << self.turn.failed_bids.min(6));
-        let settled = now >= self.turn.settled_since + wait;
+        let wait = self.rules.timing.settled().saturating_mul(1 << self.precedence.failed_bids.min(6));
+        let settled = now >= self.precedence.settled_since + wait;
         let request = if self.rules.preempt && settled && priority < self.rules.priority {
             Request::Preempt { token, by: self.me.clone(), priority: self.rules.priority }
         } else if !ranked {
@@ -141,7 +143,7 @@ impl Machine {
         } else {
             return;
         };
-        self.turn.asked_at = Some(now);
+        self.precedence.asked_at = Some(now);
         out.push(Action::Ask(request));
     }
 
@@ -156,7 +158,7 @@ impl Machine {
             }
             Request::Preempt { .. } => {}
             Request::Rank { .. } => {
-                self.turn.rewrite |= !std::mem::replace(&mut self.turn.ranked, true);
+                self.precedence.rewrite |= !std::mem::replace(&mut self.precedence.ranked, true);
             }
         }
     }
@@ -167,7 +169,7 @@ impl Machine {
             return;
         }
         if let Stage::Leading(hold) = &self.stage {
-            self.turn.heir = heir.map(|heir| Box::new((hold.token, heir)));
+            self.precedence.heir = heir.map(|heir| Box::new((hold.token, heir)));
         }
         self.end_on_request(now, crate::EndReason::SteppedDown, out);
     }

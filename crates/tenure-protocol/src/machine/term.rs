@@ -1,6 +1,6 @@
 //! How a term begins and ends.
 
-use super::{Board, End, HeldBack, Hold, Machine, Ours, Stage, Undrained};
+use super::{BoardRead, End, HeldBack, Hold, Machine, Ours, Stage, Undrained};
 use crate::{Action, Bid, EndReason, Moment, Token};
 
 impl Machine {
@@ -9,7 +9,7 @@ impl Machine {
         self.led = token;
         self.used = self.used.max(token);
         self.look_at = None;
-        self.board = Board::Unread;
+        self.board = BoardRead::Unread;
         self.stage = Stage::Leading(hold);
         out.push(Action::Began { token, until });
         self.settle_bid(Bid::Won(token), out);
@@ -52,13 +52,13 @@ impl Machine {
         let Stage::Ending(hold, end) = &self.stage else { return };
         let (hold, why) = (hold.clone(), end.why);
         self.stage = Stage::Following;
-        self.turn.unsettle(now);
+        self.precedence.unsettle(now);
         if !drained {
             self.undrained = Some(Undrained { token: hold.token, since: now, reported: false });
         }
         self.held_back = self.hold_back(now, hold.token, why).or(self.held_back);
-        if self.board == Board::Wanted {
-            self.board = Board::Unread;
+        if self.board == BoardRead::Wanted {
+            self.board = BoardRead::Unread;
         }
         // What is certain about the seat is acted on at once. Otherwise the machine reads the seat first.
         if why.is_voluntary() && !self.doubt {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_protocol::{Action, EndReason, Stopped, Token};
+use tenure_protocol::{Action, EndReason, Record, Stopped, Token};
 
 use super::{Invariant, What};
 use crate::clock::{Time, nanos};
@@ -53,7 +53,11 @@ impl Invariant for OccasionsRunOnce {
                 }
             }
             What::Moved => {
-                let released = world.store.shelf().seat.as_ref().filter(|seat| seat.record.is_vacant());
+                // A last will does not know whether the work of the dead process was done.
+                let is_willed =
+                    |record: &Record| record.crash.as_ref().is_some_and(|crash| crash.token == record.token);
+                let is_released = |record: &Record| record.is_vacant() && !is_willed(record);
+                let released = world.store.shelf().seat.as_ref().filter(|seat| is_released(&seat.record));
                 let done = released.and_then(|seat| self.finished.get(&seat.record.token).copied());
                 self.done = self.done.max(done);
             }

@@ -86,6 +86,11 @@ impl Model for Sessions {
         }
     }
 
+    fn free(&mut self, _now: Time, write: &Write) -> Written {
+        // The session of the dead process may still count as alive.
+        Written::Answer(if self.shelf.expects_what_is_there(write) { self.shelf.put(write, 0) } else { Swap::Lost })
+    }
+
     fn open_session(&mut self, now: Time, ttl: Duration) -> SessionId {
         let ttl = nanos(ttl);
         let until = self.ends_at(now, ttl);

@@ -75,6 +75,7 @@ impl World {
                 self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Bid)));
             }
             Action::Overran { .. }
+            | Action::Crashed(_)
             | Action::Leader(_)
             | Action::BidSettled(_)
             | Action::BidLost

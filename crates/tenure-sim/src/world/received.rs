@@ -22,16 +22,16 @@ pub(crate) struct Received {
     /// Notifications of a watch arrive in order, so none arrives before this.
     busy_until: Time,
     /// The last write that it was notified of, and when, on its own clock.
-    last: Option<(News, tenure_protocol::Moment)>,
+    last: Option<(WritePush, tenure_protocol::Moment)>,
     /// How often the seat was set back, as far as this node knows.
     set_back: u32,
     /// Past notifications, some of which are repeated.
-    past: Vec<News>,
+    past: Vec<WritePush>,
 }
 
 /// A notification of one write.
 #[derive(Clone, Debug)]
-pub(crate) struct News {
+pub(crate) struct WritePush {
     stream: u32,
     number: u64,
     set_back: u32,
@@ -85,11 +85,11 @@ impl World {
     }
 
     /// Sends a node a notification: a repeated one, or one of the current state.
-    fn send_notification(&mut self, nr: NodeNr, again: Option<News>) {
+    fn send_notification(&mut self, nr: NodeNr, again: Option<WritePush>) {
         let shelf = self.store.shelf();
         let now = || {
             let kept = shelf.seat.as_ref()?;
-            Some(News { stream: 0, number: kept.number, set_back: shelf.set_back, version: kept.version.clone() })
+            Some(WritePush { stream: 0, number: kept.number, set_back: shelf.set_back, version: kept.version.clone() })
         };
         let Some(news) = again.or_else(now) else { return };
         let mut delay = 1 + self.dice.below(nanos(self.plan.latency));
@@ -100,11 +100,11 @@ impl World {
         let (life, received) = (self.nodes[nr].life, &mut self.nodes[nr].received);
         received.busy_until = received.busy_until.max(self.now + delay);
         let (at, stream) = (received.busy_until, received.stream);
-        self.at(at, Event::Arrive(nr, life, Arrival::Notified(News { stream, ..news })));
+        self.at(at, Event::Arrive(nr, life, Arrival::Notified(WritePush { stream, ..news })));
     }
 
     /// Delivers a notification. One that is older than what the node knows is ignored.
-    pub(super) fn receive(&mut self, nr: NodeNr, news: News) {
+    pub(super) fn receive(&mut self, nr: NodeNr, news: WritePush) {
         let node = &mut self.nodes[nr];
         let (at, received) = (node.clock.read(self.now), &mut node.received);
         let newer = received.last.as_ref().is_none_or(|(last, _)| news.number > last.number);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_protocol::{Fault, Incarnation, NoteState, PresenceAction, PresenceInput, Standing};
+use tenure_protocol::{Fault, Incarnation, NoteState, PresenceAction, PresenceInput, RosterEntry};
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -24,7 +24,7 @@ pub(crate) struct Roster {
 /// A candidate on the roster.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
-    pub(crate) standing: Standing,
+    pub(crate) standing: RosterEntry,
     /// Since when the notice has this content.
     pub(crate) since: Time,
     until: Time,
@@ -44,7 +44,7 @@ pub(crate) struct AnnounceCall {
 #[derive(Debug)]
 enum What {
     Present { lasts: Time },
-    Put(Standing, Time),
+    Put(RosterEntry, Time),
     Remove,
 }
 
@@ -83,8 +83,8 @@ impl World {
         self.roster.there.values().max().copied()
     }
 
-    fn standing(&self, nr: NodeNr, fit: bool) -> Standing {
-        Standing { candidate: self.nodes[nr].me.clone(), priority: self.plan.parts[nr].priority, fit }
+    fn standing(&self, nr: NodeNr, fit: bool) -> RosterEntry {
+        RosterEntry { candidate: self.nodes[nr].me.clone(), priority: self.plan.parts[nr].priority, fit }
     }
 
     /// Returns whether a candidate is announced at all.
@@ -92,7 +92,7 @@ impl World {
         self.plan.has_board && self.nodes[nr].rules.stands
     }
 
-    pub(super) fn step_presence(&mut self, nr: NodeNr, input: PresenceInput<(), Standing>) {
+    pub(super) fn step_presence(&mut self, nr: NodeNr, input: PresenceInput<(), RosterEntry>) {
         if !self.announces(nr) {
             return;
         }
@@ -197,7 +197,7 @@ impl World {
     }
 }
 
-fn answer(what: &What, done: Result<NoteState, Fault>) -> PresenceInput<(), Standing> {
+fn answer(what: &What, done: Result<NoteState, Fault>) -> PresenceInput<(), RosterEntry> {
     match what {
         What::Present { .. } => PresenceInput::Present(done),
         What::Put(..) | What::Remove => PresenceInput::Notification((), done.map(drop)),

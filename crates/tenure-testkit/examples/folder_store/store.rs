@@ -107,6 +107,41 @@ impl SeatStore for FolderStore {
         })
         .await
     }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        let folder = self.folder.clone();
+        run(move || {
+            let mut seats = Vec::new();
+            collect_seats(&folder, "", &mut seats)?;
+            Ok(seats)
+        })
+        .await
+    }
+}
+
+/// Collects the seats in a folder. `parent` is the part of their names that the path of the folder encodes.
+fn collect_seats(folder: &Path, parent: &str, seats: &mut Vec<SeatName>) -> Result<(), StoreError> {
+    let entries = match fs::read_dir(folder) {
+        // The first candidate creates the folder.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(refused)?,
+    };
+    for entry in entries {
+        let path = entry.map_err(refused)?.path();
+        let name = format!("{parent}{}", path.file_stem().unwrap_or_default().display());
+        if path.is_dir() {
+            collect_seats(&path, &name, seats)?;
+        } else if path.extension().is_some_and(|extension| extension == "seat") {
+            seats.extend(decoded(&name));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the seat of a name in hexadecimal, as [`Files::of`] encodes it.
+fn decoded(hex: &str) -> Option<SeatName> {
+    let digits = hex.as_bytes().chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+    SeatName::new(String::from_utf8(digits.collect::<Option<_>>()?).ok()?).ok()
 }
 
 /// Returns the nonce as the version: the engine creates a new nonce for every write, so the nonce identifies the write.

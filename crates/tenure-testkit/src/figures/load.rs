@@ -36,12 +36,12 @@ impl Drop for Load {
 /// If a term is lost.
 pub fn beside_a_load(target: &dyn BenchTarget) {
     let (count, seconds) = (1000, number("TENURE_BENCH_SECONDS", 60));
-    let mut crowd = ManyElections::start(&target.url(), count, Duration::from_secs(3));
-    let elected = crowd.elected();
+    let mut process = ManyElections::start(&target.url(), count, Duration::from_secs(3));
+    let elected = process.elected();
     let load = target.saturate();
-    let (before, work) = (crowd.standing(), target.work());
+    let (before, work) = (process.state(), target.work());
     std::thread::sleep(Duration::from_secs(seconds));
-    let (after, done) = (crowd.standing(), target.work());
+    let (after, done) = (process.state(), target.work());
     drop(load);
     let spent = after.processor - before.processor;
     println!(
@@ -56,7 +56,7 @@ pub fn beside_a_load(target: &dyn BenchTarget) {
         "{:.2} CPU-s per 30 s, {:.1} MB for the whole process, {:.1} MB more than without elections",
         spent.as_secs_f64() / seconds as f64 * 30.0,
         after.memory as f64 / 1e6,
-        after.memory.saturating_sub(crowd.empty) as f64 / 1e6,
+        after.memory.saturating_sub(process.empty) as f64 / 1e6,
     );
     assert_eq!((after.leading, after.lost), (count, 0), "terms were lost without a fault");
 }

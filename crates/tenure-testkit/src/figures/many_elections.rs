@@ -8,14 +8,14 @@ use tenure_core::{Election, Elections, Token};
 
 use super::{Open, Usage};
 
-const CROWD: &str = "TENURE_TEST_CROWD";
+const MANY_ELECTIONS: &str = "TENURE_TEST_MANY_ELECTIONS";
 /// The prefix of the child's answers, because the harness of a test writes to the same stream.
-const ANSWER: &str = "crowd> ";
+const ANSWER: &str = "many elections> ";
 
 /// A process of this program that stands in many elections.
 ///
-/// The program must call [`crowd_child`]: a test program in a test with the name `crowd`, a bench at the start of
-/// `main`.
+/// The program must call [`many_elections_child`]: a test program in a test with the name `many_elections`, a bench at
+/// the start of `main`.
 #[derive(Debug)]
 pub struct ManyElections {
     child: Child,
@@ -28,7 +28,7 @@ pub struct ManyElections {
 
 /// The state of a process with many elections.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct ProcessState {
     /// The number of elections in which the process leads.
     pub leading: u64,
     /// The number of elections in which it no longer leads, or leads in a later term than its first.
@@ -40,22 +40,22 @@ pub struct Standing {
 }
 
 impl ManyElections {
-    /// Starts a process with `count` elections, named `crowd-0` and so on, over the store at this URL.
+    /// Starts a process with `count` elections, named `election-0` and so on, over the store at this URL.
     ///
     /// # Panics
     /// If this program cannot be started again.
     pub fn start(url: &str, count: u64, lease: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["crowd", "--exact", "--nocapture"])
-            .env(CROWD, format!("{count} {} {url}", lease.as_millis()))
+            .args(["many_elections", "--exact", "--nocapture"])
+            .env(MANY_ELECTIONS, format!("{count} {} {url}", lease.as_millis()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program can be started");
         let (asks, answers) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        let mut crowd = Self { child, asks, answers: BufReader::new(answers), count, empty: 0 };
-        crowd.empty = crowd.answer()[0];
-        crowd
+        let mut process = Self { child, asks, answers: BufReader::new(answers), count, empty: 0 };
+        process.empty = process.answer()[0];
+        process
     }
 
     /// Waits until the process leads all of its elections, and returns how long that took from its start.
@@ -78,9 +78,9 @@ impl ManyElections {
     ///
     /// # Panics
     /// If the process has ended.
-    pub fn standing(&mut self) -> Standing {
-        let [leading, kept, memory, nanos] = self.ask("standing")[..] else { panic!("four numbers") };
-        Standing { leading, lost: self.count - kept, memory, processor: Duration::from_nanos(nanos) }
+    pub fn state(&mut self) -> ProcessState {
+        let [leading, kept, memory, nanos] = self.ask("state")[..] else { panic!("four numbers") };
+        ProcessState { leading, lost: self.count - kept, memory, processor: Duration::from_nanos(nanos) }
     }
 
     /// Stops all elections of the process, and returns how long that took.
@@ -132,11 +132,11 @@ impl Drop for ManyElections {
 ///
 /// # Panics
 /// If an election does not start.
-pub fn crowd_child(open: Open) -> bool {
-    let Ok(crowd) = std::env::var(CROWD) else { return false };
+pub fn many_elections_child(open: Open) -> bool {
+    let Ok(many) = std::env::var(MANY_ELECTIONS) else { return false };
     // This process dies with the one that controls it, however that ends.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("a signal");
-    let mut parts = crowd.splitn(3, ' ');
+    let mut parts = many.splitn(3, ' ');
     let mut part = || parts.next().expect("three parts");
     let (count, lease, url) = (part(), part(), part());
     let (count, lease): (u64, u64) = (count.parse().expect("a number"), lease.parse().expect("a number"));
@@ -145,7 +145,7 @@ pub fn crowd_child(open: Open) -> bool {
     answer(&[Usage::of_this_process().memory]);
     let began = Instant::now();
     let elections = Elections::new(open(url));
-    let start = |number| elections.election(format!("crowd-{number}")).lease(Duration::from_millis(lease)).start();
+    let start = |number| elections.election(format!("election-{number}")).lease(Duration::from_millis(lease)).start();
     let all: Vec<Election> = (0..count).map(|number| start(number).expect("an election that starts")).collect();
     let mut tokens: Vec<Token> = Vec::new();
     for ask in std::io::stdin().lines().map_while(Result::ok) {
@@ -168,7 +168,7 @@ pub fn crowd_child(open: Open) -> bool {
                 });
                 answer(&[]);
             }
-            "standing" => {
+            "state" => {
                 let leading = all.iter().filter(|election| election.is_leader()).count() as u64;
                 let same =
                     |(election, token): &(&Election, &Token)| election.term().is_some_and(|t| t.token() == **token);

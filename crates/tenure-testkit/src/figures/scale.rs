@@ -19,17 +19,17 @@ pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
     println!("  elections  held   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
     for (at, &count) in sizes.iter().enumerate() {
         let held_for = if at + 1 == sizes.len() { held_for } else { held_for / 3 };
-        let mut crowd = ManyElections::start(&target.url(), count, LEASE);
-        let elected = crowd.elected();
-        let (before, work) = (crowd.standing(), target.work());
+        let mut process = ManyElections::start(&target.url(), count, LEASE);
+        let elected = process.elected();
+        let (before, work) = (process.state(), target.work());
         let held = Instant::now();
         std::thread::sleep(held_for);
-        let (after, done) = (crowd.standing(), target.work());
+        let (after, done) = (process.state(), target.work());
         let held = held.elapsed().as_secs_f64();
         let done = done.zip(work).map(|(done, work)| done.since(work));
         let rate = |of: fn(Work) -> u64| done.map_or("-".to_owned(), |done| format!("{:.0}", of(done) as f64 / held));
         let (round_trips, commands) = (rate(Work::round_trips), rate(|done| done.commands));
-        let released = crowd.stop();
+        let released = process.stop();
         println!(
             "  {count:>9}  {held:>3.0}s  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>7.1} %  {round_trips:>13}  {commands:>10}  {:>10}",
             elected.as_secs_f64(),
@@ -55,7 +55,7 @@ pub fn takeover(target: &dyn BenchTarget, count: u64) {
     std::thread::sleep(LEASE);
     leads.kill();
     let killed = Instant::now();
-    let peak = busiest(target, || follows.standing().leading == count);
+    let peak = busiest(target, || follows.state().leading == count);
     let moved = killed.elapsed();
     let peak = peak.map_or(String::new(), |work| {
         format!("; at most {} round trips/s and {} commands/s", work.round_trips(), work.commands)
@@ -87,7 +87,8 @@ fn busiest(target: &dyn BenchTarget, mut over: impl FnMut() -> bool) -> Option<W
 
 /// Checks a store with many elections: all are won and none is lost, the server gets far fewer round trips than there
 /// are elections, the seats of a killed process move to another, and a process that stops leaves no seat taken. The
-/// program must have a test with the name `crowd` that calls [`crowd_child`](super::crowd_child).
+/// program must have a test with the name `many_elections` that calls
+/// [`many_elections_child`](super::many_elections_child).
 ///
 /// # Panics
 /// If a check fails.
@@ -106,9 +107,9 @@ pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Durat
     std::thread::sleep(lease);
     let (began, work) = (Instant::now(), target.work());
     std::thread::sleep(lease * 2);
-    let (standing, done) = (one.standing(), target.work());
+    let (state, done) = (one.state(), target.work());
     let held = began.elapsed().as_secs_f64();
-    assert_eq!((standing.leading, standing.lost), (count, 0), "an election is not led, or a term was lost");
+    assert_eq!((state.leading, state.lost), (count, 0), "an election is not led, or a term was lost");
     if let Some(done) = done.zip(work).map(|(done, work)| done.since(work)) {
         let (each, asks) = (count as f64 * held, done.round_trips() as f64);
         assert!(asks < each / 3.0, "{asks} round trips for {count} elections in {held:.1} s");
@@ -125,17 +126,17 @@ pub fn check_with(target: &dyn BenchTarget, open: Open, count: u64, lease: Durat
     }
     let mut other = ManyElections::start(&target.url(), count, lease);
     other.follows();
-    assert_eq!(other.standing().leading, 0, "a follower leads although the other process leads");
-    assert_eq!(one.standing().lost, 0, "a term was lost to a follower");
+    assert_eq!(other.state().leading, 0, "a follower leads although the other process leads");
+    assert_eq!(one.state().lost, 0, "a term was lost to a follower");
     one.kill();
     other.elected();
-    assert_eq!(other.standing().leading, count, "not all seats have moved");
+    assert_eq!(other.state().leading, count, "not all seats have moved");
     other.stop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let store = SingleSeat::new(open(&target.url()));
         for number in 0..count {
-            let seat = SeatName::new(format!("crowd-{number}")).expect("a name");
+            let seat = SeatName::new(format!("election-{number}")).expect("a name");
             let seat = SeatStore::read(&store, &seat).await.expect("a reading").seat.expect("a seat");
             assert!(seat.record.is_vacant(), "a seat stays taken: {seat:?}");
         }

@@ -4,11 +4,11 @@
 //! Protects from: two leaders after a loss of data. A bid can wait in this process while another candidate wins the
 //! seat and the server loses that win. Then the seat is absent again, but its leader still leads.
 
-use tenure_core::{Clock, Expect, Identity, SingleSeat, SeatStore, Swap};
+use tenure_core::{Clock, DataIdentity, Expect, SeatStore, SingleSeat, Swap};
 
+use crate::bench::candidate;
 use crate::failure::ensure;
 use crate::law::Need;
-use crate::bench::candidate;
 use crate::{Bench, Verdict};
 
 pub(super) const NEEDS: &[Need] = &[];
@@ -21,7 +21,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     // The law does not concern a store without an identity.
     let Some(identity) = reading.identity else { return Ok(()) };
     let bid = bench.held(&me, reading.floor.get() + 1);
-    let elsewhere = Expect::Absent(Some(Identity::new(format!("not {}", identity.as_str()))));
+    let elsewhere = Expect::Absent(Some(DataIdentity::new(format!("not {}", identity.as_str()))));
     let swap = bench.within("an answer", store.write(&seat, elsewhere, &bid)).await??;
     ensure!(swap == Swap::Lost, "a bid that expects other data was answered with {swap:?}");
     let reading = bench.within("a reading", store.read(&seat)).await??;

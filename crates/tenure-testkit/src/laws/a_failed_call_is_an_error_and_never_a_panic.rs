@@ -1,5 +1,5 @@
 //! Without a server, or without permission, every call returns an error that says whether the call took effect. It
-//! does not report a vacant seat or a lost swap, and it does not panic. A watch does not panic, either.
+//! does not report a vacant seat, a lost swap or an empty list, and it does not panic. A watch does not panic, either.
 //!
 //! Protects from: errors that look like "not the leader" forever.
 
@@ -36,6 +36,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     if let Some(notes) = store.notes() {
         fails(&bench, "a list of notes", notes.list_one(&Board::Requests(seat.clone()))).await?;
     }
+    fails(&bench, "a list of seats", store.list_seats()).await?;
     let seen = Seen { seat: None, requests: false };
     let watch = AssertUnwindSafe(store.changed(&seat, &seen)).catch_unwind();
     // The watch may resolve, because it is not served, or wait.

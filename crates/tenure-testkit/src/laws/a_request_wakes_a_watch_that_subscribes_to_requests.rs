@@ -37,5 +37,5 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     notes.remove_one(&requests, "k").await?;
     let seen = Seen { seat: Some(bench.read(&leader, &seat).await?), requests: true };
     // Another connection removed it, so it can take a moment until the leader's connection is notified.
-        bench.stays_quiet("a removed request", &leader, &seat, &seen).await
+    bench.stays_quiet("a removed request", &leader, &seat, &seen).await
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::{Record, Token};
+use tenure_core::{Crash, Record, Token};
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -27,6 +27,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         ("long".to_owned(), "y".repeat(2000)),
     ]);
     let plain = bench.held(&candidate("plain"), 1);
+    let crash = Crash { of: odd.into(), token: Token::new(1), by: long.as_str().into() };
     let records = [
         plain.clone(),
         Record {
@@ -40,6 +41,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         Record { since_ms: Some(4_102_444_800_000), nonce: u64::MAX, ..plain.clone() },
         Record { since_ms: None, nonce: 0, metadata: Arc::default(), ..plain.clone() },
         Record { lease: bench.lease() * 3, ..plain.clone() },
+        Record { crash: Some(Arc::new(crash)), ..bench.vacant(1) },
         Record { token: Token::new(2), ..bench.vacant(2) },
         Record { token: Token::MAX, heir: Some(candidate("heir")), ..bench.vacant(3) },
     ];

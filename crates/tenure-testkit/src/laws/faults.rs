@@ -101,12 +101,6 @@ pub trait Server: Send + Sync + 'static {
         true
     }
 
-    /// Returns whether the store notices within a third of a lease that its watch has fallen silent, although its
-    /// server sends nothing while nothing changes. If not, followers can be late by up to a lease.
-    fn notices_silence(&self) -> bool {
-        true
-    }
-
     /// Returns bytes that occur in a request that takes a seat, and in no earlier request. These are the bytes on the
     /// wire, escaped if records are sent inside JSON.
     fn bid(&self) -> &'static str {
@@ -162,8 +156,6 @@ enum Need {
     Push,
     /// A push that the store promises not to lose silently.
     ProvenPush,
-    /// A watch whose silence is noticed.
-    NoticesSilence,
 }
 
 impl FaultLaw {
@@ -184,7 +176,6 @@ impl FaultLaw {
                 }
                 Need::Push => (push(server) != Push::None, "the store has no push"),
                 Need::ProvenPush => (push(server) == Push::Proven, "pushes can be lost, so candidates poll"),
-                Need::NoticesSilence => (server.notices_silence(), "a silent watch is noticed only by the next read"),
             };
             (!has).then_some(otherwise)
         })

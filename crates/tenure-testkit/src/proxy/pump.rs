@@ -67,12 +67,15 @@ impl<'a> Pump<'a> {
             Way::Up => (rules.hold_up, rules.delay_up),
             Way::Down => (rules.hold_down, rules.delay_down),
         };
-        (held || self.side.number <= rules.frozen, delay)
+        (held || rules.frozen.contains(&self.side.number), delay)
     }
 
     /// Delivers bytes, unless they must be cut or dropped. Returns whether the connection stays open.
     async fn deliver(&self, bytes: &[u8]) -> bool {
         self.side.control.delivered.fetch_add(1, Ordering::Relaxed);
+        if self.side.way == Way::Up {
+            self.side.control.last_requests().insert(self.side.number, bytes.to_vec());
+        }
         if self.side.way == Way::Down && *self.side.drop_reply.borrow() {
             // The server has replied, so it has applied the request.
             self.catch();
@@ -110,7 +113,7 @@ impl<'a> Pump<'a> {
     }
 }
 
-fn has(bytes: &[u8], marker: &[u8]) -> bool {
+pub(super) fn has(bytes: &[u8], marker: &[u8]) -> bool {
     marker.is_empty() || bytes.windows(marker.len()).any(|window| window == marker)
 }
 

@@ -116,6 +116,11 @@ impl<S: Store> Store for Blocking<S> {
         Store::forget(&self.store, seat).await
     }
 
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.brake.pass();
+        Store::list_seats(&self.store).await
+    }
+
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(&self.store, seat)
     }

@@ -116,6 +116,10 @@ impl<S: Store> Store for Counting<S> {
         Store::forget(&self.store, seat).await
     }
 
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        Store::list_seats(&self.store).await
+    }
+
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         Store::lifeline(&self.store, seat)
     }

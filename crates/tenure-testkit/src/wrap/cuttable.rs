@@ -208,6 +208,10 @@ impl Store for Cuttable {
         self.wire.pass(true, async |store| store.forget(seat).await).await
     }
 
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.wire.pass(false, async |store| store.list_seats().await).await
+    }
+
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<Lifeline>> {
         self.wire.store().as_ref().map_or(Ok(None), |store| store.lifeline(seat))
     }

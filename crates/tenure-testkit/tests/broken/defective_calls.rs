@@ -41,4 +41,8 @@ impl<B: Defect> Store for DefectiveCalls<B> {
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         Store::forget(&self.0, seat).await
     }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        Store::list_seats(&self.0).await
+    }
 }

@@ -1,6 +1,6 @@
 //! Reports the identity of its data, but writes an absent seat whatever identity the bid expects.
 
-use tenure_core::Identity;
+use tenure_core::DataIdentity;
 
 use super::*;
 
@@ -10,6 +10,6 @@ pub(crate) struct IgnoresTheIdentity;
 impl Defect for IgnoresTheIdentity {
     async fn read(&self, parts: &Parts, seat: &SeatName) -> Result<Reading, StoreError> {
         let reading = SeatStore::read(&parts.store, seat).await?;
-        Ok(Reading { identity: Some(Identity::new("data")), ..reading })
+        Ok(Reading { identity: Some(DataIdentity::new("data")), ..reading })
     }
 }

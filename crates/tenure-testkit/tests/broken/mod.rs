@@ -56,6 +56,16 @@ pub(crate) trait Defect: Send + Sync + Sized + 'static {
         SeatStore::renew(&parts.store, seat, held, record)
     }
 
+    fn free(
+        &self,
+        parts: &Parts,
+        seat: &SeatName,
+        held: &Version,
+        vacant: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send {
+        SeatStore::free(&parts.store, seat, held, vacant)
+    }
+
     fn changed(&self, parts: &Parts, seat: &SeatName, seen: &Seen) -> impl Future<Output = Change> + Send {
         SeatStore::changed(&parts.store, seat, seen)
     }
@@ -86,6 +96,10 @@ pub(crate) trait Defect: Send + Sync + Sized + 'static {
 
     fn forget(&self, parts: &Parts, seat: &SeatName) -> impl Future<Output = Result<(), StoreError>> + Send {
         SeatStore::forget(&parts.store, seat)
+    }
+
+    fn list_seats(&self, parts: &Parts) -> impl Future<Output = Result<Vec<SeatName>, StoreError>> + Send {
+        SeatStore::list_seats(&parts.store)
     }
 }
 
@@ -119,6 +133,10 @@ impl<B: Defect> SeatStore for Defective<B> {
         self.defect.renew(&self.parts, seat, held, record).await
     }
 
+    async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
+        self.defect.free(&self.parts, seat, held, vacant).await
+    }
+
     async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
         self.defect.changed(&self.parts, seat, seen).await
     }
@@ -129,6 +147,10 @@ impl<B: Defect> SeatStore for Defective<B> {
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.defect.forget(&self.parts, seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        self.defect.list_seats(&self.parts).await
     }
 }
 
@@ -237,7 +259,12 @@ breakers![
     checks_first_and_writes_later::ChecksFirst breaks one_of_many_racing_bids_wins on Clock,
     ignores_the_version::IgnoresTheVersion breaks a_swap_on_a_stale_version_loses_and_changes_nothing on Clock,
     renews_without_checking_the_holder::RenewsWithoutChecking breaks a_renewal_of_a_lost_seat_is_lost on Clock,
+    ignores_the_version_of_a_will::IgnoresTheVersionOfAWill breaks a_last_will_frees_the_seat_of_a_dead_process on Clock,
+    ignores_the_lifeline::IgnoresTheLifeline breaks a_last_will_frees_the_seat_of_a_dead_process on Lock,
+    waits_for_the_session_of_the_dead::WaitsForTheSession breaks a_last_will_frees_the_seat_of_a_dead_process on Session,
     delays_after_a_release::DelaysAfterARelease breaks a_released_seat_is_taken_at_once on Clock,
+    has_one_session_for_all_leases::OneSession breaks a_session_of_a_longer_lease_keeps_no_other_seat on Session,
+    writes_on_the_session_of_the_call::SessionOfTheCall breaks a_call_with_another_lease_releases_the_seat on Session,
     ends_sessions_too_early::EndsSessionsTooEarly breaks a_seat_can_be_taken_after_its_lease_and_not_before on Session,
     reports_every_seat_as_just_renewed::AlwaysJustRenewed breaks a_seat_can_be_taken_after_its_lease_and_not_before on Clock,
     changes_the_version_at_every_read::NewVersions breaks a_seat_can_be_taken_after_its_lease_and_not_before on Observe,
@@ -275,4 +302,7 @@ breakers![
     answers_for_the_next_board::AnswersForTheNextBoard breaks every_note_of_a_call_gets_its_own_answer on Clock,
     writes_notes_into_the_seat::WritesNotesIntoTheSeat breaks notes_do_not_change_the_seat on Clock,
     forgets_the_floor_too::ForgetsTheFloorToo breaks a_forgotten_seat_keeps_its_floor on Clock,
+    lists_escaped_names::ListsEscapedNames breaks the_list_has_every_seat_once_and_no_other on Clock,
+    lists_forgotten_seats::ListsForgottenSeats breaks the_list_has_every_seat_once_and_no_other on Clock,
+    lists_only_held_seats::ListsOnlyHeldSeats breaks the_list_has_every_seat_once_and_no_other on Clock,
 ];

@@ -7,12 +7,12 @@
 mod rslock;
 
 use tenure_redis::RedisStore;
-use tenure_testkit::figures::{Open, RedisTarget, beside_a_load, crowd_child, hand_over};
+use tenure_testkit::figures::{Open, RedisTarget, beside_a_load, hand_over, many_elections_child};
 
 const OPEN: Open = |url| Box::new(RedisStore::from_url(url).expect("the URL is valid"));
 
 fn main() {
-    if crowd_child(OPEN) || rslock::child() {
+    if many_elections_child(OPEN) || rslock::child() {
         return;
     }
     let target = RedisTarget::start();

@@ -14,6 +14,7 @@ use super::stage::{Candidate, State};
 use crate::args::Global;
 use crate::commands::print;
 use crate::failure::Failure;
+use crate::json::{ms, versioned};
 use crate::screen::{Paint, span};
 
 pub(super) struct Show {
@@ -74,13 +75,13 @@ impl Show {
 
     pub(super) fn round(&self, number: u32, round: &Round) -> Result<(), Failure> {
         if self.json {
-            return self.print(json!({
+            return self.print(versioned(json!({
                 "round": number,
                 "ended": { "candidate": round.from.0, "token": round.from.1, "how": round.end.word() },
                 "next": { "candidate": round.to.0, "token": round.to.1 },
-                "took_ms": round.took.as_secs_f64() * 1000.0,
+                "took_ms": ms(round.took),
                 "overlap": round.overlap,
-            }));
+            })));
         }
         if self.quiet {
             return Ok(());
@@ -95,12 +96,12 @@ impl Show {
     pub(super) fn closing(&self, rounds: &[Round], overlaps: u32, first: u64) -> Result<(), Failure> {
         let last = rounds.last().map_or(first, |round| round.to.1);
         if self.json {
-            return self.print(json!({
+            return self.print(versioned(json!({
                 "hand_overs": rounds.len(),
                 "overlaps": overlaps,
                 "first_token": first,
                 "last_token": last,
-            }));
+            })));
         }
         self.clear();
         if !self.quiet {

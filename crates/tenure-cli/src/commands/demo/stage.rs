@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::probe::{PROBE, Report};
-use crate::process::shim::Shim;
+use crate::process::shim::{Place, Shim};
 
 /// An event of the demo.
 pub(super) enum StageEvent {
@@ -70,7 +70,7 @@ impl Stage {
         let args = ["/proc/self/exe", "run", "--quiet", "--store", &store, "--candidate", name, "--lease", &lease];
         let command = ["demo", "--", "/proc/self/exe", PROBE];
         let args = args.iter().chain(&command).map(Path::new).chain([probe.as_path()]);
-        let shim = Shim::start(Path::new(""), args, |command| {
+        let shim = Shim::start(Path::new(""), args, Place::OwnGroup, |command| {
             for (variable, _) in std::env::vars_os() {
                 let variable = variable.to_string_lossy().into_owned();
                 if variable.starts_with("TENURE_") && !variable.starts_with("TENURE_TEST_") {

@@ -67,9 +67,11 @@ pub(crate) fn exec_failure(errno: i32, program: &OsStr) -> ExitReason {
         Errno::NOENT if program::find(program).is_ok() => {
             (127, "cannot execute the command: its interpreter was not found; check its first line (#!)".to_owned())
         }
-        Errno::NOENT => (127, "command not found; check its name and PATH".to_owned()),
-        Errno::ACCESS => (126, "cannot execute the command: permission denied; check its permissions".to_owned()),
-        Errno::ISDIR => (126, "cannot execute the command: it is a folder".to_owned()),
+        Errno::NOENT => (127, format!("command not found; {}", advice(program))),
+        Errno::ACCESS => {
+            (126, "cannot execute the command: permission denied; make it executable (chmod +x)".to_owned())
+        }
+        Errno::ISDIR => (126, "cannot execute the command: it is a folder; name a program in it".to_owned()),
         Errno::NOEXEC => {
             (126, "cannot execute the command: not a program; a script must begin with #!/bin/sh".to_owned())
         }
@@ -78,8 +80,21 @@ pub(crate) fn exec_failure(errno: i32, program: &OsStr) -> ExitReason {
         }
         errno => (126, format!("cannot execute the command: {errno}")),
     };
-    let program = program.display();
+    let program = if program.is_empty() { "\"\"".into() } else { program.to_string_lossy() };
     ExitReason::NotExecuted(Failure::new(format!("{program}: {problem}")).with_code(code))
+}
+
+/// Says what to do about a program that was not found, if it looks like something else that a shell would accept.
+fn advice(program: &OsStr) -> &'static str {
+    let program = program.to_string_lossy();
+    match program.as_bytes() {
+        [] => "write CMD without the empty word, perhaps an unset variable",
+        b"--" => "write -- only once, before CMD",
+        _ if program.starts_with(['–', '—']) => "write the dashes of options as - and --",
+        _ if !program.contains('/') && program.contains('=') => "to set a variable for CMD, write: env NAME=VALUE CMD…",
+        _ if program.contains(char::is_whitespace) => "for a line of shell, write: -c 'LINE'",
+        _ => "check its name and PATH",
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::args::Job;
 use crate::failure::Failure;
 use crate::process::guard_handle::GuardHandle;
 use crate::process::now;
-use crate::process::wire::{Exit, GuardEvent};
+use crate::process::plan::Plan;
+use crate::process::wire::{Exit, GuardEvent, Order};
 
 /// The number of bytes of output that are kept, from the end.
 const KEPT: usize = 4096;
@@ -82,7 +83,7 @@ impl HealthCommand {
         let lease = options.lease.unwrap_or(ElectionOptions::DEFAULT_LEASE);
         let timeout = options.health_timeout.unwrap_or(lease * 2 / 15);
         if timeout.is_zero() {
-            return Err(Failure::new("--health-timeout must not be 0"));
+            return Err(Failure::new("--health-timeout must not be 0; leave it out to scale it from the lease"));
         }
         Ok(Some(Self {
             command: ["sh".into(), "-c".into(), command.into()],
@@ -156,7 +157,7 @@ impl HealthCommand {
 
     fn start_guard(&self) -> io::Result<GuardHandle> {
         let variables = [("TENURE_ELECTION", &*self.election), ("TENURE_CANDIDATE", &**self.candidate.wait())];
-        GuardHandle::start_guard(&self.command, &variables)
+        GuardHandle::start_guard(&Plan::command(&self.command), &variables)
     }
 
     /// Runs the command, and returns when no process of it is left; `None` if the guard has failed.
@@ -164,7 +165,7 @@ impl HealthCommand {
         let dev_null = File::open("/dev/null")?;
         let ((mut out, its_out), (mut err, its_err)) = (Tail::of_pipe()?, Tail::of_pipe()?);
         let streams = [dev_null.as_fd(), its_out.as_fd(), its_err.as_fd()];
-        if !guard.start(None, kill_at, streams, None) {
+        if !guard.start(Order::Start { token: None, kill_at, grace: 0 }, streams, None) {
             return Ok(None);
         }
         drop((its_out, its_err));
@@ -188,7 +189,7 @@ impl HealthCommand {
                         }
                     }
                     Some(GuardEvent::Gone) => break,
-                    Some(GuardEvent::Ready | GuardEvent::Acknowledged | GuardEvent::Started { .. }) => {}
+                    Some(_) => {}
                 },
                 _ = wake.tick() => guard.wake(),
                 () = out.read(), if !out.over => {}

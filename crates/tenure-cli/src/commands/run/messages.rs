@@ -6,6 +6,7 @@ use super::health::Verdict;
 use crate::args::Global;
 use crate::commands::{leader_words, printable};
 use crate::failure::error_words;
+use crate::process::wire::{Exit, Hook};
 use crate::screen::Paint;
 use crate::stderr;
 
@@ -41,6 +42,10 @@ impl Messages {
             {
                 let action = if why.is_voluntary() { "handing over" } else { "losing" };
                 self.print(paint.yellow(format!("{action} {name} (term {token}): {}", why.as_str())));
+            }
+            EventKind::LeaderCrashed { crash } => {
+                let (of, by) = (printable(&crash.of), printable(&crash.by));
+                self.print(paint.yellow(format!("{of} (term {}) died; {by} has freed {name}", crash.token)));
             }
             EventKind::LeaderChanged { leader: Some(leader), .. } if leader.candidate != *me => {
                 self.print(paint.dim(format!("waiting for {name}, led by {}", leader_words(leader))));
@@ -88,6 +93,18 @@ impl Messages {
             other => format!("signal {other}"),
         };
         self.print(self.paint.dim(format!("received {signal}, leaving {}", self.election)));
+    }
+
+    /// Prints that a hook has failed.
+    pub(crate) fn hook_failed(&self, hook: Hook, exit: Exit) {
+        let how = match exit {
+            Exit::Code(code) => format!("exited with code {code}"),
+            Exit::Signal(9) if hook == Hook::OnStop => {
+                "was killed because its time was up; it has half of --drain".to_owned()
+            }
+            Exit::Signal(signal) => format!("was killed by signal {signal}"),
+        };
+        self.print(self.paint.red(format!("--{} {how}", hook.name())));
     }
 
     /// Prints that the guard was killed, or else does not respond.

@@ -28,16 +28,20 @@ async fn cut(bench: &Bench, traffic: Traffic) -> Verdict {
 
     one.wire.set(traffic);
     bench
-        .event("an event that the term of one is over", &mut events, |event| {
-            matches!(event, EventKind::LostLeadership { token, .. } if *token >= first)
-        })
+        .event(
+            "an event that the term of one is over",
+            &mut events,
+            |event| matches!(event, EventKind::LostLeadership { token, .. } if *token >= first),
+        )
         .await?;
     bench.within("the other works while one is cut off", detector.acted_above(first)).await?;
     one.wire.set(Traffic::Pass);
     bench
-        .event("one knows who leads once it is back", &mut events, |event| {
-            matches!(event, EventKind::LeaderChanged { leader: Some(leader), .. } if leader.token > first)
-        })
+        .event(
+            "one knows who leads once it is back",
+            &mut events,
+            |event| matches!(event, EventKind::LeaderChanged { leader: Some(leader), .. } if leader.token > first),
+        )
         .await?;
     detector.acts_do_not_overlap()
 }

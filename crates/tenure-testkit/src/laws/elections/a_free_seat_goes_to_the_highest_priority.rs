@@ -37,7 +37,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let next = high.term().await.token();
     ensure!(next > token, "the next term has token {next}, which is not above {token}");
     // A candidate that did not see it lead relies on the roster alone, and leaves it the seat until the roster shows
-        // that it is unhealthy.
+    // that it is unhealthy.
     let know = || {
         let knows = |one: &&TestCandidate| one.election.leader().is_some_and(|leader| leader.token == next);
         others.iter().chain([&first]).filter(knows).count() == 5

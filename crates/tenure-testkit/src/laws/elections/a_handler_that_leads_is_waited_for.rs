@@ -36,9 +36,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let mut events = one.election.events();
         one.election.stop();
         let ended = bench
-            .event("the end of the term", &mut events, |event| {
-                matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token())
-            })
+            .event(
+                "the end of the term",
+                &mut events,
+                |event| matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token()),
+            )
             .await?;
         bench.within("the other works", detector.acted_above(term.token())).await?;
         detector.acts_do_not_overlap()?;

@@ -3,7 +3,7 @@
 //!
 //! Protects from: an unfit leader that wins again at once, and one that never stands again.
 
-use tenure_core::{EventKind, EndReason};
+use tenure_core::{EndReason, EventKind};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -31,9 +31,11 @@ async fn hand_over(bench: &Bench, from: &TestCandidate, to: &TestCandidate) -> V
         let mut events = from.election.events();
         from.election.step_down();
         let ended = bench
-            .event("the end of the term that steps down", &mut events, |event| {
-                matches!(event, EventKind::LostLeadership { token: ended, .. } if *ended == token)
-            })
+            .event(
+                "the end of the term that steps down",
+                &mut events,
+                |event| matches!(event, EventKind::LostLeadership { token: ended, .. } if *ended == token),
+            )
             .await?;
         let EventKind::LostLeadership { why, .. } = ended else { continue };
         ensure!(

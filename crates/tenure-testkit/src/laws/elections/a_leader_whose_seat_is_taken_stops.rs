@@ -3,7 +3,7 @@
 //!
 //! Protects from: a leader that keeps renewing a seat that is no longer its own.
 
-use tenure_core::{EventKind, Swap, EndReason};
+use tenure_core::{EndReason, EventKind, Swap};
 
 use crate::bench::candidate;
 use crate::failure::ensure;
@@ -30,9 +30,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     let before = one.counter.counts();
     let ended = bench
-        .event("an event that the leader has lost its seat", &mut events, |event| {
-            matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token())
-        })
+        .event(
+            "an event that the leader has lost its seat",
+            &mut events,
+            |event| matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token()),
+        )
         .await?;
     let EventKind::LostLeadership { why, .. } = ended else { return Ok(()) };
     // One read may have been in flight already. A later one must show the new holder.

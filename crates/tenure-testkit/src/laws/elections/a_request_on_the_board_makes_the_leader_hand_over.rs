@@ -38,9 +38,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             continue;
         }
         let ended = bench
-            .event("the end of the term that was asked to step down", &mut events, |event| {
-                matches!(event, EventKind::LostLeadership { token, .. } if *token == asked.token)
-            })
+            .event(
+                "the end of the term that was asked to step down",
+                &mut events,
+                |event| matches!(event, EventKind::LostLeadership { token, .. } if *token == asked.token),
+            )
             .await?;
         let next = other.term().await.token();
         ensure!(next > asked.token, "the next term has token {next}, which is not above {}", asked.token);

@@ -35,7 +35,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
             Ok::<_, Failure>(one.stopped().await)
         })
     });
-    let counter = bench.within("a candidate", is_made).await?.map_err(|_| Failure::new("the candidate did not start"))?;
+    let counter =
+        bench.within("a candidate", is_made).await?.map_err(|_| Failure::new("the candidate did not start"))?;
     let term = bench.within("the work begins", has_entered.recv()).await?;
     ensure!(term.is_some(), "the work did not start");
     let before = counter.counts();

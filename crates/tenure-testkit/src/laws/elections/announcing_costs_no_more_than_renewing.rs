@@ -42,7 +42,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 /// Counts the calls until the seats of these elections were renewed often enough.
 async fn costs_little(bench: &Bench, one: &TestCandidate, elections: u64, renewals: u64) -> Verdict {
     // If a busy machine delays a process for a lease, the process announces all candidates again. Then the next
-        // interval counts.
+    // interval counts.
     let mut costs = Vec::new();
     for _ in 0..3 {
         let before = one.counter.counts();
@@ -53,7 +53,7 @@ async fn costs_little(bench: &Bench, one: &TestCandidate, elections: u64, renewa
         let announcing = after.announcing - before.announcing;
         let reading = after.notes - before.notes - announcing;
         // A seat is renewed three times a lease, and a process is announced once. The interval may start or end within
-                // a lease.
+        // a lease.
         let few = renewals / (3 * elections) + 2;
         // Without notifications, the board is also read for requests, once per renewal.
         let is_notified = bench.promises().push == tenure_core::Push::Proven && bench.subject.is_told();

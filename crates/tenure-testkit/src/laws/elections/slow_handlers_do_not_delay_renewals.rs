@@ -16,7 +16,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
     let one = bench.stand_with(&seat, "one", |election| {
         election.on_leadership_changed(move |leads| {
-                    let _ = entered.send(leads);
+            let _ = entered.send(leads);
             // Blocks until the law drops the other end.
             let _ = released.recv();
         })

@@ -24,9 +24,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 async fn stop_during(bench: &Bench, store: &Connection, traffic: Traffic) -> Verdict {
     let seat = bench.seat(&format!("during-{traffic:?}"));
     let one = bench.stand_behind(|wire| wire.set_writes(traffic), &seat, "one", |election| election)?;
-    bench
-        .within("a bid is made", async { one.counter.wait_for(|counts| counts.swaps >= 1).await })
-        .await?;
+    bench.within("a bid is made", async { one.counter.wait_for(|counts| counts.swaps >= 1).await }).await?;
     one.election.stop();
     one.wire.set(Traffic::Pass);
     let ended = one.stopped().await;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenure_core::{EventKind, EndReason};
+use tenure_core::{EndReason, EventKind};
 
 use crate::failure::ensure;
 use crate::law::Need;
@@ -45,9 +45,11 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let mut events = one.election.events();
         one.election.stop();
         let ended = bench
-            .event("the end of the term", &mut events, |event| {
-                matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token())
-            })
+            .event(
+                "the end of the term",
+                &mut events,
+                |event| matches!(event, EventKind::LostLeadership { token, .. } if *token >= term.token()),
+            )
             .await?;
         bench.within("the other works", detector.acted_above(term.token())).await?;
         bench.within("the work of one returns", working).await?.ok();

@@ -10,7 +10,7 @@ use super::{Need, Rig};
 use crate::Verdict;
 use crate::failure::ensure;
 
-pub(super) const NEEDS: &[Need] = &[Need::ProvenPush, Need::NoticesSilence];
+pub(super) const NEEDS: &[Need] = &[Need::ProvenPush];
 
 /// A follower that relies on notifications reads the seat after about a lease.
 const LEASE: Duration = Duration::from_secs(18);

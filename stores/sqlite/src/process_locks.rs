@@ -25,13 +25,13 @@ use crate::place::Place;
 use crate::{errors, side};
 
 /// The lock files of the processes that share a database.
-pub(crate) struct Liveness {
+pub(crate) struct ProcessLocks {
     place: Place,
     own: OnceLock<(SessionId, File)>,
     awaited: Arc<Mutex<BTreeSet<SessionId>>>,
 }
 
-impl Liveness {
+impl ProcessLocks {
     pub(crate) fn new(place: Place) -> Self {
         Self { place, own: OnceLock::new(), awaited: Arc::default() }
     }

@@ -7,13 +7,13 @@ use crate::wire::KeyValue;
 /// Identifies one write of a seat: the revision that it made in the data of a cluster, and the session that the
 /// seat has been held on since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct VersionParts {
     pub(crate) cluster: u64,
     pub(crate) revision: i64,
     pub(crate) session: Option<i64>,
 }
 
-impl Mark {
+impl VersionParts {
     pub(crate) fn version(&self) -> Version {
         let session = self.session.map_or("-".to_owned(), |session| format!("{session:016x}"));
         Version::new(format!("{:x}/{}/{session}", self.cluster, self.revision))
@@ -28,7 +28,7 @@ impl Mark {
             "-" => None,
             session => Some(i64::from_str_radix(session, 16).ok()?),
         };
-        Some(Self { cluster, revision, session }).filter(|mark| mark.version() == *version)
+        Some(Self { cluster, revision, session }).filter(|parts| parts.version() == *version)
     }
 
     /// Returns the name of the session that the seat is held on.
@@ -72,15 +72,15 @@ impl Written {
         format!("{session}\n{}", record::to_json(record))
     }
 
-    /// Whether the seat still has the claimed holder and term, on this session.
-    pub(crate) fn matches(&self, claim: &Claim, session: i64) -> bool {
-        self.session == Some(session) && self.record.names() == claim.names
+    /// Whether the seat still has the expected holder and term, on this session.
+    pub(crate) fn matches(&self, renewal: &Renewal, session: i64) -> bool {
+        self.session == Some(session) && self.record.names() == renewal.names
     }
 }
 
-/// The claim of a leader that renews a seat: that the seat still names this holder and term.
+/// A seat that a leader renews, and the holder and term that it must still name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Claim {
+pub(crate) struct Renewal {
     pub(crate) seat: SeatName,
     /// The holder and the term.
     pub(crate) names: (Option<Incarnation>, Token),
@@ -88,8 +88,8 @@ pub(crate) struct Claim {
     pub(crate) revision: i64,
 }
 
-impl Claim {
-    pub(crate) fn new(write: &Write, held: &Mark) -> Self {
+impl Renewal {
+    pub(crate) fn new(write: &Write, held: &VersionParts) -> Self {
         Self { seat: write.seat.clone(), names: write.record.names(), revision: held.revision }
     }
 }
@@ -105,16 +105,16 @@ mod tests {
     #[test]
     fn a_version_identifies_a_write_and_a_session() {
         for session in [None, Some(1), Some(i64::MAX)] {
-            let mark = Mark { cluster: u64::MAX, revision: 7, session };
-            assert_eq!(Mark::parse(&mark.version()), Some(mark));
+            let parts = VersionParts { cluster: u64::MAX, revision: 7, session };
+            assert_eq!(VersionParts::parse(&parts.version()), Some(parts));
         }
         for text in ["", "1", "x/1/-", "1/2", "1/2/x", "1/2/-/", "1/2/3/4"] {
-            assert_eq!(Mark::parse(&Version::new(text)), None, "{text}");
+            assert_eq!(VersionParts::parse(&Version::new(text)), None, "{text}");
         }
     }
 
     #[test]
-    fn a_claim_matches_only_the_same_holder_term_and_session() {
+    fn a_renewal_matches_only_the_same_holder_term_and_session() {
         let record = |incarnation, token, nonce| {
             let holder = Candidate { id: "me".into(), incarnation: Incarnation::from_bits(incarnation) };
             Record { nonce, ..Record::new(Some(holder), Token::new(token), Duration::from_secs(3)) }
@@ -122,8 +122,8 @@ mod tests {
         let value = Written::text(Some(7), &record(1, 2, 3)).into();
         let written = Written::of(&KeyValue { value, ..KeyValue::default() }).unwrap();
         let matches = |record: Record, session| {
-            let claim = Claim { seat: SeatName::new("jobs").unwrap(), names: record.names(), revision: 1 };
-            written.matches(&claim, session)
+            let renewal = Renewal { seat: SeatName::new("jobs").unwrap(), names: record.names(), revision: 1 };
+            written.matches(&renewal, session)
         };
         // The nonce differs between two writes of the same term.
         assert!(matches(record(1, 2, 4), 7));

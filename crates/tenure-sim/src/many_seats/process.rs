@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tenure_protocol::{Action, Candidate, Fault, Incarnation, Input, Lane, Moment, Record, Version};
 
 use super::store::Landing;
-use super::{Answer, Crowd, Event, LEASE, Plan, PushDetail};
+use super::{Answer, Event, LEASE, ManySeats, Plan, PushDetail};
 use crate::clock::{Time, nanos};
 use crate::driven::{Driven, DrivenAdmission, DrivenSubscriptions, Parts};
 
@@ -110,7 +110,7 @@ impl Process {
     }
 }
 
-impl Crowd {
+impl ManySeats {
     pub(super) fn start(&mut self, nr: usize) {
         let life = self.processes[nr].life + 1;
         let mut process = Process::new(&self.plan, self.make);
@@ -281,9 +281,14 @@ impl Crowd {
             let again = asked.sent.replace((call, place)).is_some();
             kind = (asked.lane, asked.what.reads());
             landing.push((*seat, asked.what.clone()));
-            if asked.what.reads() {
-                process.subscriptions.read_sent(*seat);
-                self.checks.reads[nr][*seat] += 1;
+            match &asked.what {
+                What::Read => {
+                    process.subscriptions.read_sent(*seat);
+                    self.checks.reads[nr][*seat] += 1;
+                }
+                What::Swap { record, .. } | What::Renew { record } => {
+                    process.subscriptions.write_sent(*seat, record.nonce, record.names());
+                }
             }
             if !again {
                 self.after(within, Event::TimeOut(nr, life, (*seat, *number)));

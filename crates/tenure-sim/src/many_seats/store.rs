@@ -3,7 +3,7 @@
 use tenure_protocol::{Fault, Incarnation, Input, Life, Reading, Record, Seat, Swap, Token, Version};
 
 use super::process::What;
-use super::{Answer, Crowd, Event};
+use super::{Answer, Event, ManySeats};
 use crate::clock::{Time, nanos};
 
 /// The holder and term that a seat names.
@@ -65,7 +65,7 @@ impl Store {
     }
 }
 
-impl Crowd {
+impl ManySeats {
     pub(super) fn land(&mut self, Landing { process, life, call, asks }: Landing) {
         if self.is_lost() {
             self.say(Some(process), || format!("call {call} is lost"));
@@ -86,7 +86,7 @@ impl Crowd {
             let delay = self.some_time();
             slowest = slowest.max(delay);
             let answer = Answer { input, done_at: self.now };
-            self.after(delay, Event::Answer(process, life, call, place, answer));
+            self.after(delay, Event::Answer(process, life, call, place, Box::new(answer)));
         }
         self.after(slowest + 1, Event::CallEnds(process, life, call, false));
     }
@@ -129,14 +129,14 @@ impl Crowd {
         }
         let delay = self.some_time();
         self.store.listens[process] = Some((life, self.now + delay));
-        self.after(delay, Event::Hears(process, life, true));
+        self.after(delay, Event::Listening(process, life, true));
     }
 
     /// Cuts the watch of a process. It notices after a while, and listens again.
     pub(super) fn cut_watch(&mut self, process: usize) {
         let Some((life, _)) = self.store.listens[process].take() else { return };
         let noticed = self.dice.below(nanos(super::LEASE) / 10);
-        self.after(noticed, Event::Hears(process, life, false));
+        self.after(noticed, Event::Listening(process, life, false));
         let again = noticed + self.dice.below(nanos(super::LEASE) * 3);
         self.after(again, Event::Subscribe(process, life));
     }

@@ -6,11 +6,11 @@ use tenure_core::{News, PushDetail, SeatName, SessionId};
 
 /// Forwards notifications to the engine, once the engine has attached its `News`. Clones share the same `News`.
 #[derive(Clone, Default)]
-pub(crate) struct Pushes(Arc<OnceLock<News>>);
+pub(crate) struct Notifications(Arc<OnceLock<News>>);
 
-/// A parsed notification.
+/// The parsed payload of a notification.
 #[derive(Debug, PartialEq, Eq)]
-enum Push {
+enum Payload {
     /// The holder of a seat has changed.
     Holder(SeatName, PushDetail),
     /// A request was written to the board of a seat.
@@ -20,22 +20,22 @@ enum Push {
 /// The number of hexadecimal digits of a nonce.
 const NONCE: usize = 16;
 
-impl Pushes {
+impl Notifications {
     pub(crate) fn attach(&self, news: &News) {
         let _ = self.0.set(news.clone());
     }
 
     /// Forwards a notification to the engine.
     pub(crate) fn on_notification(&self, payload: &str) {
-        let Some((news, push)) = self.0.get().zip(Push::parse(payload)) else { return };
-        match push {
-            Push::Holder(seat, detail) => news.holder(&seat, detail),
-            Push::Request(seat) => news.request(&seat),
+        let Some((news, payload)) = self.0.get().zip(Payload::parse(payload)) else { return };
+        match payload {
+            Payload::Holder(seat, detail) => news.holder(&seat, detail),
+            Payload::Request(seat) => news.request(&seat),
         }
     }
 }
 
-impl Push {
+impl Payload {
     /// Parses a payload: a letter, after a `w` the nonce of the write, then the name of the seat.
     fn parse(payload: &str) -> Option<Self> {
         let (letter, rest) = payload.split_at_checked(1)?;
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn a_notification_names_its_seat_and_the_nonce_of_its_write() {
         let seat = || SeatName::new("a").unwrap();
-        assert_eq!(Push::parse("w00000000000000aba"), Some(Push::Holder(seat(), PushDetail::Nonce(0xab))));
-        assert_eq!(Push::parse(&removal_payload(&seat())), Some(Push::Holder(seat(), PushDetail::Nothing)));
-        assert_eq!(Push::parse("ra"), Some(Push::Request(seat())));
+        assert_eq!(Payload::parse("w00000000000000aba"), Some(Payload::Holder(seat(), PushDetail::Nonce(0xab))));
+        assert_eq!(Payload::parse(&removal_payload(&seat())), Some(Payload::Holder(seat(), PushDetail::Nothing)));
+        assert_eq!(Payload::parse("ra"), Some(Payload::Request(seat())));
         for invalid in ["", "é", "w1", "h", "r", "x", "w00000000000000éa"] {
-            assert_eq!(Push::parse(invalid), None, "{invalid}");
+            assert_eq!(Payload::parse(invalid), None, "{invalid}");
         }
     }
 }

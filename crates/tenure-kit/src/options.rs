@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_core::{ConfigError, span};
+use tenure_core::{ConfigError, did_you_mean, span};
 
 use crate::url::{Secret, decoded};
 
@@ -13,13 +13,13 @@ use crate::url::{Secret, decoded};
 /// A store takes every option that it knows, and then calls [`finish`](Self::finish). The remaining options are
 /// unknown, and the error lists the options that the store asked for. An option may be given only once, unless
 /// it fills a list.
-pub struct Settings<'a> {
+pub struct UrlOptions<'a> {
     /// Name, value, and the pair as it is written.
     left: Vec<(&'a str, String, &'a str)>,
     known: Vec<&'static str>,
 }
 
-impl<'a> Settings<'a> {
+impl<'a> UrlOptions<'a> {
     /// Parses the options after the `?` of a URL. An option without a `=` has an empty value.
     ///
     /// # Errors
@@ -90,20 +90,25 @@ impl<'a> Settings<'a> {
     /// Refuses options that were not taken out.
     ///
     /// # Errors
-    /// The name of an unknown option, and the names that are known.
+    /// The name of an unknown option, and the names that it can stand for.
     pub fn finish(self) -> Result<(), ConfigError> {
-        match self.left.first() {
-            None => Ok(()),
-            Some((name, ..)) => {
-                Err(format!("unknown option {name:?}; the options are {}", self.known.join(", ")).into())
-            }
-        }
+        self.left.first().map_or(Ok(()), |(name, ..)| Err(unknown(name, &self.known)))
     }
 
     /// Returns the remaining options as they are written, for a driver that has its own options.
     pub fn rest(self) -> String {
         self.left.iter().map(|(.., pair)| *pair).collect::<Vec<_>>().join("&")
     }
+}
+
+/// Returns the error for an unknown option of a URL: the known option that it misspells, or else all known options.
+/// For a driver that parses options itself; [`UrlOptions::finish`] calls it.
+pub fn unknown(name: &str, known: &[&str]) -> ConfigError {
+    match did_you_mean(name, known).as_slice() {
+        [] => format!("unknown option {name:?} in the URL; the options are {}", known.join(", ")),
+        near => format!("unknown option {name:?} in the URL; did you mean {}?", near.join(" or ")),
+    }
+    .into()
 }
 
 /// Environment variables, or those of a test. An empty variable counts as not set.
@@ -127,10 +132,10 @@ impl Variables<'_> {
     }
 }
 
-impl fmt::Debug for Settings<'_> {
+impl fmt::Debug for UrlOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Values may be secrets.
-        f.debug_struct("Settings").field("known", &self.known).finish_non_exhaustive()
+        f.debug_struct("UrlOptions").field("known", &self.known).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use tenure_protocol::EndReason;
 
 use super::process::Ask;
-use super::{Crowd, LEASE};
+use super::{LEASE, ManySeats};
 use crate::clock::{Time, nanos};
 
 /// The invariants that are checked only here, and not in the world of one seat.
@@ -40,7 +40,7 @@ impl Checks {
     }
 }
 
-impl Crowd {
+impl ManySeats {
     /// Checks everything after each event.
     pub(super) fn check(&mut self) {
         let now = self.moment();

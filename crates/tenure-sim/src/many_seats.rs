@@ -3,9 +3,9 @@
 //! [`Subscriptions`](tenure_protocol::Subscriptions).
 //!
 //! - this file: the event queue, the run, and the faults
-//! - `crowd/process.rs`: a process: its machines, its calls, its notifications
-//! - `crowd/store.rs`: the store: calls take effect, answers and pushes leave
-//! - `crowd/checks.rs`: the invariants
+//! - `many_seats/process.rs`: a process: its machines, its calls, its notifications
+//! - `many_seats/store.rs`: the store: calls take effect, answers and pushes leave
+//! - `many_seats/checks.rs`: the invariants
 //!
 //! In *clear* weather every call is answered, though some take long, and one seat at a time may be faulty: a call
 //! that contains it fails as a whole. In *rough* weather calls and answers are lost, too, and processes are
@@ -68,14 +68,14 @@ enum Event {
     /// A call reaches the store.
     Land(Landing),
     /// The store has answered the ask at this place of a call.
-    Answer(usize, u32, u64, usize, Answer),
+    Answer(usize, u32, u64, usize, Box<Answer>),
     /// A call has ended. The flag says whether it took no effect because of one seat.
     CallEnds(usize, u32, u64, bool),
     TimeOut(usize, u32, Ask),
     /// The store starts to listen on behalf of a process.
     Subscribe(usize, u32),
     /// A process is notified that the store listens, or that there was a gap.
-    Hears(usize, u32, bool),
+    Listening(usize, u32, bool),
     Push(usize, u32, usize, u64, Option<store::Names>),
     Strike,
 }
@@ -88,7 +88,7 @@ struct Answer {
 }
 
 /// The world of one seed.
-pub(crate) struct Crowd {
+pub(crate) struct ManySeats {
     plan: Plan,
     now: Time,
     dice: Dice,
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-impl Crowd {
+impl ManySeats {
     pub(crate) fn new(seed: u64, make: Parts, traced: bool) -> Self {
         let mut dice = Dice::new(seed ^ 0x00c0_de0f_c0de);
         let plan = Plan::of(&mut dice);
@@ -181,11 +181,11 @@ impl Crowd {
             Event::Begin(process, life, seat) => self.begin(process, life, seat),
             Event::Wake(process, life, seat, number) => self.wake(process, life, seat, number),
             Event::Land(landing) => self.land(landing),
-            Event::Answer(process, life, call, place, answer) => self.answered(process, life, call, place, answer),
+            Event::Answer(process, life, call, place, answer) => self.answered(process, life, call, place, *answer),
             Event::CallEnds(process, life, call, caused_by_one) => self.call_ended(process, life, call, caused_by_one),
             Event::TimeOut(process, life, ask) => self.timed_out(process, life, ask),
             Event::Subscribe(process, life) => self.subscribe(process, life),
-            Event::Hears(process, life, hears) => self.hears(process, life, hears),
+            Event::Listening(process, life, hears) => self.hears(process, life, hears),
             Event::Push(process, life, seat, nonce, names) => self.pushed(process, life, seat, nonce, names),
             Event::Strike => self.strike(),
         }

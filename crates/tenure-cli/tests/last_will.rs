@@ -1,0 +1,347 @@
+//! The last will: when `tenure run` is killed, its guard frees the seat, and the next command starts long before the
+//! lease has expired. The lease of these tests is longer than they wait.
+
+#![cfg(all(target_os = "linux", feature = "redis", feature = "postgres", feature = "etcd"))]
+
+mod common;
+
+use std::fs;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{PROBE, Running, World, is_alive, is_stopped, json_of, send};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+use rustix::process::Signal;
+use tenure_testkit::proxy::{Proxy, Way};
+use tenure_testkit::servers::{Etcd, Postgres, Redis, RedisSetup};
+
+const LEASE: [&str; 2] = ["--lease", "10m"];
+
+fn stand(world: &World, id: &str) -> Running {
+    common::stand(world, id, &LEASE)
+}
+
+/// Starts a leader, and a follower that has seen it.
+fn leader_and_follower(world: &World) -> (Running, Running) {
+    let leader = stand(world, "one");
+    world.start_number(1);
+    let follower = stand(world, "other");
+    waits(world, "one");
+    (leader, follower)
+}
+
+fn waits(world: &World, leader: &str) {
+    let waiting = format!("tenure: waiting for jobs, led by {leader} (term ");
+    world.eventually("the follower to wait", || world.lines("errors").iter().any(|line| line.starts_with(&waiting)));
+}
+
+/// Kills leaders, one after the other. Each time, the next one must start without waiting for the lease.
+fn the_next_takes_over_from_each_killed_leader(url: &str) {
+    let world = World::on(url);
+    let (mut leader, mut follower) = leader_and_follower(&world);
+    let ids = ["one", "other", "third", "fourth"];
+    for round in 1..ids.len() {
+        let command = world.start_number(round).pid;
+        leader.signal(Signal::KILL);
+        assert_eq!(world.start_number(round + 1).candidate, ids[round]);
+        assert!(!is_alive(command));
+        let died = format!("{} (term ", ids[round - 1]);
+        world.eventually("the follower to report the crash", || {
+            let says = |line: &String| line.contains(&died) && line.contains(" died; guard ");
+            world.lines("errors").iter().any(says)
+        });
+        leader = follower;
+        follower = stand(&world, ids.get(round + 1).copied().unwrap_or("last"));
+        waits(&world, ids[round]);
+    }
+    leader.signal(Signal::TERM);
+    leader.wait(&world);
+    follower.signal(Signal::TERM);
+    follower.wait(&world);
+    world.eventually_empty();
+}
+
+#[test]
+fn on_redis_the_next_leader_takes_over_from_a_killed_one_at_once() {
+    the_next_takes_over_from_each_killed_leader(&Redis::start().url());
+}
+
+#[test]
+fn on_postgres_the_next_leader_takes_over_from_a_killed_one_at_once() {
+    the_next_takes_over_from_each_killed_leader(&Postgres::start().url());
+}
+
+#[test]
+fn on_etcd_the_next_leader_takes_over_from_a_killed_one_at_once() {
+    the_next_takes_over_from_each_killed_leader(&Etcd::start().url());
+}
+
+#[cfg(feature = "consul")]
+#[test]
+fn on_consul_the_next_leader_takes_over_from_a_killed_one_at_once() {
+    the_next_takes_over_from_each_killed_leader(&tenure_testkit::servers::Consul::start().url());
+}
+
+#[cfg(feature = "kubernetes")]
+#[test]
+fn on_kubernetes_the_next_leader_takes_over_from_a_killed_one_at_once() {
+    let server = tenure_testkit::servers::Kubernetes::start();
+    let kubeconfig = server.kubeconfig(&server.namespace());
+    the_next_takes_over_from_each_killed_leader(&format!("kubernetes:?kubeconfig={}", kubeconfig.display()));
+}
+
+/// Kills leaders in every way: with their guard stopped or killed, and over a network that is slow, silent or reset. No
+/// two commands may overlap, and tokens must rise. Set `TENURE_TEST_KILLS=500` for more rounds.
+fn no_two_commands_overlap_however_leaders_are_killed(proxy: Option<&Proxy>, url: &str) {
+    let rounds = std::env::var("TENURE_TEST_KILLS").map_or(8, |rounds| rounds.parse().unwrap());
+    let world = World::on(url);
+    let stand = |id: usize| common::stand(&world, &id.to_string(), &["--lease", "3s"]);
+    let mut running = vec![(1, stand(1)), (2, stand(2)), (3, stand(3))];
+    for round in 1..=rounds {
+        let mut at = None;
+        world.eventually("the next leader", || {
+            let leader = world.starts().last().map(|start| start.candidate.parse::<usize>().unwrap());
+            at = running.iter().position(|(id, _)| Some(*id) == leader);
+            at.is_some()
+        });
+        let (_, mut tenure) = running.remove(at.unwrap());
+        let command = world.starts().last().unwrap().pid;
+        let guard = tenure.guard(&world);
+        match round % 8 {
+            3 => send(guard, Signal::STOP),
+            5 => proxy.into_iter().for_each(|proxy| proxy.delay(Way::Down, Duration::from_millis(50))),
+            6 => proxy.into_iter().for_each(|proxy| proxy.black_hole(Way::Up)),
+            7 => proxy.into_iter().for_each(|proxy| {
+                proxy.refuse();
+                proxy.reset();
+            }),
+            _ => {}
+        }
+        tenure.signal(Signal::KILL);
+        if round % 8 == 4 {
+            let _ = rustix::process::kill_process(guard, Signal::KILL);
+        }
+        tenure.wait(&world);
+        if let Some(proxy) = proxy.filter(|_| round % 8 >= 5) {
+            world.eventually("the guard to act", || !is_alive(command));
+            proxy.pass();
+        }
+        let next = round + 3;
+        running.push((next, stand(next)));
+    }
+    for (_, tenure) in &mut running {
+        tenure.signal(Signal::TERM);
+        tenure.wait(&world);
+    }
+    world.starts();
+    world.eventually_empty();
+}
+
+#[test]
+fn no_two_commands_overlap_over_redis_however_leaders_are_killed() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &format!("redis://{}", proxy.address()));
+}
+
+#[test]
+fn no_two_commands_overlap_over_postgres_however_leaders_are_killed() {
+    let server = Postgres::start();
+    let proxy = Proxy::start(server.address());
+    let url = server.url().replace(&server.address(), &proxy.address().to_string());
+    for mode in ["lease", "session"] {
+        let url = format!("{url}?schema={mode}&mode={mode}");
+        no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
+    }
+}
+
+#[test]
+fn no_two_commands_overlap_over_etcd_however_leaders_are_killed() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(etcd.addresses());
+    let url = etcd.url().replace(&etcd.addresses(), &proxy.address().to_string());
+    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
+}
+
+#[cfg(feature = "consul")]
+#[test]
+fn no_two_commands_overlap_over_consul_however_leaders_are_killed() {
+    let consul = tenure_testkit::servers::Consul::start();
+    let proxy = Proxy::start(consul.address());
+    let url = consul.url().replace(&consul.address(), &proxy.address().to_string());
+    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
+}
+
+#[cfg(feature = "kubernetes")]
+#[test]
+fn no_two_commands_overlap_over_kubernetes_however_leaders_are_killed() {
+    let server = tenure_testkit::servers::Kubernetes::start();
+    let kubeconfig = server.kubeconfig(&server.namespace());
+    let url = format!("kubernetes:?kubeconfig={}", kubeconfig.display());
+    no_two_commands_overlap_however_leaders_are_killed(None, &url);
+}
+
+#[test]
+fn a_guard_that_was_stopped_executes_the_will_when_it_is_resumed_by_the_death_of_tenure() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let (leader, follower) = leader_and_follower(&world);
+    let guard = leader.guard(&world);
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    leader.signal(Signal::KILL);
+    assert_eq!(world.start_number(2).candidate, "other");
+    drop((leader, follower));
+}
+
+#[test]
+fn the_will_is_executed_by_the_program_that_was_started_even_if_its_file_was_replaced() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let program = world.path("tenure");
+    fs::copy(env!("CARGO_BIN_EXE_tenure"), &program).unwrap();
+    let mut command = world.tenure(&["run", "--candidate", "one", "--lease", "10m", "jobs", "--", "sh", "-c", PROBE]);
+    let mut replaced = std::process::Command::new(&program);
+    replaced.args(command.get_args()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command = replaced;
+    command.current_dir(world.path(".")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let leader = Running { child: command.spawn().unwrap() };
+    world.start_number(1);
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "not a program").unwrap();
+    let follower = stand(&world, "other");
+    waits(&world, "one");
+    leader.signal(Signal::KILL);
+    assert_eq!(world.start_number(2).candidate, "other");
+    drop((leader, follower));
+}
+
+#[test]
+fn a_will_that_the_store_refuses_is_one_line_and_leaves_no_process() {
+    let redis = Redis::start();
+    redis.ask(&["ACL", "SETUSER", "jobs", "on", ">hunter2", "~*", "&*", "+@all"]);
+    let world = World::on(&format!("redis://jobs:hunter2@{}", redis.address()));
+    let leader = stand(&world, "one");
+    let command = world.start_number(1).pid;
+    // New connections are refused; the leader's own stays.
+    redis.ask(&["ACL", "SETUSER", "jobs", "off"]);
+    leader.signal(Signal::KILL);
+    world.eventually("the will to fail", || {
+        world.lines("errors").iter().any(|line| line.starts_with("tenure: cannot free the seat of jobs after"))
+    });
+    let errors = world.lines("errors");
+    let line = errors.iter().find(|line| line.contains("cannot free")).unwrap();
+    assert!(line.ends_with("; it becomes free when its lease expires") && !line.contains("hunter2"), "{line}");
+    assert!(!is_alive(command));
+    drop(leader);
+    world.eventually_empty();
+}
+
+#[test]
+fn the_password_of_the_store_is_in_no_argument_and_no_variable_of_the_guard() {
+    let redis = RedisSetup::redis().with(["--requirepass", "hunter2"]).start();
+    let world = World::on(&format!("redis://:hunter2@{}", redis.address()));
+    let leader = stand(&world, "one");
+    world.start_number(1);
+    for process in world.living().into_iter().filter(|process| *process != leader.pid()) {
+        for file in ["cmdline", "environ"] {
+            let path = format!("/proc/{}/{file}", process.as_raw_nonzero());
+            let text = fs::read(path).unwrap_or_default();
+            assert!(!String::from_utf8_lossy(&text).contains("hunter2"), "{file} of {process:?}");
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_leaves_in_order_reports_no_crash() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let (mut leader, follower) = leader_and_follower(&world);
+    leader.signal(Signal::TERM);
+    leader.wait(&world);
+    world.start_number(2);
+    assert_eq!(json_of(&world.output(&["status", "--json", "jobs"]))["crash"], serde_json::Value::Null);
+    assert!(!world.lines("errors").iter().any(|line| line.contains("died")), "{:?}", world.lines("errors"));
+    drop(follower);
+}
+
+#[test]
+fn the_status_says_who_died_and_who_freed_the_seat() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let leader = stand(&world, "one");
+    let token = world.start_number(1).token;
+    let guard = leader.guard(&world).as_raw_nonzero();
+    leader.signal(Signal::KILL);
+    let status = || json_of(&world.output(&["status", "--json", "jobs"]));
+    world.eventually("the seat to be free", || status()["leader"].is_null());
+    let crash = &status()["crash"];
+    assert_eq!((crash["candidate"].as_str(), crash["token"].as_i64()), (Some("one"), Some(token)));
+    assert!(crash["by"].as_str().unwrap().starts_with(&format!("guard {guard} on ")), "{crash}");
+    let text = common::text(&world.output(&["status", "jobs"]).stdout);
+    let expected = format!("vacant: no leader (last term: {token}; one died, and guard {guard} on ");
+    assert!(text.starts_with(&expected) && text.ends_with(" freed the seat)\n"), "{text}");
+}
+
+#[test]
+fn signals_to_the_whole_service_do_not_keep_the_guard_from_executing_the_will() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let (leader, follower) = leader_and_follower(&world);
+    let guard = leader.guard(&world);
+    leader.signal(Signal::KILL);
+    // As systemd does when the main process of a service has died.
+    while is_alive(guard) {
+        let _ = rustix::process::kill_process(guard, Signal::TERM);
+    }
+    assert_eq!(world.start_number(2).candidate, "other");
+    drop((leader, follower));
+}
+
+#[test]
+fn a_guard_whose_connection_is_closed_leaves_the_seat_of_a_tenure_that_lives() {
+    // This test is tenure: it leads, and gives its guard the will and a command.
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let elections = tenure::Elections::new(tenure::connect(&redis.url()).unwrap());
+    let election = elections.election("jobs").candidate("one").lease(Duration::from_secs(600)).start().unwrap();
+    let term = runtime.block_on(election.elected()).unwrap();
+    let will = memfd_create(c"will", MemfdFlags::CLOEXEC).unwrap();
+    let text = serde_json::json!({
+        "store": redis.url(),
+        "election": "jobs",
+        "candidate": "one",
+        "incarnation": election.candidate().incarnation.to_string(),
+        "lease_ms": 600_000,
+        "report": "lines",
+    });
+    fs::File::from(will.try_clone().unwrap()).write_all(text.to_string().as_bytes()).unwrap();
+
+    let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let mut guard = world.tenure(&["__guard", &std::process::id().to_string(), "1", "", "", "", "sh", "-c", PROBE]);
+    let mut guard = Running { child: guard.stdin(Stdio::from(there)).spawn().unwrap() };
+    let null = fs::File::open("/dev/null").unwrap();
+    send_with(&here, "keep-will", &[will.as_fd()]);
+    send_with(&here, &format!("start {} {} 0", term.token(), u64::MAX), &[null.as_fd(), null.as_fd(), null.as_fd()]);
+    let command = world.start_number(1).pid;
+    drop(here);
+    guard.wait(&world);
+    assert!(!is_alive(command) && term.is_current());
+    let status = json_of(&world.output(&["status", "--json", "jobs"]));
+    assert_eq!((&status["leader"]["candidate"], &status["crash"]), (&"one".into(), &serde_json::Value::Null));
+}
+
+/// Sends an order to a guard.
+fn send_with(socket: &OwnedFd, order: &str, descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(socket, &[IoSlice::new(order.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+}

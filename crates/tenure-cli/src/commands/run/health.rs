@@ -26,6 +26,9 @@ use crate::process::wire::{Exit, GuardEvent, Order};
 /// The number of bytes of output that are kept, from the end.
 const KEPT: usize = 4096;
 
+/// The number of bytes that are read at a time.
+const CHUNK: usize = 16 * 1024;
+
 /// How long after the time-out of a check its guard counts as failed. The engine waits four times as long, so that it
 /// normally gets the reason and not only its own time-out.
 const SLACK: Duration = Duration::from_millis(500);
@@ -251,22 +254,17 @@ impl Tail {
 
     /// Waits for more data and reads it. Cancel safe: no data is lost if the future is dropped.
     async fn read(&mut self) {
-        match self.pipe.readable().await {
-            Ok(()) => drop(self.read_available()),
-            Err(_) => self.over = true,
-        }
-    }
-
-    /// Reads what is available, and returns whether there may be more.
-    fn read_available(&mut self) -> bool {
-        let mut bytes = [0; 16 * 1024];
-        match self.pipe.try_read(&mut bytes) {
+        let mut bytes = [0; CHUNK];
+        let read = match self.pipe.readable().await {
+            Ok(()) => self.pipe.try_read(&mut bytes),
+            Err(error) => Err(error),
+        };
+        match read {
             Ok(0) => self.over = true,
             Ok(read) => self.keep(&bytes[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => self.over = true,
         }
-        !self.over
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -275,11 +273,16 @@ impl Tail {
     }
 
     /// Reads the rest of the pipe and returns the end of its contents.
+    ///
+    /// Reads from the descriptor itself: `try_read` answers `WouldBlock` until the reactor has seen that the pipe is
+    /// readable, and the guard can report the end of the command before that. A score that is not read counts as 1.
     fn finish(mut self) -> String {
+        let mut bytes = [0; CHUNK];
         // As much as a pipe can hold, and no more: all processes that could write to it are gone.
         for _ in 0..64 {
-            if !self.read_available() {
-                break;
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut bytes)) {
+                Ok(0) | Err(_) => break,
+                Ok(read) => self.keep(&bytes[..read]),
             }
         }
         String::from_utf8_lossy(&self.kept).into_owned()
@@ -321,6 +324,15 @@ mod tests {
         assert_eq!(error, "the health command was killed by signal 9: out");
         let error = evaluate(&Outcome::TimedOut, "", &"x".repeat(10_000), Duration::from_secs(2)).unwrap_err();
         assert!(error.starts_with("the health command timed out after 2s: xxx") && error.len() < 300);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn output_that_the_reactor_has_not_seen_is_read_at_the_end() {
+        use std::io::Write;
+
+        let (tail, writer) = Tail::of_pipe().unwrap();
+        File::from(writer).write_all(b"0.5\n").unwrap();
+        assert_eq!(tail.finish(), "0.5\n");
     }
 
     #[tokio::test(flavor = "current_thread")]

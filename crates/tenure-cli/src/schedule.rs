@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions};
+use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use tenure_kit::did_you_mean;
 
@@ -46,6 +47,13 @@ impl Schedule {
         let fields = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, fields)| fields);
         let crontab =
             cronexpr::parse_crontab_with(fields, options).map_err(|error| problem(text, &error.to_string()))?;
+        // Otherwise this machine would count in UTC, and the others in their own time: each would run the command.
+        if fields.split_whitespace().count() < 6 && TimeZone::try_system().is_err() {
+            return Err(format!(
+                "{text:?} needs the time zone of this machine, which is unknown: set TZ to one like Europe/Berlin or \
+                 UTC, or write it behind the schedule: '{fields} UTC'"
+            ));
+        }
         Ok(Self::Crontab(Box::new(crontab)))
     }
 

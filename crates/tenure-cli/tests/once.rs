@@ -44,6 +44,24 @@ fn a_process_that_starts_late_does_not_run_the_command_again() {
 }
 
 #[test]
+fn a_machine_without_time_zone_data_counts_for_the_same_slot_as_the_others() {
+    let world = World::shared();
+    let once = ["once", "--slot", "0 0 1 1 *", "jobs", "--", "sh", "-c", "echo ran >> log"];
+    assert_eq!(world.output_of(with(world.tenure(&once), "TZ", "Europe/Berlin")).status.code(), Some(0));
+    let hide = "[ ! -d /usr/share/zoneinfo ] || mount -t tmpfs none /usr/share/zoneinfo; exec \"$@\"";
+    let mut without = std::process::Command::new("unshare");
+    without.args(["--mount", "sh", "-c", hide, "sh"]).arg(world.tenure(&[]).get_program()).args(once);
+    let without = world.output_of(with(world.in_env(without), "TZ", "Europe/Berlin"));
+    assert_eq!(without.status.code(), Some(0), "{}", text(&without.stderr));
+    assert_eq!(world.log(), ["ran"]);
+    // Without its time zone, a machine would count for a slot of its own.
+    let unknown = world.output_of(with(world.tenure(&once), "TZ", "Nowhere/Land"));
+    let message = "needs the time zone of this machine, which is unknown: set TZ";
+    assert!(text(&unknown.stderr).contains(message), "{}", text(&unknown.stderr));
+    assert_eq!((unknown.status.code(), world.log().len()), (Some(2), 1));
+}
+
+#[test]
 fn a_process_that_does_not_wait_gives_up_while_an_earlier_occasion_still_runs() {
     let world = World::shared();
     let _leader = world.run(&["--candidate", "alice"], "echo started >> log; sleep 60");

@@ -36,7 +36,7 @@
 //! election that has already seen that: a leader is not woken by its own bid. Each election is notified once of a
 //! new holder until it watches again, and once of requests until it reads them, however many pushes arrive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::{Change, Incarnation, Input, Token};
@@ -120,7 +120,7 @@ pub struct Subscriptions<S, E> {
     over: BTreeMap<SessionId, u64>,
 }
 
-/// How many ended sessions are remembered, the most recent ones. They matter only for answers in flight, which
+/// How many ended sessions are remembered, the most recent ones; more, if more have ended at once. They matter only for answers in flight, which
 /// time out within a lease, and far fewer sessions end in that time.
 const MAX_ENDED: usize = 4096;
 
@@ -305,18 +305,24 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         true
     }
 
-    /// Records that a session has ended. An election that leads on it is notified at once, whatever else it has
-    /// been notified of; an election that waits for another candidate's session is notified, too.
-    pub fn session_over(&mut self, session: &SessionId, out: &mut Vec<(E, Notification)>) {
+    /// Records that sessions have ended. An election that leads on one of them is notified at once, whatever else it
+    /// has been notified of; an election that waits for another candidate's session is notified, too. However many
+    /// sessions end at once, the elections are searched once.
+    pub fn sessions_over(&mut self, sessions: &BTreeSet<SessionId>, out: &mut Vec<(E, Notification)>) {
+        if sessions.is_empty() {
+            return;
+        }
         self.order += 1;
-        self.over.insert(session.clone(), self.order);
+        self.over.extend(sessions.iter().map(|session| (session.clone(), self.order)));
         if self.over.len() > MAX_ENDED {
-            let oldest = self.over.iter().min_by_key(|(_, at)| **at).map(|(session, _)| session.clone());
-            oldest.map(|oldest| self.over.remove(&oldest));
+            let mut ends: Vec<u64> = self.over.values().copied().collect();
+            ends.sort_unstable();
+            let oldest = ends[ends.len() - MAX_ENDED];
+            self.over.retain(|_, at| *at >= oldest);
         }
         let concerned = |(election, subscriber): (&E, &Subscriber<S>)| {
             let (held, own) = subscriber.session.as_ref()?;
-            (held == session).then_some((*election, *own))
+            sessions.contains(held).then_some((*election, *own))
         };
         let concerned: Vec<_> = self.elections.iter().filter_map(concerned).collect();
         for (election, own) in concerned {

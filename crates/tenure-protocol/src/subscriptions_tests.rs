@@ -223,10 +223,10 @@ fn the_end_of_a_session_is_reported_to_its_leader_and_to_elections_that_wait_for
     // Even if the election does not watch at present.
     fixture.push_holder(PushDetail::Nothing);
     assert_eq!(fixture.notified(), [(1, Notification::Holder), (2, Notification::Holder)]);
-    fixture.subscriptions.session_over(&SessionId::new("nobody's"), &mut fixture.notified);
+    fixture.subscriptions.sessions_over(&[SessionId::new("nobody's")].into(), &mut fixture.notified);
     assert_eq!(fixture.notified(), []);
-    fixture.subscriptions.session_over(&SessionId::new("ours"), &mut fixture.notified);
-    fixture.subscriptions.session_over(&SessionId::new("theirs"), &mut fixture.notified);
+    fixture.subscriptions.sessions_over(&[SessionId::new("ours")].into(), &mut fixture.notified);
+    fixture.subscriptions.sessions_over(&[SessionId::new("theirs")].into(), &mut fixture.notified);
     assert_eq!(fixture.notified(), [(1, Notification::SessionOver), (3, Notification::Holder)]);
 }
 
@@ -240,7 +240,7 @@ fn the_end_of_a_session_that_arrived_before_the_watch_is_reported_with_the_watch
     fixture.subscriptions.read_sent(2);
     for session in [&ours, &theirs] {
         assert!(!fixture.subscriptions.is_over(session));
-        fixture.subscriptions.session_over(session, &mut fixture.notified);
+        fixture.subscriptions.sessions_over(&[session.clone()].into(), &mut fixture.notified);
     }
     assert!(fixture.subscriptions.is_over(&ours) && fixture.subscriptions.is_over(&theirs));
     fixture.subscriptions.read_answered(1);
@@ -259,7 +259,7 @@ fn only_the_most_recent_ended_sessions_are_remembered() {
     let mut fixture = Fixture::listening();
     let name = |number: usize| SessionId::new(number.to_string());
     for number in 0..=MAX_ENDED {
-        fixture.subscriptions.session_over(&name(number), &mut fixture.notified);
+        fixture.subscriptions.sessions_over(&[name(number)].into(), &mut fixture.notified);
     }
     assert!(!fixture.subscriptions.is_over(&name(0)) && fixture.subscriptions.is_over(&name(1)));
     assert_eq!(fixture.subscriptions.over.len(), MAX_ENDED);

@@ -182,6 +182,6 @@ fn the_end_of_its_own_session_is_reported_at_once_even_right_after_spurious_noti
     world.later(0.001);
     world.done("mine");
     assert!(world.leads());
-    world.push(|subscriptions, out| subscriptions.session_over(&SessionId::new("mine"), out));
+    world.push(|subscriptions, out| subscriptions.sessions_over(&[SessionId::new("mine")].into(), out));
     assert!(!world.leads(), "it leads on a session that is known to have ended");
 }

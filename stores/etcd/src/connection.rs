@@ -7,7 +7,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tenure_core::StoreError;
-use tenure_kit::{Connection, Liveness, Patience, Waiting};
+use tenure_kit::{Connection, Liveness, Patience};
 use tokio::sync::oneshot;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
@@ -142,9 +142,11 @@ impl EtcdConnection {
     /// Keeps a lease alive, once, and returns whether it is alive. Each keep-alive has a stream of its own, so
     /// one that gets no answer cannot block another.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, StoreError> {
-        let waiting = self.liveness.waiting(Patience::default());
-        let answer = self.send_keep_alive(LeaseRequest { number: lease }, self.token(None).await?.as_deref()).await;
-        Ok(self.finish(waiting, answer)?.ttl > 0)
+        let answer = self.answer_to(async {
+            let token = self.token(None).await?;
+            Ok(self.send_keep_alive(LeaseRequest { number: lease }, token.as_deref()).await)
+        });
+        Ok(answer.await?.ttl > 0)
     }
 
     /// Sends a keep-alive. A member answers on a stream that we close after the question. A proxy cancels such a
@@ -205,21 +207,22 @@ impl EtcdConnection {
     }
 
     /// Makes a call. Makes it a second time only if the member no longer accepted the login token, in which case
-    /// the call had no effect, and after logging in again. If this is dropped, the connection can become
-    /// doubtful.
+    /// the call had no effect, and after logging in again.
     async fn call<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         path: &'static str,
         question: Q,
     ) -> Result<A, StoreError> {
-        let waiting = self.liveness.waiting(Patience::default());
-        let token = self.token(None).await?;
-        let mut answer = send(&self.grpc, path, question.clone(), token.as_deref()).await;
-        if token.is_some() && answer.as_ref().is_err_and(errors::is_stale_login) {
+        self.answer_to(async {
+            let token = self.token(None).await?;
+            let answer = send(&self.grpc, path, question.clone(), token.as_deref()).await;
+            if token.is_none() || !answer.as_ref().is_err_and(errors::is_stale_login) {
+                return Ok(answer);
+            }
             let token = self.token(token.as_deref()).await?;
-            answer = send(&self.grpc, path, question, token.as_deref()).await;
-        }
-        self.finish(waiting, answer)
+            Ok(send(&self.grpc, path, question, token.as_deref()).await)
+        })
+        .await
     }
 
     /// Returns a login token, if there is a user. It differs from `stale`, which the member no longer accepts.
@@ -230,17 +233,19 @@ impl EtcdConnection {
         }
     }
 
-    fn finish<A>(&self, waiting: Waiting<'_>, answer: Result<A, Status>) -> Result<A, StoreError> {
+    /// Waits for the answer to a call, or for the error of its login. If this is dropped, the connection can become
+    /// doubtful.
+    async fn answer_to<A>(
+        &self,
+        call: impl Future<Output = Result<Result<A, Status>, StoreError>>,
+    ) -> Result<A, StoreError> {
+        let waiting = self.liveness.waiting(Patience::default());
+        let answer = call.await;
         match answer {
-            Ok(answer) => {
-                waiting.answered();
-                Ok(answer)
-            }
-            Err(status) => {
-                waiting.failed();
-                Err(self.classify(status))
-            }
+            Ok(Ok(_)) => waiting.answered(),
+            _ => waiting.failed(),
         }
+        answer?.map_err(|status| self.classify(status))
     }
 
     fn classify(&self, status: Status) -> StoreError {

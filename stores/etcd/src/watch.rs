@@ -10,7 +10,7 @@
 //! silent, `watch_all` returns, and the engine polls until the next watch is confirmed. That watch starts at the
 //! member's current revision, so compaction cannot remove any change that it has yet to send.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::wire::Event;
 impl EtcdStore {
     /// Reports changes until the watch fails.
     pub(crate) async fn watch_all(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
-        let (first, mut ready) = (interest.next().await, BTreeMap::new());
+        let (first, mut ready) = (interest.next().await, HashMap::new());
         let connection = self.connection.get().await?;
         self.update_interest(first, &connection, &mut ready);
         let mut silence = pin!(connection.wait_for_silence());
@@ -67,15 +67,17 @@ impl EtcdStore {
         &self,
         deltas: Vec<InterestChange>,
         connection: &EtcdConnection,
-        ready: &mut BTreeMap<Duration, Arc<WarmSession>>,
+        ready: &mut HashMap<SeatName, Arc<WarmSession>>,
     ) {
-        for wanted in deltas.into_iter().filter_map(|delta| delta.wanted) {
-            connection.liveness().limit_silence(wanted.lease / 3);
-            let seat = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
-            let session = seat.and_then(|seat| VersionParts::parse(&seat.version)?.session_name());
-            if session.is_some_and(|session| !self.sessions.is_own(session.as_str())) {
-                ready.entry(wanted.lease).or_insert_with(|| self.sessions.keep_warm(wanted.lease));
-            }
+        for InterestChange { seat, wanted } in deltas {
+            let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
+            connection.liveness().limit_silence(lease / 3);
+            let held = wanted.and_then(|wanted| wanted.seen?.seat).filter(|seat| seat.life != Life::Over);
+            let session = held.and_then(|seat| VersionParts::parse(&seat.version)?.session_name());
+            match session.filter(|session| !self.sessions.is_own(session.as_str())) {
+                Some(_) => ready.insert(seat, self.sessions.keep_warm(lease)),
+                None => ready.remove(&seat),
+            };
         }
     }
 }

@@ -7,12 +7,13 @@ use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
+use serde_json::json;
 use tenure_core::{Clock, Moment, StoreError};
 use tenure_kit::{Connection, Reconnect, lock};
 
 use crate::connection::{Answer, KubeConnection};
 use crate::errors::{self, Verb};
-use crate::lease::{self, Lease};
+use crate::lease::{self, Lease, Meta};
 
 /// Makes calls about the Leases of one namespace.
 pub(crate) struct Api {
@@ -141,10 +142,22 @@ impl Api {
 
     /// Deletes an object. Returns whether it existed.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StoreError> {
+        self.delete_if(name, Vec::new()).await
+    }
+
+    /// Deletes an object, unless it was changed since it was read: then its process has announced itself again.
+    pub(crate) async fn delete_unchanged(&self, object: &Lease) -> Result<(), StoreError> {
+        let Meta { name, uid, resource_version, .. } = &object.metadata;
+        let preconditions = json!({ "uid": uid, "resourceVersion": resource_version });
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions });
+        self.delete_if(name, options.to_string().into_bytes()).await.map(|_| ())
+    }
+
+    async fn delete_if(&self, name: &str, options: Vec<u8>) -> Result<bool, StoreError> {
         let connection = self.connection().await?;
-        let answer = self.call(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", Vec::new()).await?;
+        let answer = self.call(&connection, Verb::Delete, Method::DELETE, &format!("/{name}"), "", options).await?;
         match answer.status {
-            StatusCode::NOT_FOUND => Ok(false),
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(false),
             status if status.is_success() => Ok(true),
             _ => Err(self.error_from(&connection, Verb::Delete, &answer)),
         }

@@ -153,7 +153,7 @@ impl KubernetesStore {
         if matches!(board, Board::Requests(_)) {
             for object in over {
                 // Otherwise it would wake every later leader.
-                self.api.delete(&object.metadata.name).await?;
+                self.api.delete_unchanged(object).await?;
             }
         }
         Ok(notes.into_iter().filter_map(note_of).collect())
@@ -172,7 +172,7 @@ async fn tidy(api: Arc<Api>) {
     let Ok(list) = api.list(&Which::Labels(names::BOARD.to_owned())).await else { return };
     let gone = |object: &&Lease| age(object, list.date).is_some_and(|age| age >= lifetime(object) + LONG_GONE);
     for object in list.items.iter().filter(gone).take(100) {
-        if api.delete(&object.metadata.name).await.is_err() {
+        if api.delete_unchanged(object).await.is_err() {
             return;
         }
     }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use support::{until, url};
@@ -81,6 +82,44 @@ async fn a_process_whose_object_was_deleted_by_an_operator_announces_itself_agai
     assert_eq!(announce_process(&store, &process, LONG).await, NoteState::Absent);
     assert_eq!(announce_process(&store, &process, LONG).await, NoteState::Present);
     assert_eq!(list(&store).await, [process]);
+}
+
+/// Otherwise a process that was listed as gone, and has announced itself again, would be missing from the roster.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_note_is_deleted_only_as_it_was_read() {
+    let object = serde_json::json!({
+        "metadata": {
+            "name": "note", "uid": "the-uid", "resourceVersion": "7", "creationTimestamp": "2020-01-01T00:00:00Z",
+            "annotations": {
+                "tenure.election/key": "one", "tenure.election/value": "{}", "tenure.election/lifetime-ms": "1000"
+            }
+        }
+    });
+    let list = serde_json::json!({ "metadata": { "resourceVersion": "9" }, "items": [object] }).to_string();
+    // The second request is the deletion, and the object has changed meanwhile.
+    let answers = [("200 OK", list), ("409 Conflict", "{}".to_owned())];
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let kubeconfig =
+        Kubernetes::shared().kubeconfig_by("default", &format!("http://{}", listener.local_addr().unwrap()));
+    let server = std::thread::spawn(move || {
+        answers.map(|(status, body)| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; 10_000];
+            let read = stream.read(&mut request).unwrap();
+            let head = "Date: Wed, 18 Nov 2026 00:00:00 GMT\r\nConnection: close";
+            let length = body.len();
+            let answer = format!("HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&request[..read]).into_owned()
+        })
+    });
+    let store = store(&url(kubeconfig));
+    let notes: &dyn DynNotes = &store;
+    assert_eq!(notes.list_one(&Board::Requests(seat())).await.unwrap(), []);
+    let [_, deletion] = server.join().unwrap();
+    assert!(deletion.starts_with("DELETE "), "{deletion}");
+    let options: serde_json::Value = serde_json::from_str(deletion.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(options["preconditions"], serde_json::json!({ "uid": "the-uid", "resourceVersion": "7" }));
 }
 
 /// Announces a new process with this lifetime, and a candidate of it. Returns the key of the process.

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
 use socket2::Socket;
 use tenure_core::{Fault, StoreError};
 use tenure_kit::{Connection, Liveness, Patience, lock};
@@ -75,20 +77,33 @@ impl Connector {
         self.read_only.store(true, Ordering::Relaxed);
     }
 
-    /// Connects to the first host that accepts writes.
+    /// Connects to the first host that accepts writes. A host that has not answered after `STAGGER` does not delay the
+    /// next one, so a few silent hosts do not use up the time of the attempt.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<PgConnection, StoreError> {
         let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let longest = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_WITHIN);
-        let mut problem = StoreError::denied("no host is given; write postgres://HOST/DATABASE");
-        for target in Target::all(&self.config) {
-            let opened = tokio::time::timeout(longest, self.connect_to(&target, &tls, &purpose)).await;
+        let targets = Target::all(&self.config);
+        let mut next = targets.iter().map(async |target| {
+            let opened = tokio::time::timeout(longest, self.connect_to(target, &tls, &purpose)).await;
             // Nothing was written. Yet the fault is `Unknown`, as that of a call that times out: so a server that
             // does not answer is reported once, and not once for each kind of fault.
-            match opened.unwrap_or_else(|_| Err(errors::silent(&target))) {
-                Ok(connection) => return Ok(connection),
-                // An error that may go away takes precedence over a permanent one.
-                Err(error) if problem.fault() == Fault::Denied => problem = error,
-                Err(_) => {}
+            opened.unwrap_or_else(|_| Err(errors::silent(target)))
+        });
+        let mut attempts: FuturesUnordered<_> = next.next().into_iter().collect();
+        let mut problem = StoreError::denied("no host is given; write postgres://HOST/DATABASE");
+        while !attempts.is_empty() {
+            tokio::select! {
+                Some(opened) = attempts.next() => match opened {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => {
+                        // An error that may go away takes precedence over a permanent one.
+                        if problem.fault() == Fault::Denied {
+                            problem = error;
+                        }
+                        attempts.extend(next.next());
+                    }
+                },
+                () = tokio::time::sleep(STAGGER), if next.len() > 0 => attempts.extend(next.next()),
             }
         }
         Err(problem)
@@ -177,6 +192,9 @@ impl Drop for CloseOnDrop {
 
 /// The time-out of connecting to one host, unless the URL has `connect_timeout`.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// If a host has not answered after this time, the next one is tried as well.
+const STAGGER: Duration = Duration::from_millis(250);
 
 /// If a pooler does not answer a statement within this time, the connection is closed.
 const POOLER_TIMEOUT: Duration = Duration::from_secs(30);

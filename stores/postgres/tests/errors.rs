@@ -177,6 +177,17 @@ fn a_standby_is_rejected_and_the_next_host_is_tried() {
 }
 
 #[test]
+fn silent_hosts_do_not_keep_a_later_host_from_being_reached() {
+    let primary = Postgres::start();
+    // The kernel accepts connections to these, and nothing answers on them.
+    let silent = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [one, two] = silent.each_ref().map(|listener| listener.local_addr().unwrap());
+    let began = Instant::now();
+    works(&format!("postgres://postgres@{one},{two},{}/postgres?connect_timeout=60", primary.address()));
+    assert!(began.elapsed() < Duration::from_secs(60), "the last host waited for the time-out of another one");
+}
+
+#[test]
 fn a_read_only_role_is_reported() {
     let server = server();
     server.sql("ALTER ROLE reader SET default_transaction_read_only = on");

@@ -260,9 +260,7 @@ impl PendingNews {
         subscriptions: &mut Subscriptions<SeatName, E>,
         notifications: &mut Vec<(E, Notification)>,
     ) {
-        for session in &self.sessions {
-            subscriptions.session_over(session, notifications);
-        }
+        subscriptions.sessions_over(&self.sessions, notifications);
         for (seat, _) in self.seats.iter().filter(|(_, news)| news.lost) {
             subscriptions.lost(seat, notifications);
         }

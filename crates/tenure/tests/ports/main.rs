@@ -260,10 +260,13 @@ fn messages_are_published_in_order_and_none_is_lost_when_the_leader_changes() {
     let outbox = Arc::new(outbox::Outbox { pending: Mutex::new((1..=5).collect()), ..outbox::Outbox::default() });
     let elections = candidates::<3>(&stage, "outbox").map(|candidate| candidate.start().unwrap());
     let writing = Arc::new(AtomicBool::new(true));
-    let publishers = elections.clone().map(|election| {
+    // Each is locked while its publisher is polled.
+    let polls: [Arc<Mutex<()>>; 3] = Default::default();
+    let publishers = [0, 1, 2].map(|me| {
+        let (election, poll) = (elections[me].clone(), polls[me].clone());
         let (outbox, floor, writing) = (outbox.clone(), floor.clone(), writing.clone());
-        instance(move || {
-            outbox::publisher(election, outbox.clone(), async move |term: &Term, message| {
+        instance(async move || {
+            let publisher = outbox::publisher(election, outbox.clone(), async move |term: &Term, message| {
                 let here = floor.enter(term);
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 // Another message for each that was published.
@@ -273,7 +276,13 @@ fn messages_are_published_in_order_and_none_is_lost_when_the_leader_changes() {
                 }
                 drop(pending);
                 here.finish();
+            });
+            let mut publisher = std::pin::pin!(publisher);
+            std::future::poll_fn(|context| {
+                let _polled = poll.lock().unwrap();
+                publisher.as_mut().poll(context)
             })
+            .await
         })
     });
 
@@ -281,6 +290,10 @@ fn messages_are_published_in_order_and_none_is_lost_when_the_leader_changes() {
     elections[number(&first)].step_down();
     let (second, token) = floor.next(token);
     stage.usurp("outbox");
+    floor.wait("the seat is lost", |_| (!elections[number(&second)].is_leader()).then_some(()));
+    // A poll that began before the loss can still start to publish a message. The next poll drops the work.
+    drop(polls[number(&second)].lock().unwrap());
+    floor.wait("the work has left", |visits| visits.iter().all(|visit| visit.left).then_some(()));
     stage.advance(LEASE);
     floor.next(token);
     writing.store(false, Ordering::Relaxed);
@@ -317,9 +330,11 @@ fn each_election_has_a_leader_of_its_own() {
     assert_eq!(floors["cleanup"].next(led[0].1).0, "1");
     assert!(instances[0].find("outbox").unwrap().is_leader(), "only one of them has moved");
 
+    let (_, token) = floors["projections"].next(Token::ZERO);
     stage.usurp("projections");
+    floors["projections"].left(token);
     stage.advance(LEASE);
-    floors["projections"].next(led[0].1);
+    floors["projections"].next(token);
 
     instances[0].stop();
     instances[0].running().iter().for_each(|election| stopped(&stage, election));

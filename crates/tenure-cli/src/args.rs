@@ -77,7 +77,12 @@ pub(crate) struct Global {
 impl Global {
     /// Returns whether to print messages for people: not with `--quiet`, and not where the log has them.
     pub(crate) fn prints_messages(&self) -> bool {
-        !self.quiet && self.verbose == 0 && self.log_format == LogFormat::Text
+        !self.quiet && self.prints_errors()
+    }
+
+    /// Returns whether to print errors for people: not where the log has them.
+    pub(crate) fn prints_errors(&self) -> bool {
+        self.verbose == 0 && self.log_format == LogFormat::Text
     }
 }
 

@@ -109,14 +109,14 @@ impl Setup {
         if self.database.as_ref().is_some_and(|database| database.origin == Origin::Default)
             && let Some(store) = self.location()
         {
-            stderr::store(&store, global.prints_messages());
+            stderr::store(&self.shown(), &store, global.prints_messages());
         }
     }
 
     /// Prints the location of the seats, unless [`announce_default`](Self::announce_default) has printed it.
     pub(crate) fn announce_named(&self, global: &Global) {
         if self.database.as_ref().is_none_or(|database| database.origin != Origin::Default) {
-            stderr::store(&self.shown(), global.prints_messages());
+            stderr::store(&self.shown(), &self.shown(), global.prints_messages());
         }
     }
 
@@ -143,10 +143,10 @@ fn settings(config: Option<&Path>) -> Result<Settings, Failure> {
     };
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    settings.with_vars(variables).map_err(|error| {
-        let option = std::env::vars_os().find_map(|(name, _)| only_an_option(name.to_str()?));
-        option.unwrap_or_else(|| error.into())
-    })
+    match std::env::vars_os().find_map(|(name, _)| only_an_option(name.to_str()?)) {
+        Some(refused) => Err(refused),
+        None => Ok(settings.with_vars(variables)?),
+    }
 }
 
 /// Returns the error for a variable with the name of an option that is only for the command line.

@@ -33,12 +33,12 @@ pub(crate) fn line(text: impl fmt::Display) {
     push(format!("{text}\n").into_bytes());
 }
 
-/// Writes the location of the seats to the log, and as a message for people if `message` is set.
-pub(crate) fn store(store: &str, message: bool) {
-    tracing::info!(store, "using this store");
+/// Writes the URL of the store to the log, without secrets, and its location as a message for people if `message` is set.
+pub(crate) fn store(url: &str, location: &str, message: bool) {
+    tracing::info!(store = url, "using this store");
     if message {
         let paint = crate::screen::Paint::for_stream(&io::stderr());
-        line(format!("tenure: {}", paint.dim(format!("store: {store}"))));
+        line(format!("tenure: {}", paint.dim(format!("store: {location}"))));
     }
 }
 

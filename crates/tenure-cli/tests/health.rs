@@ -161,6 +161,17 @@ fn the_errors_of_health_commands_are_listed_and_their_candidates_do_not_lead() {
 }
 
 #[test]
+fn an_unhealthy_candidate_that_does_not_wait_says_why_and_exits() {
+    let world = World::shared();
+    let message = "tenure: the candidate is unhealthy: the health command exited with code 1\n";
+    for patience in [&["--no-wait"][..], &["--wait", "1s"]] {
+        let health = ["--quiet", "--health-cmd", "exit 1", "jobs", "--", "true"];
+        let output = world.output(&[&["run"], patience, &health].concat());
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(2), message), "{patience:?}");
+    }
+}
+
+#[test]
 fn without_a_shell_the_candidate_is_unhealthy() {
     let world = World::shared();
     let mut command = world.tenure(&["run", "--candidate", "alice", "--health-cmd", "true", "jobs", "--", "/bin/true"]);

@@ -50,6 +50,44 @@ fn the_hooks_run_before_and_after_the_command() {
 }
 
 #[test]
+fn a_hook_that_failed_is_reported_also_if_only_errors_are_printed_or_the_log_is() {
+    let failed = "--on-start exited with code 3";
+    for (options, expected) in [
+        (&["-q"][..], format!("tenure: {failed}\n")),
+        (&["-v"], format!(" ERROR {failed}")),
+        (&["--log-format", "json"], format!(r#""message":"{failed}""#)),
+    ] {
+        let world = World::shared();
+        let mut tenure = run(&world, &[options, &["--on-start", "exit 3"]].concat(), None);
+        assert_eq!(tenure.code(&world), 3);
+        let printed = fs::read_to_string(world.path("errors")).unwrap();
+        assert!(printed.contains(&expected), "{options:?}: {printed}");
+    }
+}
+
+#[test]
+fn without_a_command_a_forwarded_interrupt_asks_tenure_to_leave() {
+    let world = World::shared();
+    let mut tenure = run(&world, &["--forward", "INT", "--on-start", ON_START, "--on-stop", ON_STOP], None);
+    world.log_of(1);
+    tenure.signal(Signal::INT);
+    assert_eq!(tenure.code(&world), 130);
+    assert!(world.log_of(2)[1].starts_with("stop "));
+}
+
+#[test]
+fn hooks_without_a_shell_are_refused_before_the_candidate_stands() {
+    let world = World::shared();
+    let mut command = world.tenure(&["run", "--on-stop", ON_STOP, "jobs", "--", "/bin/true"]);
+    let output = world.output_of({
+        command.env("PATH", "/nowhere");
+        command
+    });
+    let message = "tenure: --on-start and --on-stop need a shell: sh is not on PATH\n";
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(127), message));
+}
+
+#[test]
 fn a_service_is_told_to_stop_before_the_next_one_is_told_to_start() {
     // However the first leader ends.
     type End = fn(&World, &Running);

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs::File;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::{Running, World, text};
 use rustix::process::{Pid, Signal};
@@ -27,7 +27,7 @@ fn a_process_that_starts_late_does_not_run_the_command_again() {
         world.tenure(&args)
     };
     // The middle of a slot, so that no test runs into the next one.
-    let at = |mut command: std::process::Command, time: &str| {
+    let at = |mut command: Command, time: &str| {
         command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("@2026-11-17 {time}"));
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("TZ", "UTC");
         world.output_of(command)
@@ -46,16 +46,22 @@ fn a_process_that_starts_late_does_not_run_the_command_again() {
 #[test]
 fn a_machine_without_time_zone_data_counts_for_the_same_slot_as_the_others() {
     let world = World::shared();
-    let once = ["once", "--slot", "0 0 1 1 *", "jobs", "--", "sh", "-c", "echo ran >> log"];
-    assert_eq!(world.output_of(with(world.tenure(&once), "TZ", "Europe/Berlin")).status.code(), Some(0));
+    let once = |zone: &str| {
+        let mut command = world.tenure(&["once", "--slot", "0 0 1 1 *", "jobs", "--", "sh", "-c", "echo ran >> log"]);
+        command.env("TZ", zone);
+        command
+    };
+    assert_eq!(world.output_of(once("Europe/Berlin")).status.code(), Some(0));
+    let (tenure, mut without) = (once("Europe/Berlin"), Command::new("unshare"));
     let hide = "[ ! -d /usr/share/zoneinfo ] || mount -t tmpfs none /usr/share/zoneinfo; exec \"$@\"";
-    let mut without = std::process::Command::new("unshare");
-    without.args(["--mount", "sh", "-c", hide, "sh"]).arg(world.tenure(&[]).get_program()).args(once);
-    let without = world.output_of(with(world.in_env(without), "TZ", "Europe/Berlin"));
+    without.args(["--mount", "sh", "-c", hide, "sh"]).arg(tenure.get_program()).args(tenure.get_args());
+    without.envs(tenure.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    without.current_dir(tenure.get_current_dir().unwrap());
+    let without = world.output_of(without);
     assert_eq!(without.status.code(), Some(0), "{}", text(&without.stderr));
-    assert_eq!(world.log(), ["ran"]);
+    assert_eq!(world.log(), ["ran"], "{}", text(&without.stderr));
     // Without its time zone, a machine would count for a slot of its own.
-    let unknown = world.output_of(with(world.tenure(&once), "TZ", "Nowhere/Land"));
+    let unknown = world.output_of(once("Nowhere/Land"));
     let message = "needs the time zone of this machine, which is unknown: set TZ";
     assert!(text(&unknown.stderr).contains(message), "{}", text(&unknown.stderr));
     assert_eq!((unknown.status.code(), world.log().len()), (Some(2), 1));

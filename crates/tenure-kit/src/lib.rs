@@ -24,17 +24,17 @@
 //! use tenure_core::StoreError;
 //! use tenure_kit::{Connection, Liveness, Patience, Reconnect};
 //!
-//! struct Link {
+//! struct TcpConnection {
 //!     liveness: Liveness,
 //! }
 //!
-//! impl Connection for Link {
+//! impl Connection for TcpConnection {
 //!     fn liveness(&self) -> &Liveness {
 //!         &self.liveness
 //!     }
 //! }
 //!
-//! impl Link {
+//! impl TcpConnection {
 //!     async fn connect(address: Arc<str>) -> Result<Self, StoreError> {
 //!         // Connects, logs in, and sends a first request, with a time-out.
 //!         Ok(Self { liveness: Liveness::new() })
@@ -50,8 +50,8 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let address: Arc<str> = "127.0.0.1:7777".into();
-//! let line = Reconnect::new(move || Link::connect(address.clone()));
-//! assert_eq!(line.get().await?.ask("who leads?").await?, "WHO LEADS?");
+//! let connection = Reconnect::new(move || TcpConnection::connect(address.clone()));
+//! assert_eq!(connection.get().await?.ask("who leads?").await?, "WHO LEADS?");
 //! # Ok::<(), StoreError>(()) }).unwrap();
 //! ```
 //!
@@ -73,16 +73,17 @@
 //! end of a session to the engine:
 //!
 //! - `attach`: call [`Sessions::attach`] with the engine's clock and news.
-//! - A bid: call [`Sessions::fresh`] for the lease of the record, with half of that lease as the age. The
+//! - A bid: call [`Sessions::fresh`] for the lease of the call, with half of that lease as the age. The
 //!   `since` of the answer is [`PooledSession::renewed`], read *before* the write is sent, unless the write
 //!   itself renews the session.
 //! - A renewal: call [`Sessions::find`]. If it returns nothing and [`Sessions::is_own`] knows the session, the
 //!   session has ended: answer `Lost`. If the session was never one of this process, ask the server, because
 //!   only the server can know. Otherwise call [`PooledSession::beat`], and answer with the heartbeat's `sent`
-//!   as `since`. A heartbeat may answer for a seat only if it began after the last write of that seat by this
-//!   process was answered; record [`PooledSession::next_beat`] at that time. It must also be recent: at most a
-//!   quarter of a lease old.
-//! - Time-outs: a third of a lease for a heartbeat, a lease for opening a session.
+//!   as `since`. A heartbeat may answer for a seat only if it has seen the last write of that seat by this process:
+//!   let its report name the version of each seat, or record [`PooledSession::next_beat`] when the write is answered.
+//!   It must also be recent: at most a quarter of a lease old.
+//! - Time-outs: a heartbeat must fail early enough for another one within the lease, after a third of it or sooner.
+//!   Opening a session needs a time-out, too: a quarter of a lease to a third.
 //! - `watch`: hold a [`WarmSession`] from [`Sessions::keep_warm`] for every lease of a seat that another
 //!   process holds, so that a bid finds an open session. Once the watch is subscribed, renew each session of
 //!   [`Sessions::live`] once: this finds sessions that ended before the watch began.

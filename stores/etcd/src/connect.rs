@@ -65,7 +65,7 @@ impl Connector {
         let mut silent = members.len();
         while silent > 0 {
             if let Some(member) = next.next() {
-                tries.push(self.dial_after(Duration::ZERO, member, tls.clone()));
+                tries.push(self.connect_after(Duration::ZERO, member, tls.clone()));
             }
             tokio::select! {
                 Some((member, after, tried)) = tries.next() => match tried {
@@ -73,7 +73,7 @@ impl Connector {
                     Err(error) => {
                         silent -= usize::from(after.is_zero());
                         if error.fault() != Fault::Denied {
-                            tries.push(self.dial_after(RETRY_AFTER, member, tls.clone()));
+                            tries.push(self.connect_after(RETRY_AFTER, member, tls.clone()));
                         }
                         // A permanent error is more useful to the user than a temporary one.
                         if problem.as_ref().is_none_or(|known| known.fault() != Fault::Denied) {
@@ -88,18 +88,18 @@ impl Connector {
     }
 
     /// Tries a member after a delay. Returns the member and the delay together with the result.
-    async fn dial_after<'m>(
+    async fn connect_after<'m>(
         &self,
         after: Duration,
         member: &'m str,
         tls: Option<TlsConnector>,
     ) -> (&'m str, Duration, Result<EtcdConnection, StoreError>) {
         tokio::time::sleep(after).await;
-        let dialed = tokio::time::timeout(self.options.connect_within(), self.connect_to(member, tls)).await;
+        let connected = tokio::time::timeout(self.options.connect_within(), self.connect_to(member, tls)).await;
         // The attempt had no effect, but a call that times out is `Unknown`. The same fault here makes a member
         // that does not answer one reported problem instead of two.
         let silent = |_| Err(StoreError::unknown(format!("{member} did not answer in time")));
-        (member, after, dialed.unwrap_or_else(silent))
+        (member, after, connected.unwrap_or_else(silent))
     }
 
     async fn connect_to(&self, member: &str, tls: Option<TlsConnector>) -> Result<EtcdConnection, StoreError> {

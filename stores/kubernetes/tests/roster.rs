@@ -99,8 +99,8 @@ async fn an_expired_note_is_deleted_only_as_it_was_read() {
     // The second request is the deletion, and the object has changed meanwhile.
     let answers = [("200 OK", list), ("409 Conflict", "{}".to_owned())];
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let kubeconfig =
-        Kubernetes::shared().kubeconfig_by("default", &format!("http://{}", listener.local_addr().unwrap()));
+    let kubernetes = Kubernetes::shared();
+    let kubeconfig = kubernetes.kubeconfig_by("default", &format!("http://{}", listener.local_addr().unwrap()));
     let server = std::thread::spawn(move || {
         answers.map(|(status, body)| {
             let (mut stream, _) = listener.accept().unwrap();

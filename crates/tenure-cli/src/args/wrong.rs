@@ -314,6 +314,9 @@ fn missing(line: &Line, missing: &[String]) -> String {
         let mut words: Vec<String> = line.words.iter().filter(|word| *word != "--").cloned().collect();
         let election = is_missing("<ELECTION>").then_some("ELECTION".to_owned());
         let what = if election.is_some() { "no election and no command" } else { "no command" };
+        if let Some(at) = words.iter().position(|word| word == "once").filter(|_| is_missing("--slot")) {
+            words.splice(at + 1..=at, ["--slot".to_owned(), "0 3 * * *".to_owned()]);
+        }
         words.extend(election);
         words.extend(["--".to_owned(), "CMD…".to_owned()]);
         return format!("{what}; write: {}", typed(&words));

@@ -87,6 +87,9 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         }
         return exec_failure(errno.raw_os_error(), &program).into_code();
     }
+    if (task.job.on_start.is_some() || task.job.on_stop.is_some()) && program::find("sh".as_ref()).is_err() {
+        return Err(Failure::new("--on-start and --on-stop need a shell: sh is not on PATH").with_code(127));
+    }
     let has_terminal = || std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if task.job.tty && !has_terminal() {
         return Err(Failure::new("--tty needs a terminal as standard input and standard output; leave it out"));
@@ -107,6 +110,9 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     let margin = margin(&options, elections.promises().min_lease)?;
     let timing = options.durations()?.check().map_err(tenure::Error::from)?;
     let drain = timing.drain();
+    if task.job.on_stop.is_some() {
+        margin::check_hook(drain, margin)?;
+    }
     if task.job.on_stop.is_some() && timing.stop_grace() < drain {
         // The command would be killed without SIGTERM, or the hook before it has done anything.
         let (grace, drain) = (tenure::span::show(timing.stop_grace()), tenure::span::show(drain));
@@ -139,7 +145,7 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         grace: drain.saturating_sub(margin),
         pty: None,
         messages: Messages::new(global, &task.job.election),
-        location: setup.location(),
+        location: setup.location().map(|location| (setup.shown(), location)),
         store_works: false,
         guards: 1,
         asked: None,
@@ -207,8 +213,8 @@ struct Runner {
     forwarded: Signals,
     supervisor: Supervisor,
     messages: Messages,
-    /// The location of the seats, until it is printed.
-    location: Option<String>,
+    /// The URL of the store and the location of the seats, until they are printed.
+    location: Option<(String, String)>,
     verdict: Verdict,
     /// How long before the end of the hold the command must be gone.
     margin: Duration,
@@ -279,7 +285,14 @@ impl Runner {
                             break false;
                         }
                     }
-                    signal = self.forwarded.next() => self.guard.pass_on(signal),
+                    signal = self.forwarded.next() => {
+                        // As while the candidate waits: without a command, these keys ask this process to leave.
+                        if signals::is_typed(signal) && !progress.runs_command(&self.task.job) {
+                            self.on_signal(signal);
+                        } else {
+                            self.guard.pass_on(signal);
+                        }
+                    }
                     moved = term.deadline_moved(deadline) => {
                         (deadline, moved_at) = (moved, now());
                         if !self.guard.kill_at(self.kill_at(deadline)) {
@@ -302,7 +315,7 @@ impl Runner {
                         }
                     },
                     // The guard should have killed everything by then, so it has failed.
-                    () = tokio::time::sleep(overdue) => break false,
+                    () = tokio::time::sleep(overdue) => if !self.guard.has_event() { break false },
                     event = next(&mut self.events) => self.on_event(&event)?,
                     // A guard that is stopped (SIGSTOP) meanwhile would leave no time for the hook.
                     () = tokio::time::sleep(nap), if progress.stopping => self.guard.wake(),
@@ -311,6 +324,9 @@ impl Runner {
         while !reliable {
             self.replace_guard().await?;
             reliable = self.run_on_stop(term, &mut progress).await?;
+        }
+        if self.task.job.on_stop.is_some() && !progress.on_stop_ended && progress.failed.is_none() {
+            self.messages.on_stop_skipped();
         }
         // The command is gone, but the engine would continue to lead. Releasing the seat lets this candidate bid again
         // at once. After stepping down it would leave the seat to others for two leases, and there may be none.
@@ -368,7 +384,7 @@ impl Runner {
                     Some(GuardEvent::Gone) => return Ok(true),
                     Some(event) => drop(self.update(progress, event)),
                 },
-                () = tokio::time::sleep(overdue) => return Ok(false),
+                () = tokio::time::sleep(overdue) => if !self.guard.has_event() { return Ok(false) },
                 () = tokio::time::sleep(nap) => self.guard.wake(),
             }
         }
@@ -451,8 +467,8 @@ impl Runner {
             _ => {}
         }
         self.supervisor.event(event, self.election.candidate());
-        if let Some(store) = self.location.take() {
-            self.messages.location(&store);
+        if let Some((url, location)) = self.location.take() {
+            self.messages.location(&url, &location);
         }
         self.messages.event(event, self.election.candidate(), &self.verdict);
         Ok(())

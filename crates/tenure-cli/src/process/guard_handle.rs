@@ -209,6 +209,13 @@ impl GuardHandle {
         }
     }
 
+    /// Returns whether the guard has sent an event, or is gone. Unlike [`event`](Self::event), it does not depend on the
+    /// reactor, which may not have noticed an event yet: for example after this process was stopped.
+    pub(crate) fn has_event(&mut self) -> bool {
+        self.collect();
+        self.is_closed || !self.inbox.is_empty()
+    }
+
     /// Reads all events that the guard has sent so far.
     fn collect(&mut self) {
         loop {
@@ -324,6 +331,15 @@ mod tests {
             handle.collect();
             assert_eq!(handle.group, group, "{event:?}");
         }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_event_counts_although_the_reactor_has_not_noticed_it() {
+        let (mut handle, guard) = handle();
+        assert!(!handle.has_event());
+        wire::send(&guard, &GuardEvent::Gone.to_string(), &[]).unwrap();
+        assert!(handle.has_event());
+        assert_eq!(handle.event().await, Some(GuardEvent::Gone));
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::signals::{LEAVE, PASS_ON, Signals};
 use super::wire::Exit;
@@ -21,11 +22,19 @@ use super::{GUARD_NAME, THIS_PROGRAM, family};
 pub(crate) fn run() -> std::io::Result<u8> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut ended = Signals::listen(&[Signal::CHILD])?;
-        let mut signals = Signals::listen(&forwarded())?;
+        let forwarded: Vec<Signal> = LEAVE.into_iter().chain(PASS_ON).collect();
+        let mut signals = Signals::listen(&forwarded)?;
         let mut args = std::env::args_os();
         let mut program = Command::new(THIS_PROGRAM);
-        let child = program.arg0(args.next().unwrap_or_else(|| "tenure".into())).args(args).spawn()?;
-        let child = Pid::from_child(&child);
+        program.arg0(args.next().unwrap_or_else(|| "tenure".into())).args(args);
+        // The child is the foreground of the terminal, if there is one. So a key like Ctrl-C reaches the child alone, and a
+        // signal to this process can be forwarded, whichever it is.
+        let child = Pid::from_child(&program.process_group(0).spawn()?);
+        if let Ok(terminal) = fs::File::open("/dev/tty")
+            && tcgetpgrp(&terminal) == Ok(getpgrp())
+        {
+            let _ = tcsetpgrp(terminal, child);
+        }
         let mut exit = None;
         loop {
             tokio::select! {
@@ -45,13 +54,6 @@ pub(crate) fn run() -> std::io::Result<u8> {
             }
         }
     })
-}
-
-/// Returns the signals to forward. A terminal sends Ctrl-C and Ctrl-\ to the child directly, so these are left out.
-fn forwarded() -> Vec<Signal> {
-    let has_terminal = fs::File::open("/dev/tty").is_ok();
-    let typed = |signal: &Signal| [Signal::INT, Signal::QUIT].contains(signal);
-    LEAVE.into_iter().chain(PASS_ON).filter(|signal| !has_terminal || !typed(signal)).collect()
 }
 
 /// Reaps a batch of children, and returns whether more may have ended.

@@ -28,6 +28,11 @@ pub(crate) fn forwarded(option: Forward) -> Signal {
     }
 }
 
+/// Returns whether a terminal sends this signal for a key: Ctrl-C or Ctrl-\\.
+pub(crate) fn is_typed(signal: i32) -> bool {
+    [Signal::INT, Signal::QUIT].iter().any(|typed| typed.as_raw() == signal)
+}
+
 /// A set of signals that can be awaited.
 pub(crate) struct Signals(Vec<(i32, unix::Signal)>);
 

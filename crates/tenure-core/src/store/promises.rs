@@ -34,9 +34,10 @@ pub struct Promises {
     pub lifeline: bool,
     /// Whether the store pushes changes, and whether it detects lost notifications.
     pub push: Push,
-    /// How many seats a call reads at most, and how many such calls can be in flight at once.
+    /// How many seats a call reads at most, and how many such calls can be in flight at once. Calls with different leases
+    /// or urgency are counted apart (renewals and releases, bids, other reads, notes), so that none waits for another.
     pub reads: BatchLimits,
-    /// How many seats a call writes at most, and how many such calls can be in flight at once.
+    /// How many seats a call writes at most, and how many such calls can be in flight at once, counted as for `reads`.
     pub writes: BatchLimits,
     /// Whether one heartbeat renews all seats of a process.
     pub shared_heartbeat: bool,

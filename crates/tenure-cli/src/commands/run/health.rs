@@ -61,6 +61,13 @@ impl Verdict {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
+    /// Returns the error in a sentence.
+    pub(crate) fn words(&self) -> String {
+        let why = Some(self.text()).filter(|text| !text.is_empty());
+        let why = why.unwrap_or_else(|| "the health check does not respond".to_owned());
+        format!("the candidate is unhealthy: {why}")
+    }
+
     /// Sets the error, and returns whether there was none before.
     fn set(&self, error: &str) -> bool {
         let mut current = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -31,6 +31,24 @@ pub(crate) fn margin(options: &ElectionOptions, stores_least: Duration) -> Resul
     Ok(margin)
 }
 
+/// The shortest time for the hook for the end.
+const LEAST_FOR_HOOK: Duration = Duration::from_millis(100);
+
+/// Checks that the hook for the end, which has half of the time to wrap up, has time for anything.
+///
+/// # Errors
+/// If it has not. The message names a lease that is long enough.
+pub(crate) fn check_hook(drain: Duration, margin: Duration) -> Result<(), Failure> {
+    let of_hook = |drain: Duration, margin| drain.saturating_sub(margin) / 2;
+    let has = of_hook(drain, margin);
+    if has >= LEAST_FOR_HOOK {
+        return Ok(());
+    }
+    let least = shortest_lease_with(|lease, drain| of_hook(drain, margin_of(lease)) >= LEAST_FOR_HOOK);
+    let (has, least) = (span::show(has), span::show(least));
+    Err(Failure::new(format!("--on-stop would have only {has}; use a --lease of at least {least}, or a longer --drain")))
+}
+
 /// The time that the guard needs to kill a command, however busy the machine is.
 fn margin_of(lease: Duration) -> Duration {
     (lease / 100).max(Duration::from_millis(50))
@@ -39,9 +57,14 @@ fn margin_of(lease: Duration) -> Duration {
 /// Returns the shortest lease for a command, in whole milliseconds. Its drain must be longer than the margin. A program
 /// that uses the library has no guard, so its leases can be shorter.
 pub(crate) fn shortest_lease() -> Duration {
+    shortest_lease_with(|lease, drain| drain > margin_of(lease))
+}
+
+/// Returns the shortest lease, in whole milliseconds, whose drain is long enough.
+fn shortest_lease_with(is_enough: impl Fn(Duration, Duration) -> bool) -> Duration {
     let drain = |lease| Durations::of(lease).check().map(|timing| timing.drain());
-    let is_enough = |lease: &Duration| drain(*lease).is_ok_and(|drain| drain > margin_of(*lease));
-    (1..).map(Duration::from_millis).find(is_enough).unwrap_or_default()
+    let fits = |lease: &Duration| drain(*lease).is_ok_and(|drain| is_enough(*lease, drain));
+    (1..).map(Duration::from_millis).find(fits).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -65,6 +88,15 @@ mod tests {
         let options = ElectionOptions { lease: Some(least), ..ElectionOptions::default() };
         let error = margin(&options, Duration::from_secs(2)).unwrap_err().to_string();
         assert!(error.starts_with("lease must be at least 2s on this store, got "), "{error}");
+    }
+
+    #[test]
+    fn the_lease_that_is_named_leaves_time_for_the_hook() {
+        let check = |lease| check_hook(Durations::of(lease).check().unwrap().drain(), margin_of(lease));
+        let error = check(Duration::from_millis(600)).unwrap_err().to_string();
+        let (_, advice) = error.split_once("at least ").unwrap();
+        let advised = span::parse(advice.split(',').next().unwrap()).unwrap();
+        assert!(check(advised).is_ok() && check(advised - Duration::from_millis(1)).is_err(), "{error}");
     }
 
     #[test]

@@ -10,10 +10,12 @@ use crate::process::wire::{Exit, Hook};
 use crate::screen::Paint;
 use crate::stderr;
 
-/// Prints the messages, unless the user asked for a log or for silence.
+/// Prints the messages, unless the user asked for a log or for errors only.
 pub(crate) struct Messages {
     election: String,
     on: bool,
+    /// Whether errors are printed: with `--quiet`, only they are.
+    errors: bool,
     paint: Paint,
 }
 
@@ -22,12 +24,13 @@ impl Messages {
         Self {
             election: election.to_owned(),
             on: global.prints_messages(),
+            errors: global.prints_errors(),
             paint: Paint::for_stream(&std::io::stderr()),
         }
     }
 
-    pub(crate) fn location(&self, store: &str) {
-        stderr::store(store, self.on);
+    pub(crate) fn location(&self, url: &str, location: &str) {
+        stderr::store(url, location, self.on);
     }
 
     pub(crate) fn event(&self, event: &EventKind, me: &Candidate, verdict: &Verdict) {
@@ -50,20 +53,17 @@ impl Messages {
             EventKind::LeaderChanged { leader: Some(leader), .. } if leader.candidate != *me => {
                 self.print(paint.dim(format!("waiting for {name}, led by {}", leader_words(leader))));
             }
+            // The log has a line of its own about this.
             EventKind::Error { error } => {
-                self.print(paint.red(format!("store error, retrying: {}", error_words(error))));
+                self.print_error(paint.red(format!("store error, retrying: {}", error_words(error))));
             }
             EventKind::Recovered => self.print(paint.green("the store is available again")),
             EventKind::HealthChanged { healthy: true } => self.print(paint.green("the candidate is healthy again")),
-            EventKind::HealthChanged { healthy: false } => {
-                let why = Some(verdict.text()).filter(|text| !text.is_empty());
-                let why = why.unwrap_or_else(|| "the health check does not respond".to_owned());
-                self.print(paint.yellow(format!("the candidate is unhealthy: {why}")));
-            }
+            EventKind::HealthChanged { healthy: false } => self.print(paint.yellow(verdict.words())),
             EventKind::Overran { token } => {
-                self.print(paint.red(format!(
+                self.error(format!(
                     "processes of term {token} of {name} cannot be killed; this candidate does not stand until they end"
-                )));
+                ));
             }
             _ => {}
         }
@@ -100,17 +100,34 @@ impl Messages {
         let how = match exit {
             Exit::Code(code) => format!("exited with code {code}"),
             Exit::Signal(9) if hook == Hook::OnStop => {
-                "was killed because its time was up; it has half of --drain".to_owned()
+                "was killed because its time was up; it has half of the time to wrap up, see --drain".to_owned()
             }
             Exit::Signal(signal) => format!("was killed by signal {signal}"),
         };
-        self.print(self.paint.red(format!("--{} {how}", hook.name())));
+        self.error(format!("--{} {how}", hook.name()));
+    }
+
+    /// Prints that no time was left for the hook for the end.
+    pub(crate) fn on_stop_skipped(&self) {
+        self.error("--on-stop did not run, because its term was over; see --drain");
     }
 
     /// Prints that the guard was killed, or else does not respond.
     pub(crate) fn guard_failed(&self, was_killed: bool) {
         let what = if was_killed { "was killed" } else { "does not respond" };
-        self.print(self.paint.red(format!("the guard {what}; killing the command and starting another guard")));
+        self.error(format!("the guard {what}; killing the command and starting another guard"));
+    }
+
+    /// Writes an error to the log, and prints it.
+    fn error(&self, line: impl std::fmt::Display) {
+        tracing::error!(election = self.election, "{line}");
+        self.print_error(self.paint.red(line));
+    }
+
+    fn print_error(&self, line: impl std::fmt::Display) {
+        if self.errors {
+            stderr::line(format!("tenure: {line}"));
+        }
     }
 
     fn print(&self, line: impl std::fmt::Display) {

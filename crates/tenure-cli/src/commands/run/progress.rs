@@ -1,5 +1,6 @@
 //! The state of a term's command: whether it was asked to end, and how it has ended.
 
+use crate::args::Job;
 use crate::process::wire::{Exit, GuardEvent, Hook};
 
 /// The result of running the command in one term.
@@ -15,6 +16,8 @@ pub(super) enum Outcome {
 /// The state of a command so far.
 #[derive(Default)]
 pub(super) struct Progress {
+    /// The number of programs that have started: hooks and the command.
+    started: u32,
     /// It was asked to end.
     pub(super) stopping: bool,
     /// The guard has killed it at its deadline.
@@ -31,6 +34,7 @@ impl Progress {
     /// Processes an event of the guard. Returns whether the command has just ended without being asked to.
     pub(super) fn update(&mut self, event: GuardEvent) -> bool {
         match event {
+            GuardEvent::Started { .. } => self.started += 1,
             GuardEvent::TimeUp => self.killed = true,
             GuardEvent::Failed { errno } => self.failed = Some(errno),
             GuardEvent::HookEnded(Hook::OnStop, _) => self.on_stop_ended = true,
@@ -45,6 +49,12 @@ impl Progress {
             _ => {}
         }
         false
+    }
+
+    /// Returns whether the command itself runs, and not a hook.
+    pub(super) fn runs_command(&self, job: &Job) -> bool {
+        let is_last = self.started > u32::from(job.on_start.is_some());
+        is_last && self.exit.is_none() && !job.command().is_empty()
     }
 
     pub(super) fn outcome(&self) -> Outcome {

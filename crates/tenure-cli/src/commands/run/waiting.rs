@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tenure::{Ended, EventKind, Term};
 
 use super::exit_reason::ExitReason;
 use super::{Runner, next};
 use crate::failure::{Failure, error_words};
+use crate::process::signals;
 
 /// The result of waiting for a term.
 pub(super) enum Waited {
@@ -28,11 +28,7 @@ impl Runner {
                 biased;
                 signal = self.signals.next() => self.on_signal(signal),
                 // No command runs. Ctrl-C and Ctrl-\ ask this process to leave; other signals are ignored.
-                signal = self.forwarded.next() => {
-                    if [Signal::INT, Signal::QUIT].iter().any(|typed| typed.as_raw() == signal) {
-                        self.on_signal(signal);
-                    }
-                }
+                signal = self.forwarded.next() => if signals::is_typed(signal) { self.on_signal(signal) },
                 event = next(&mut self.events) => {
                     if self.is_in_vain(&event)? {
                         return Ok(Waited::InVain);
@@ -58,12 +54,14 @@ impl Runner {
     /// Returns whether this event shows that a user who does not want to wait would have to.
     ///
     /// # Errors
-    /// If the store failed, so that it is unknown whether another candidate leads.
+    /// If the store failed, so that it is unknown whether another candidate leads, or if this candidate is unhealthy, so
+    /// that it does not bid.
     fn is_in_vain(&self, event: &EventKind) -> Result<bool, Failure> {
         match event {
             _ if !self.gives_up_at_once() => Ok(false),
             EventKind::Error { error } => Err(Failure::new(error_words(error))),
             EventKind::LeaderChanged { leader: Some(leader), .. } => Ok(leader.candidate != *self.election.candidate()),
+            EventKind::HealthChanged { healthy: false } => Err(Failure::new(self.verdict.words())),
             _ => Ok(false),
         }
     }
@@ -93,6 +91,7 @@ impl Runner {
                 self.messages.led_by(&leader);
                 ExitReason::Conflict { code: self.task.conflict_exit_code }
             }
+            None if !self.verdict.text().is_empty() => ExitReason::NotExecuted(Failure::new(self.verdict.words())),
             None => {
                 let problem = "no candidate leads yet, and the time of --wait is up; check `tenure candidates`";
                 ExitReason::NotExecuted(Failure::new(problem))

@@ -7,15 +7,21 @@
 
 mod common;
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{World, children, is_alive, send, text};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, pidfd_getfd, pidfd_open};
+use tenure::layers::LastWills;
+use tenure::testing::Memory;
 use tenure::{Elections, Settings};
 use tenure_testkit::servers::Redis;
 
@@ -29,6 +35,7 @@ const STORE: &str = "TENURE_TEST_PROGRAM_STORE";
 #[test]
 fn program() {
     let Ok(url) = std::env::var(STORE) else { return };
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let variables = [("TENURE_STORE", url.as_str()), ("TENURE_LAST_WILL", TENURE)];
     let settings = Settings::default().with_vars(variables).unwrap();
@@ -63,9 +70,9 @@ fn program() {
 /// Returns duplicates of all sockets of this process, which its children inherit.
 fn sockets() -> Vec<OwnedFd> {
     let me = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-    let is_socket = |path: &Path| std::fs::read_link(path).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"));
-    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|entry| is_socket(&entry.path()));
-    let copy = |entry: std::fs::DirEntry| {
+    let is_socket = |path: &Path| fs::read_link(path).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"));
+    let entries = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|entry| is_socket(&entry.path()));
+    let copy = |entry: fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let copy = pidfd_getfd(&me, number, PidfdGetfdFlags::empty()).ok()?;
         fcntl_setfd(&copy, FdFlags::empty()).ok()?;
@@ -89,7 +96,7 @@ impl Program {
         let tenure = world.tenure(&[]);
         command.envs(tenure.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("TENURE_STORE");
         command.args(["--exact", "program", "--nocapture"]).env(STORE, url).current_dir(world.path("."));
-        let errors = std::fs::File::options().append(true).create(true).open(world.path("errors")).unwrap();
+        let errors = fs::File::options().append(true).create(true).open(world.path("errors")).unwrap();
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::from(errors)).spawn().unwrap();
         let (orders, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -113,7 +120,7 @@ impl Program {
 
     fn companion(&self) -> Pid {
         let is_companion = |pid: &Pid| {
-            let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
             line.windows(6).any(|word| word == b"\0will\0")
         };
         children(self.pid()).into_iter().find(is_companion).expect("a companion")
@@ -242,6 +249,63 @@ fn a_companion_that_cannot_be_started_is_an_error_that_says_how_to_get_it() {
         assert!(error.starts_with(&format!("last_will: cannot start {program:?} as companion: ")), "{error}");
         assert!(error.ends_with("install the command tenure, or name its path"), "{error}");
     }
+}
+
+#[test]
+fn a_companion_without_the_store_of_its_program_is_an_error_that_says_how_to_get_one_with_it() {
+    let error =
+        LastWills::start(Memory::new().store(), "mysql://user:hunter2@localhost", TENURE).unwrap_err().to_string();
+    let begins = format!("last_will: companion {TENURE:?} answers: unknown store \"mysql\"");
+    assert!(error.starts_with(&begins) && !error.contains("hunter2"), "{error}");
+    assert!(error.ends_with("; \"cargo install --path crates/tenure-cli --features full\" builds one with all stores"));
+}
+
+#[test]
+fn a_companion_that_was_killed_is_reported_once_and_the_next_one_knows_the_seats() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let program = Program::lead(&world, &redis.url());
+    let first = program.companion();
+    send(first, Signal::KILL);
+    let warnings = || {
+        let is_warning = |line: &String| line.contains("the companion has ended; started another one");
+        world.lines("errors").iter().filter(|line| is_warning(line)).count()
+    };
+    // It is reported after the next one was told.
+    world.eventually("the warning", || warnings() == 1);
+    assert_ne!(program.companion(), first);
+    assert_eq!(status(&world)["leader"]["candidate"], "program");
+    send(program.pid(), Signal::KILL);
+    world.eventually("the seat to be free", || is_freed(&world));
+    assert_eq!(warnings(), 1);
+    drop(program);
+    world.eventually_empty();
+}
+
+#[test]
+fn a_write_to_a_dead_companion_raises_no_signal() {
+    let is_raised = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGPIPE, is_raised.clone()).unwrap();
+    let world = World::alone();
+    let script = world.path("companion");
+    // It is ready, ends when it is told of a seat, and cannot be started again.
+    let companion = "#!/bin/sh\nrm \"$0\"; read -r store; echo ready; read -r arm";
+    fs::write(&script, companion).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    let store = LastWills::start(Memory::new().store(), "memory:", script.to_str().unwrap()).unwrap();
+    let elections = Elections::new(store);
+    let lead = |name: &str| {
+        let election = elections.election(name).start().unwrap();
+        election.elected_blocking().unwrap();
+        election
+    };
+    let first = lead("first");
+    let line = |pid: Pid| fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let is_companion = |pid: Pid| line(pid).contains(script.to_str().unwrap());
+    world.eventually("the companion to end", || !children(getpid()).into_iter().any(is_companion));
+    let second = lead("second");
+    assert!(!is_raised.load(Ordering::SeqCst));
+    drop((first, second));
 }
 
 #[test]

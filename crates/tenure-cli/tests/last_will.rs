@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs;
-use std::io::{IoSlice, Write};
+use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Stdio;
@@ -18,7 +18,6 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 use rustix::process::Signal;
-use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Etcd, Postgres, Redis, RedisSetup};
 
 const LEASE: [&str; 2] = ["--lease", "10m"];
@@ -94,97 +93,6 @@ fn on_kubernetes_the_next_leader_takes_over_from_a_killed_one_at_once() {
     let server = tenure_testkit::servers::Kubernetes::start();
     let kubeconfig = server.kubeconfig(&server.namespace());
     the_next_takes_over_from_each_killed_leader(&format!("kubernetes:?kubeconfig={}", kubeconfig.display()));
-}
-
-/// Kills leaders in every way: with their guard stopped or killed, and over a network that is slow, silent or reset. No
-/// two commands may overlap, and tokens must rise. Set `TENURE_TEST_KILLS=500` for more rounds.
-fn no_two_commands_overlap_however_leaders_are_killed(proxy: Option<&Proxy>, url: &str) {
-    let rounds = std::env::var("TENURE_TEST_KILLS").map_or(8, |rounds| rounds.parse().unwrap());
-    let world = World::on(url);
-    let stand = |id: usize| common::stand(&world, &id.to_string(), &["--lease", "3s"]);
-    let mut running = vec![(1, stand(1)), (2, stand(2)), (3, stand(3))];
-    for round in 1..=rounds {
-        let mut at = None;
-        world.eventually("the next leader", || {
-            let leader = world.starts().last().map(|start| start.candidate.parse::<usize>().unwrap());
-            at = running.iter().position(|(id, _)| Some(*id) == leader);
-            at.is_some()
-        });
-        let (_, mut tenure) = running.remove(at.unwrap());
-        let command = world.starts().last().unwrap().pid;
-        let guard = tenure.guard(&world);
-        match round % 8 {
-            3 => send(guard, Signal::STOP),
-            5 => proxy.into_iter().for_each(|proxy| proxy.delay(Way::Down, Duration::from_millis(50))),
-            6 => proxy.into_iter().for_each(|proxy| proxy.black_hole(Way::Up)),
-            7 => proxy.into_iter().for_each(|proxy| {
-                proxy.refuse();
-                proxy.reset();
-            }),
-            _ => {}
-        }
-        tenure.signal(Signal::KILL);
-        if round % 8 == 4 {
-            let _ = rustix::process::kill_process(guard, Signal::KILL);
-        }
-        tenure.wait(&world);
-        if let Some(proxy) = proxy.filter(|_| round % 8 >= 5) {
-            world.eventually("the guard to act", || !is_alive(command));
-            proxy.pass();
-        }
-        let next = round + 3;
-        running.push((next, stand(next)));
-    }
-    for (_, tenure) in &mut running {
-        tenure.signal(Signal::TERM);
-        tenure.wait(&world);
-    }
-    world.starts();
-    world.eventually_empty();
-}
-
-#[test]
-fn no_two_commands_overlap_over_redis_however_leaders_are_killed() {
-    let redis = Redis::start();
-    let proxy = Proxy::start(redis.address());
-    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &format!("redis://{}", proxy.address()));
-}
-
-#[test]
-fn no_two_commands_overlap_over_postgres_however_leaders_are_killed() {
-    let server = Postgres::start();
-    let proxy = Proxy::start(server.address());
-    let url = server.url().replace(&server.address(), &proxy.address().to_string());
-    for mode in ["lease", "session"] {
-        let url = format!("{url}?schema={mode}&mode={mode}");
-        no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
-    }
-}
-
-#[test]
-fn no_two_commands_overlap_over_etcd_however_leaders_are_killed() {
-    let etcd = Etcd::start();
-    let proxy = Proxy::start(etcd.addresses());
-    let url = etcd.url().replace(&etcd.addresses(), &proxy.address().to_string());
-    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
-}
-
-#[cfg(feature = "consul")]
-#[test]
-fn no_two_commands_overlap_over_consul_however_leaders_are_killed() {
-    let consul = tenure_testkit::servers::Consul::start();
-    let proxy = Proxy::start(consul.address());
-    let url = consul.url().replace(&consul.address(), &proxy.address().to_string());
-    no_two_commands_overlap_however_leaders_are_killed(Some(&proxy), &url);
-}
-
-#[cfg(feature = "kubernetes")]
-#[test]
-fn no_two_commands_overlap_over_kubernetes_however_leaders_are_killed() {
-    let server = tenure_testkit::servers::Kubernetes::start();
-    let kubeconfig = server.kubeconfig(&server.namespace());
-    let url = format!("kubernetes:?kubeconfig={}", kubeconfig.display());
-    no_two_commands_overlap_however_leaders_are_killed(None, &url);
 }
 
 #[test]
@@ -287,6 +195,43 @@ fn the_status_says_who_died_and_who_freed_the_seat() {
     let text = common::text(&world.output(&["status", "jobs"]).stdout);
     let expected = format!("vacant: no leader (last term: {token}; one died, and guard {guard} on ");
     assert!(text.starts_with(&expected) && text.ends_with(" freed the seat)\n"), "{text}");
+}
+
+#[test]
+fn a_watch_of_all_elections_and_an_explanation_say_who_died_and_who_freed_the_seat() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let mut watch = world.tenure(&["watch", "--lines"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut changes = lines.map(|line| line.split_once("  ").unwrap().1.to_owned());
+    let leader = stand(&world, "one");
+    let token = world.start_number(1).token;
+    let guard = leader.guard(&world).as_raw_nonzero();
+    assert_eq!(changes.next().unwrap(), format!("jobs: one (term {token}) leads"));
+    leader.signal(Signal::KILL);
+    let died = changes.next().unwrap();
+    assert!(died.starts_with(&format!("jobs: one (term {token}) died; guard {guard} on ")), "{died}");
+    assert!(died.ends_with(" has freed the seat"), "{died}");
+    assert_eq!(changes.next().unwrap(), "jobs: vacant");
+    let explained = common::text(&world.output(&["explain", "jobs"]).stdout);
+    let expected = format!("jobs has no leader: one (term {token}) died, and guard {guard} on ");
+    assert!(explained.starts_with(&expected), "{explained}");
+    // A watch that starts now says it, too.
+    let mut second = world.tenure(&["watch", "--lines"]).stdout(Stdio::piped()).spawn().unwrap();
+    let first = BufReader::new(second.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(first.ends_with(&died), "{first}");
+    let follower = stand(&world, "other");
+    world.start_number(2);
+    let explained = common::text(&world.output(&["explain", "jobs"]).stdout);
+    assert!(
+        explained.contains(&format!("The last leader that crashed was one (term {token}): it died, and guard ")),
+        "{explained}"
+    );
+    for mut watch in [watch, second] {
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+    }
+    drop(follower);
 }
 
 #[test]

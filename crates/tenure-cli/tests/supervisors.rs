@@ -158,6 +158,29 @@ fn a_forwarded_interrupt_ends_a_candidate_that_waits_and_a_hang_up_does_not() {
 }
 
 #[test]
+fn the_units_of_systemd_stop_tenure_alone_and_wait_for_its_end() {
+    for unit in ["outbox.service", "report.service"] {
+        let path = format!("{}/../../deploy/systemd/{unit}", env!("CARGO_MANIFEST_DIR"));
+        let unit = fs::read_to_string(path).unwrap();
+        let line = unit.lines().find_map(|line| line.strip_prefix("ExecStop=-/bin/sh -c '")).unwrap();
+        let line = line.strip_suffix('\'').unwrap();
+        let world = World::alone();
+        let script = "trap 'echo term >> log; exit' TERM; echo start >> log; while :; do sleep 1000 & wait; done";
+        let mut tenure = world.run(&[], script);
+        world.eventually("the command to run", || !world.log().is_empty());
+        // A test is the parent of tenure and has to reap it, as systemd does.
+        let stop = |main: &str| Command::new("/bin/sh").args(["-c", line]).env("MAINPID", main).spawn().unwrap();
+        let mut stopping = stop(&tenure.child.id().to_string());
+        tenure.wait(&world);
+        assert!(stopping.wait().unwrap().success());
+        assert_eq!(world.log(), ["start", "term"]);
+        world.eventually_empty();
+        // The main process has ended by itself. systemd ignores the failure, because of the minus sign.
+        assert!(!stop("").wait().unwrap().success());
+    }
+}
+
+#[test]
 fn the_units_of_systemd_are_valid() {
     let world = World::alone();
     let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd");

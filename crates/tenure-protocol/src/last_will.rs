@@ -6,7 +6,8 @@
 //!   it. That is the executor's promise, and everything else follows from it. An incarnation never starts again, so
 //!   nothing that happens later makes this one alive.
 //! - It frees the seat only if the seat names this incarnation and this token. A seat that names another candidate, or
-//!   another term, is left alone, however late the will is executed, and however often.
+//!   another term, is left alone, however late the will is executed, and however often. Without the token, a will for an
+//!   earlier term of the same process would write a token that is lower than the seat's.
 //! - The write replaces exactly the record that was read. If another candidate has taken the seat in between, or a
 //!   renewal that the dead process had sent arrived, the write loses, and the seat is read again.
 //! - A renewal that arrives later than the write loses, too: it requires a seat that still names the holder and the

@@ -7,6 +7,7 @@ mod live;
 mod view;
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -22,6 +23,23 @@ use crate::stderr;
 
 /// How often to check whether the database has been created.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A change of an election.
+enum Change {
+    Leader(Option<Leader>),
+    Crash(Arc<Crash>),
+}
+
+impl Change {
+    /// Formats the change for people, with the name of the election if there are several.
+    #[cfg(target_os = "linux")]
+    fn line(&self, at: SystemTime, election: Option<&str>, paint: Paint) -> String {
+        match self {
+            Self::Leader(leader) => change(at, election, leader.as_ref(), paint),
+            Self::Crash(crash) => death(at, election, crash, paint),
+        }
+    }
+}
 
 pub(crate) async fn run(global: &Global, setup: &Setup, args: &Watch) -> Result<u8, Failure> {
     tokio::select! {
@@ -62,7 +80,7 @@ async fn print_changes(global: &Global, setup: &Setup, election: &str) -> Result
                 }
                 last = leader;
             }
-            EventKind::LeaderCrashed { crash } => print_crash(global, setup, election, &crash)?,
+            EventKind::LeaderCrashed { crash } => print_crash(global, setup, election, &crash, false)?,
             EventKind::Error { error } => report_failing(global, error_words(&error)),
             EventKind::Recovered => report_working(global),
             _ => {}
@@ -111,20 +129,25 @@ fn print_leader(
     print(change(at, named.then_some(election), leader, Paint::for_stream(&std::io::stdout())))
 }
 
-/// Prints that a leader crashed.
-fn print_crash(global: &Global, setup: &Setup, election: &str, crash: &Crash) -> Result<(), Failure> {
+/// Prints that a leader crashed; for people, with the name of the election if `named`.
+fn print_crash(global: &Global, setup: &Setup, election: &str, crash: &Crash, named: bool) -> Result<(), Failure> {
     let at = SystemTime::now();
     if global.json {
         let (store, at, crash) = (setup.shown(), timestamp(at), json::crash(crash));
         return print(versioned(json!({ "election": election, "store": store, "at": at, "crash": crash })));
     }
-    print(death(at, crash, Paint::for_stream(&std::io::stdout())))
+    print(death(at, named.then_some(election), crash, Paint::for_stream(&std::io::stdout())))
 }
 
-/// Formats the crash of a leader for people.
-fn death(at: SystemTime, Crash { of, token, by }: &Crash, paint: Paint) -> String {
+/// Formats the crash of a leader for people, with the name of the election if there are several.
+fn death(at: SystemTime, election: Option<&str>, Crash { of, token, by }: &Crash, paint: Paint) -> String {
     let died = paint.red(format!("{} (term {token}) died", printable(of)));
-    format!("{}  {died}; {} has freed the seat", paint.dim(timestamp(at)), printable(by))
+    format!("{}  {}{died}; {} has freed the seat", paint.dim(timestamp(at)), prefix(election), printable(by))
+}
+
+/// Returns the beginning of a line about one of several elections.
+fn prefix(election: Option<&str>) -> String {
+    election.map(|election| format!("{}: ", printable(election))).unwrap_or_default()
 }
 
 /// Formats a change of leader for people, with the name of the election if there are several.
@@ -133,8 +156,7 @@ fn change(at: SystemTime, election: Option<&str>, leader: Option<&Leader>, paint
         Some(leader) => format!("{} leads", paint.green(leader_words(leader))),
         None => paint.yellow("vacant"),
     };
-    let election = election.map(|election| format!("{}: ", printable(election))).unwrap_or_default();
-    format!("{}  {election}{words}", paint.dim(timestamp(at)))
+    format!("{}  {}{words}", paint.dim(timestamp(at)), prefix(election))
 }
 
 fn report_failing(global: &Global, error: impl Display) {

@@ -71,6 +71,11 @@ pub(crate) fn run() -> Result<u8, Failure> {
         return Err(unfit());
     }
     let mut out = std::io::stdout();
+    // Nothing is connected before the program dies. But a program must not rely on a companion without its store.
+    if let Err(error) = tenure::connect(&store) {
+        let _ = writeln!(out, "refused: {error}").and_then(|()| out.flush());
+        return Ok(2);
+    }
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     let mut companion = Companion { program, store, armed: BTreeMap::new(), rest };
     let is_done = !companion.outlives_its_program() || companion.execute();

@@ -1,18 +1,21 @@
 //! The last will of a program: a companion process that frees its seats when the program dies.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write as _};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use serde_json::{Value, json};
+use tracing::{Level, warn};
 
 use crate::{
     Answers, Call, Clock, ConfigError, DynNotes, Expect, Interest, Lifeline, News, Promises, Reading, Record, SeatName,
-    SessionId, Store, StoreError, Swap, Version, Write,
+    SessionId, Store, StoreError, Swap, Token, Version, Write, log,
 };
 
 /// A store whose seats are freed at once when this process dies: after a crash, `abort`, `kill -9`, an exit without a
@@ -22,6 +25,8 @@ use crate::{
 /// holds. When the kernel confirms that this process is dead, with all of its threads, the companion connects to the
 /// store, frees those seats, and exits. While this process lives, the companion does nothing, whatever happens to the
 /// socket. So followers take over within milliseconds, where they would otherwise wait for the lease to expire.
+///
+/// A companion that has ended while this process lives is logged as a warning, and started again.
 ///
 /// It promises no more than that: processes that this one has started may still run. If the machine fails, the
 /// companion is killed as well, or it cannot reach the store, then the lease decides, as it does without a last will.
@@ -36,100 +41,183 @@ pub struct LastWills<S> {
 /// How long the companion has to start.
 const START: Duration = Duration::from_secs(10);
 
+/// The number of companions that one process starts at most. A healthy system never kills a companion.
+const MAX_COMPANIONS: u32 = 100;
+
 impl<S: Store> LastWills<S> {
     /// Starts the companion. `program` is the command `tenure`: a name that is found on the path, or a path. `url` is
     /// the URL of the store, which the companion connects to; it gets it through a socket, because a URL can contain a
     /// password.
     ///
     /// # Errors
-    /// If the program cannot be started, or is not a `tenure` that knows how to execute wills.
+    /// If the program cannot be started, is not a `tenure` that knows how to execute wills, or was built without this
+    /// store.
     pub fn start(store: S, url: &str, program: &str) -> Result<Self, ConfigError> {
-        let companion = Companion::start(url, program).map_err(|why| {
-            let get = "install the command tenure, or name its path";
-            ConfigError::new(format!("last_will: cannot start {program:?} as companion: {why}; {get}"))
-        })?;
-        Ok(Self { store, companion: Arc::new(Mutex::new(companion)) })
+        let start = Start { url: url.to_owned(), program: program.to_owned() };
+        let (process, socket) = start.companion().map_err(ConfigError::new)?;
+        let companion = Companion { socket, pending: Vec::new(), held: BTreeMap::new() };
+        let companion = Arc::new(Mutex::new(companion));
+        start.keep(process, &companion).map_err(ConfigError::new)?;
+        Ok(Self { store, companion })
     }
 
     /// Tells the companion which seat this process is about to win.
     fn arm(&self, seat: &SeatName, record: &Record) {
         let Some(holder) = record.holder.as_ref().filter(|_| !self.store.promises().lifeline) else { return };
-        lock(&self.companion).tell(&json!({ "arm": {
+        let line = json!({ "arm": {
             "election": seat.as_str(),
             "candidate": &*holder.id,
             "incarnation": holder.incarnation.to_string(),
             "token": record.token.get(),
             "lease_ms": u64::try_from(record.lease.as_millis()).unwrap_or(u64::MAX),
-        } }));
+        } });
+        let mut companion = lock(&self.companion);
+        companion.tell(&line);
+        companion.held.insert(seat.clone(), (record.token, line));
     }
 }
 
-/// A companion, and the socket to it.
-#[derive(Debug)]
-struct Companion {
-    process: Option<Child>,
-    socket: UnixStream,
-    /// Text that did not fit into the socket.
-    pending: Vec<u8>,
+/// How to start a companion.
+struct Start {
+    url: String,
+    program: String,
 }
 
-impl Companion {
-    fn start(url: &str, program: &str) -> Result<Self, String> {
-        let why = |error: std::io::Error| error.to_string();
-        let (mut socket, its_end) = UnixStream::pair().map_err(why)?;
+impl Start {
+    /// Starts a companion and waits until it is ready.
+    fn companion(&self) -> Result<(Child, UnixStream), String> {
+        let (program, get) = (&self.program, "install the command tenure, or name its path");
+        let failed =
+            |why: &dyn std::fmt::Display| format!("last_will: cannot start {program:?} as companion: {why}; {get}");
+        let (socket, its_end) = UnixStream::pair().map_err(|error| failed(&error))?;
+        let answers = its_end.try_clone().map_err(|error| failed(&error))?;
         let mut process = Command::new(program)
             .arg("will")
             // It gets the URL through the socket.
             .env_remove("TENURE_STORE")
             .stdin(OwnedFd::from(its_end))
-            .stdout(Stdio::piped())
+            .stdout(Stdio::from(OwnedFd::from(answers)))
             .spawn()
-            .map_err(why)?;
-        let told = writeln!(socket, "{}", json!({ "store": url, "parent": std::process::id() }));
-        let output = process.stdout.take();
-        let (sender, ready) = channel();
-        let wait = move || {
-            let mut line = String::new();
-            let _ = output.map(|output| BufReader::new(output).read_line(&mut line));
-            let _ = sender.send(line);
-        };
-        let waits = std::thread::Builder::new().name("tenure-will".to_owned()).spawn(wait);
-        let is_ready = told.is_ok() && waits.is_ok() && ready.recv_timeout(START).is_ok_and(|line| line == "ready\n");
-        if !is_ready || socket.set_nonblocking(true).is_err() {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err("it does not answer; it must be the command tenure of this version".to_owned());
+            .map_err(|error| failed(&error))?;
+        let answer = self.first_answer(&socket).unwrap_or_default();
+        if answer == "ready\n" {
+            return Ok((process, socket));
         }
-        Ok(Self { process: Some(process), socket, pending: Vec::new() })
+        let _ = process.kill();
+        let _ = process.wait();
+        Err(match answer.strip_prefix("refused: ") {
+            Some(why) => {
+                let full = "cargo install --path crates/tenure-cli --features full";
+                let why = why.trim_end();
+                format!("last_will: companion {program:?} answers: {why}; \"{full}\" builds one with all stores")
+            }
+            None => failed(&"it does not answer; it must be the command tenure of this version"),
+        })
     }
 
+    /// Tells a companion its store, and returns the first line that it answers.
+    fn first_answer(&self, socket: &UnixStream) -> std::io::Result<String> {
+        let mut first = format!("{}\n", json!({ "store": self.url, "parent": std::process::id() })).into_bytes();
+        // The buffer of a new socket is larger than any URL.
+        send_some(socket, &mut first)?;
+        socket.set_read_timeout(Some(START))?;
+        let mut line = String::new();
+        BufReader::new(socket).read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Waits for the end of the companion on a separate thread, and starts the next one. The thread ends with the last
+    /// companion, after the store was dropped.
+    fn keep(self, process: Child, companion: &Arc<Mutex<Companion>>) -> Result<(), String> {
+        let companion = Arc::downgrade(companion);
+        let keep = move || self.keep_running(process, &companion);
+        let thread = std::thread::Builder::new().name("tenure-will".to_owned()).spawn(keep);
+        thread.map(drop).map_err(|error| format!("last_will: cannot start a thread for the companion: {error}"))
+    }
+
+    fn keep_running(&self, mut process: Child, companion: &Weak<Mutex<Companion>>) {
+        for number in 1.. {
+            // It fails if this program ignores the ends of its children, or reaps all of them. The companion has ended
+            // in any case.
+            let status = process.wait().map_or_else(|_| "unknown".to_owned(), |status| status.to_string());
+            // Without the store, nothing is left to do for a companion.
+            let Some(companion) = companion.upgrade() else { return };
+            let too_many = || format!("{MAX_COMPANIONS} companions have ended");
+            let next = if number < MAX_COMPANIONS { self.companion() } else { Err(too_many()) };
+            match next {
+                Ok((next, socket)) => {
+                    process = next;
+                    lock(&companion).moved_to(socket);
+                    log::emit(Level::WARN, move || warn!(status, "the companion has ended; started another one"));
+                }
+                Err(error) => {
+                    return log::emit(Level::WARN, move || {
+                        warn!(status, error, "the companion has ended; if this process dies, its seats have to expire");
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The socket to a companion, and what the companion knows.
+#[derive(Debug)]
+struct Companion {
+    socket: UnixStream,
+    /// Text that did not fit into the socket.
+    pending: Vec<u8>,
+    /// The seats that this process may hold, each with its term and the line about it.
+    held: BTreeMap<SeatName, (Token, Value)>,
+}
+
+impl Companion {
     /// Writes a line without blocking.
     fn tell(&mut self, line: &Value) {
         self.pending.extend(format!("{line}\n").into_bytes());
         self.flush();
     }
 
-    /// Writes as much as fits. If the companion is gone, the lease decides.
+    /// Writes as much as fits. If the companion is gone, the next one is told which seats are held.
     fn flush(&mut self) {
-        while !self.pending.is_empty() {
-            match self.socket.write(&self.pending) {
-                Ok(length) if length > 0 => drop(self.pending.drain(..length)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                _ => return self.pending.clear(),
-            }
+        if send_some(&self.socket, &mut self.pending).is_err() {
+            self.pending.clear();
         }
+    }
+
+    /// Tells the companion that this seat was released.
+    fn disarm(&mut self, seat: &SeatName, token: Token) {
+        if self.held.get(seat).is_some_and(|(held, _)| *held == token) {
+            self.held.remove(seat);
+        }
+        self.tell(&json!({ "disarm": seat.as_str(), "token": token.get() }));
+    }
+
+    /// Continues with another companion.
+    fn moved_to(&mut self, socket: UnixStream) {
+        self.socket = socket;
+        self.pending = self.held.values().flat_map(|(_, line)| format!("{line}\n").into_bytes()).collect();
+        self.flush();
     }
 }
 
-impl Drop for Companion {
-    fn drop(&mut self) {
-        // It ends when the socket is closed, unless seats are still held. Then it ends with this process, or when they
-        // have expired.
-        let process = self.process.take();
-        let reap = move || process.map(|mut process| process.wait());
-        let _ = std::thread::Builder::new().name("tenure-will".to_owned()).spawn(reap);
+#[cfg(not(target_vendor = "apple"))]
+const FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+/// The standard library has set an option of the socket instead.
+#[cfg(target_vendor = "apple")]
+const FLAGS: SendFlags = SendFlags::DONTWAIT;
+
+/// Sends as much of a text as fits, and removes it. A peer that is gone is an error, and no SIGPIPE, which would end a
+/// program that does not ignore it.
+fn send_some(socket: &UnixStream, text: &mut Vec<u8>) -> Result<(), Errno> {
+    while !text.is_empty() {
+        match send(socket, text, FLAGS) {
+            Ok(length) => drop(text.drain(..length)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }
 
 fn lock(companion: &Mutex<Companion>) -> MutexGuard<'_, Companion> {
@@ -170,7 +258,7 @@ impl<S: Store> Store for LastWills<S> {
         let (companion, to) = (self.companion.clone(), to.clone());
         let to = Answers::new(move |place, answer: Result<Swap, StoreError>| {
             if let (Ok(Swap::Done { .. }), Some(Some((seat, token)))) = (&answer, released.get(place)) {
-                lock(&companion).tell(&json!({ "disarm": seat.as_str(), "token": token.get() }));
+                lock(&companion).disarm(seat, *token);
             }
             to.set(place, answer);
         });

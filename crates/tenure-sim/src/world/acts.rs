@@ -39,6 +39,7 @@ impl World {
                     session: won_on,
                     knows_of_loss: false,
                 });
+                self.nodes[nr].led.push(*token);
                 self.begin_work(nr, *token);
             }
             Action::Extended { token, until } => {

@@ -1,7 +1,8 @@
 //! Last wills: what the guard of a killed process does about its seat.
 //!
-//! A will is executed late, lost, or executed twice, and often while another candidate leads already. Each execution
-//! reads the seat, and then writes what the will says about that reading, however much later the write lands.
+//! A will is executed late, lost, or executed twice, and often while another candidate leads already. Some name an
+//! earlier term of the process: it died before it could tell its guard about the next one. Each execution reads the seat,
+//! and then writes what the will says about that reading, however much later the write lands.
 
 use tenure_protocol::{Candidate, Token};
 
@@ -22,15 +23,17 @@ pub(crate) struct Execution {
 }
 
 impl World {
-    /// Leaves the will of a process that is about to die in its term.
+    /// Leaves the will of a process that is about to die.
     pub(crate) fn leave_will(&mut self, nr: NodeNr) {
         let node = &self.nodes[nr];
-        let Some(token) = node.term.as_ref().map(|term| term.token) else { return };
+        let Some(&last) = node.led.last() else { return };
         // The kernel frees a lock by itself.
         if self.plan.kind == Kind::Lock || !self.plan.faults.has(FaultKind::Wills) {
             return;
         }
         let (candidate, lease) = (node.me.clone(), nanos(node.rules.timing.lease()));
+        let before = node.led.len().checked_sub(2).map(|at| node.led[at]);
+        let token = before.filter(|_| self.dice.chance(300)).unwrap_or(last);
         for _ in 0..if self.dice.chance(200) { 2 } else { 1 } {
             let delay = if self.dice.chance(700) { lease / 100 } else { lease * 2 };
             let delay = 1 + self.dice.below(delay);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use tenure::{CandidateStatus, SeatStatus};
+use tenure::{CandidateStatus, Crash, SeatStatus};
 
 use crate::args::quoted;
 use crate::commands::{leader_words, printable};
@@ -51,6 +51,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.seat.leader.is_none() {
         facts.obstacles(&mut found);
     }
+    facts.last_crash(&mut found);
     facts.occasion(&mut found);
     facts.leases(&mut found);
     facts.clocks(&mut found);
@@ -109,9 +110,32 @@ impl Facts<'_> {
                 finding("no_database", text)
             }
             (0, None) => finding("never_led", format!("{name} has no leader: no candidate has led it yet.")),
-            (token, _) => {
-                finding("vacant", format!("{name} has no leader: the leader of term {token} has released the seat."))
-            }
+            (token, _) => match self.crash() {
+                Some(Crash { of, by, .. }) => {
+                    let (of, by) = (printable(of), printable(by));
+                    let text = format!("{name} has no leader: {of} (term {token}) died, and {by} has freed the seat.");
+                    finding("crashed", text)
+                }
+                None => finding(
+                    "vacant",
+                    format!("{name} has no leader: the leader of term {token} has released the seat."),
+                ),
+            },
+        }
+    }
+
+    /// Returns the crash that ended the last term.
+    fn crash(&self) -> Option<&Crash> {
+        self.seat.crash.as_deref().filter(|crash| crash.token == self.seat.token)
+    }
+
+    /// Says which leader has crashed last, if its term was not the last one.
+    fn last_crash(&self, found: &mut Vec<Finding>) {
+        if let (None, Some(crash)) = (self.crash(), &self.seat.crash) {
+            let (of, token, by) = (printable(&crash.of), crash.token, printable(&crash.by));
+            let text =
+                format!("The last leader that crashed was {of} (term {token}): it died, and {by} freed the seat.");
+            found.push(finding("last_crash", text));
         }
     }
 

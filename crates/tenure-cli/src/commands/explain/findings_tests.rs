@@ -1,5 +1,7 @@
 //! Each finding, over a memory store with a clock that the test moves.
 
+use std::sync::Arc;
+
 use tenure::testing::Stage;
 use tenure::{Builder, Election};
 
@@ -47,6 +49,33 @@ impl Scene {
     fn status(&mut self, id: &str) -> &mut CandidateStatus {
         self.candidates.iter_mut().find(|status| &*status.candidate.id == id).unwrap()
     }
+}
+
+/// Returns the crash of the leader of this term.
+fn crash(token: u64) -> Arc<Crash> {
+    Arc::new(Crash { of: "zoe".into(), token: token.into(), by: "guard 7 on host".into() })
+}
+
+#[test]
+fn a_seat_that_a_last_will_has_freed_says_which_leader_died_and_who_freed_it() {
+    let (mut scene, _standing) = Scene::vacant();
+    let term = scene.seat.token.get();
+    scene.seat.crash = Some(crash(term));
+    let text = format!("jobs has no leader: zoe (term {term}) died, and guard 7 on host has freed the seat.");
+    assert_found(&scene.explain(None), &["crashed", "ready", "unlisted"], &text);
+    // A crash of an earlier term is not how this one ended.
+    scene.seat.crash = Some(crash(term - 1));
+    assert_found(&scene.explain(None), &["vacant", "ready", "last_crash", "unlisted"], "jobs has no leader");
+}
+
+#[test]
+fn the_last_crash_is_shown_in_later_terms() {
+    let stage = Stage::new();
+    let _standing = stand(&stage, "alice", plain);
+    let mut scene = Scene::read(&stage);
+    scene.seat.crash = Some(crash(0));
+    let text = "The last leader that crashed was zoe (term 0): it died, and guard 7 on host freed the seat.";
+    assert_found(&scene.explain(None), &["leader", "last_crash"], text);
 }
 
 fn plain(builder: Builder) -> Builder {

@@ -1,11 +1,12 @@
 //! `tenure watch` without a name: all elections of the store, listed again and again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{Candidate, Elections, Leader, ListedElection, Token};
+use tenure::{Candidate, Crash, Elections, ListedElection, Token};
 
-use super::{key, print_leader, report_failing, report_working};
+use super::{Change, key, print_crash, print_leader, report_failing, report_working};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::setup::Setup;
@@ -19,8 +20,11 @@ pub(super) async fn print_changes(global: &Global, setup: &Setup) -> Result<u8, 
     let mut listed = lister.list().await?;
     let (mut seen, mut failing) = (LastLeaders::default(), false);
     loop {
-        for (election, leader) in seen.update(&listed) {
-            print_leader(global, setup, &election, leader.as_ref(), true)?;
+        for (election, change) in seen.update(&listed) {
+            match change {
+                Change::Leader(leader) => print_leader(global, setup, &election, leader.as_ref(), true)?,
+                Change::Crash(crash) => print_crash(global, setup, &election, &crash, true)?,
+            }
         }
         listed = loop {
             tokio::time::sleep(EVERY).await;
@@ -56,14 +60,19 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// The leaders as last listed.
+/// The leaders and their crashes as last listed.
 #[derive(Default)]
-pub(super) struct LastLeaders(BTreeMap<String, Option<(Candidate, Token)>>);
+pub(super) struct LastLeaders(BTreeMap<String, Last>);
+
+struct Last {
+    leader: Option<(Candidate, Token)>,
+    crash: Option<Arc<Crash>>,
+}
 
 impl LastLeaders {
-    /// Takes in a list, and returns the elections whose leader has changed. An election that was forgotten is vacant; one
-    /// whose record cannot be read has not changed.
-    pub(super) fn update(&mut self, listed: &[ListedElection]) -> Vec<(String, Option<Leader>)> {
+    /// Takes in a list, and returns the changes. An election that was forgotten is vacant; one whose record cannot be
+    /// read has not changed. The first list reports only a crash to which the seat is vacant.
+    pub(super) fn update(&mut self, listed: &[ListedElection]) -> Vec<(String, Change)> {
         let mut changes = Vec::new();
         let mut before = std::mem::take(&mut self.0);
         for election in listed {
@@ -73,13 +82,21 @@ impl LastLeaders {
                 self.0.extend(last.map(|last| (name, last)));
                 continue;
             };
-            let now = key(status.leader.as_ref());
-            if last.as_ref() != Some(&now) {
-                changes.push((name.clone(), status.leader.clone()));
+            let now = Last { leader: key(status.leader.as_ref()), crash: status.crash.clone() };
+            let is_news = match &last {
+                Some(last) => last.crash != now.crash,
+                None => status.leader.is_none() && now.crash.as_ref().is_some_and(|crash| crash.token == status.token),
+            };
+            if let Some(crash) = now.crash.clone().filter(|_| is_news) {
+                changes.push((name.clone(), Change::Crash(crash)));
+            }
+            if last.is_none_or(|last| last.leader != now.leader) {
+                changes.push((name.clone(), Change::Leader(status.leader.clone())));
             }
             self.0.insert(name, now);
         }
-        changes.extend(before.into_iter().filter(|(_, last)| last.is_some()).map(|(name, _)| (name, None)));
+        let forgotten = before.into_iter().filter(|(_, last)| last.leader.is_some());
+        changes.extend(forgotten.map(|(name, _)| (name, Change::Leader(None))));
         changes
     }
 }

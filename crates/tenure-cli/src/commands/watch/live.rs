@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tenure::{CandidateStatus, Crash, Elections, Error, EventKind, Events, Leader, Observer, SeatStatus};
+use tenure::{CandidateStatus, Elections, Error, EventKind, Events, Leader, Observer, SeatStatus};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::all::{self, LastLeaders, Lister};
 use super::view::View;
-use super::{change, death, key};
+use super::{Change, key};
 use crate::commands::candidates::table;
 use crate::commands::status::rows;
 use crate::commands::{leader_words, printable};
@@ -77,7 +76,7 @@ pub(super) async fn run_all(setup: &Setup) -> Result<u8, Failure> {
             }
             lines.push(String::new());
             let changes = changes.iter().rev();
-            lines.extend(changes.map(|(at, (name, leader))| change(*at, Some(name), leader.as_ref(), paint)));
+            lines.extend(changes.map(|(at, (name, change))| change.line(*at, Some(name), paint)));
             view.draw(lines)?;
             tokio::select! {
                 result = &mut reading => break result,
@@ -96,12 +95,6 @@ pub(super) async fn run_all(setup: &Setup) -> Result<u8, Failure> {
 type Snapshot = (SeatStatus, Vec<CandidateStatus>);
 
 type PendingRead = Pin<Box<dyn Future<Output = Result<Snapshot, Error>>>>;
-
-/// A change of an election.
-enum Change {
-    Leader(Option<Leader>),
-    Crash(Arc<Crash>),
-}
 
 /// An election in the live view: its last reading, and the latest changes.
 struct Live<'a> {
@@ -198,10 +191,7 @@ impl<'a> Live<'a> {
             lines.extend(table(candidates, now, width, paint));
         }
         lines.push(String::new());
-        lines.extend(self.changes.iter().rev().map(|(at, it)| match it {
-            Change::Leader(leader) => change(*at, None, leader.as_ref(), paint),
-            Change::Crash(crash) => death(*at, crash, paint),
-        }));
+        lines.extend(self.changes.iter().rev().map(|(at, change)| change.line(*at, None, paint)));
         lines
     }
 }

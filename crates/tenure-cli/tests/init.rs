@@ -94,3 +94,26 @@ fn process_1_waits_for_the_last_will_of_tenure() {
     let status = common::json_of(&world.output(&["status", "--json", "jobs"]));
     assert!(status["leader"].is_null() && status["crash"].is_object(), "{status}");
 }
+
+#[test]
+fn process_1_with_a_terminal_handles_an_interrupt_from_another_process() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can give a process of another session this terminal");
+    }
+    let world = World::alone();
+    let run = "run --lease 10s jobs -- sh -c 'echo start $TENURE_TERM >> log; exec sleep 4713'";
+    let line = format!(
+        "exec unshare --pid --mount-proc --fork setsid --ctty {} {run} 2> errors",
+        env!("CARGO_BIN_EXE_tenure")
+    );
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(world.path(""));
+    script.envs(world.tenure(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut script = Running { child: script.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap() };
+    world.log_of(1);
+    let first = find(&world, "tenure");
+    assert_eq!(first.len(), 1, "the child of process 1 has another name");
+    send(first[0], Signal::INT);
+    assert_eq!(script.code(&world), 130);
+    world.eventually_empty();
+}

@@ -8,10 +8,10 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-use super::signals::{LEAVE, PASS_ON, Signals};
+use super::signals::{self, LEAVE, PASS_ON, Signals};
 use super::wire::Exit;
 use super::{GUARD_NAME, THIS_PROGRAM, family};
 
@@ -22,17 +22,23 @@ use super::{GUARD_NAME, THIS_PROGRAM, family};
 pub(crate) fn run() -> std::io::Result<u8> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut ended = Signals::listen(&[Signal::CHILD])?;
-        let forwarded: Vec<Signal> = LEAVE.into_iter().chain(PASS_ON).collect();
+        let terminal = fs::File::open("/dev/tty").ok();
+        let in_foreground = terminal.as_ref().filter(|terminal| is_foreground_of(terminal));
+        // Otherwise a terminal sends Ctrl-C and Ctrl-\ to the child directly.
+        let forwards_typed = terminal.is_none() || in_foreground.is_some();
+        let forwarded = LEAVE.into_iter().chain(PASS_ON);
+        let forwarded: Vec<_> =
+            forwarded.filter(|signal| forwards_typed || !signals::is_typed(signal.as_raw())).collect();
         let mut signals = Signals::listen(&forwarded)?;
         let mut args = std::env::args_os();
         let mut program = Command::new(THIS_PROGRAM);
         program.arg0(args.next().unwrap_or_else(|| "tenure".into())).args(args);
-        // The child is the foreground of the terminal, if there is one. So a key like Ctrl-C reaches the child alone, and a
-        // signal to this process can be forwarded, whichever it is.
-        let child = Pid::from_child(&program.process_group(0).spawn()?);
-        if let Ok(terminal) = fs::File::open("/dev/tty")
-            && tcgetpgrp(&terminal) == Ok(getpgrp())
-        {
+        if in_foreground.is_some() {
+            program.process_group(0);
+        }
+        let child = Pid::from_child(&program.spawn()?);
+        if let Some(terminal) = in_foreground {
+            // From now on, keys reach the child alone, and a signal to this process can only come from another process.
             let _ = tcsetpgrp(terminal, child);
         }
         let mut exit = None;
@@ -54,6 +60,13 @@ pub(crate) fn run() -> std::io::Result<u8> {
             }
         }
     })
+}
+
+/// Returns whether the group of this process is in the foreground of its terminal.
+fn is_foreground_of(terminal: &fs::File) -> bool {
+    // Both are unknown if the group was created outside of this namespace.
+    let foreground = tcgetpgrp(terminal).map(|group| group.as_raw_nonzero().get());
+    foreground.is_ok_and(|group| family::own_group() == Some(group))
 }
 
 /// Reaps a batch of children, and returns whether more may have ended.

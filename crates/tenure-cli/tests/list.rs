@@ -100,6 +100,18 @@ fn a_record_that_cannot_be_read_does_not_hide_the_others() {
     assert!(stderr.contains("tenure: cannot read bad: ") && stderr.lines().count() == 2, "{stderr}");
     let json = json_of(&world.output(&["status", "--json"]));
     assert!(json["elections"][0]["error"].is_string() && json["elections"][1]["token"] == 1, "{json}");
+    // A watch says so, too, and once.
+    let mut watch = world.tenure(&["watch", "--lines"]);
+    let mut watch = watch.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stderr.take().unwrap()));
+    let said = lines.by_ref().map(Result::unwrap).find(|line| !line.starts_with("tenure: store: ")).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(said.starts_with("tenure: cannot read bad: "), "{said}");
+    // A command that is proposed is about the same store.
+    let store = format!("sqlite:{}", world.path("seats.db").display());
+    let explained = text(&world.output(&["explain", "--store", &store, "never-led"]).stdout);
+    assert!(explained.contains(&format!("try: tenure --store {store} run never-led -- CMD")), "{explained}");
 }
 
 #[test]

@@ -9,9 +9,10 @@ use tenure::Error;
 
 use self::findings::{Facts, Finding, findings};
 use super::{leader_json, print};
-use crate::args::{Explain, Global};
+use crate::args::{Explain, Global, quoted};
 use crate::failure::{Failure, error_words};
 use crate::json::versioned;
+use crate::mask::mask;
 use crate::screen::Paint;
 use crate::setup::Setup;
 
@@ -21,7 +22,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Explain) -> Resul
     let seat = elections.look(&args.election).await.map_err(failed)?;
     let candidates = elections.candidates(&args.election).await.map_err(failed)?;
     let store = setup.shown();
-    let found = findings(&Facts {
+    let mut found = findings(&Facts {
         election: &args.election,
         store: &store,
         missing: setup.missing(),
@@ -30,6 +31,13 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &Explain) -> Resul
         asked: args.candidate.as_deref(),
         now: SystemTime::now(),
     });
+    if let Some(url) = &global.store {
+        // A command without the option would act on another store. A password is left out.
+        let url = if mask(url) == *url { quoted(url) } else { "URL".to_owned() };
+        for command in found.iter_mut().filter_map(|finding| finding.command.as_mut()) {
+            *command = command.replacen("tenure ", &format!("tenure --store {url} "), 1);
+        }
+    }
     if global.json {
         print(versioned(json!({
             "election": args.election,

@@ -160,8 +160,16 @@ fn change(at: SystemTime, election: Option<&str>, leader: Option<&Leader>, paint
 }
 
 fn report_failing(global: &Global, error: impl Display) {
-    let message = format!("store error, retrying: {error}");
-    stderr::line(if global.json { json::error(&message, None).to_string() } else { format!("tenure: {message}") });
+    report_error(global, &format!("store error, retrying: {error}"));
+}
+
+/// Reports an election whose seat cannot be read, while others can.
+fn report_unreadable(global: &Global, election: &str, error: impl Display) {
+    report_error(global, &format!("cannot read {}: {error}", printable(election)));
+}
+
+fn report_error(global: &Global, message: &str) {
+    stderr::line(if global.json { json::error(message, None).to_string() } else { format!("tenure: {message}") });
 }
 
 fn report_working(global: &Global) {

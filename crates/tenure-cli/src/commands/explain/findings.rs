@@ -141,10 +141,15 @@ impl Facts<'_> {
 
     /// Says why no candidate has taken the free seat.
     fn obstacles(&self, found: &mut Vec<Finding>) {
-        let (name, all) = (self.name(), self.candidates);
+        let name = self.name();
+        // A candidate that has died is listed for a while.
+        let lapsed = self.seat.lapsed.as_ref().map(|last| last.candidate.incarnation);
+        let is_dead = |status: &&CandidateStatus| Some(status.candidate.incarnation) == lapsed;
+        let all: Vec<_> = self.candidates.iter().filter(|status| !is_dead(status)).collect();
         if all.is_empty() {
             let text = format!("No candidate stands for {name}.");
-            found.push(finding("no_candidates", text).then(format!("tenure run {} -- CMD", self.word())));
+            let verb = if self.seat.claim.is_some() { "once --slot SCHEDULE" } else { "run" };
+            found.push(finding("no_candidates", text).then(format!("tenure {verb} {} -- CMD", self.word())));
             let text = format!(
                 "If candidates are running, they use another store or another name: this command has read {name} in {}.",
                 self.store
@@ -152,7 +157,7 @@ impl Facts<'_> {
             found.push(finding("other_store", text));
             return;
         }
-        let healthy: Vec<_> = all.iter().filter(|status| status.healthy).collect();
+        let healthy: Vec<_> = all.iter().copied().filter(|status| status.healthy).collect();
         if healthy.is_empty() {
             let text = match all.len() {
                 1 => "The only candidate is not healthy enough to lead.".to_owned(),
@@ -197,12 +202,21 @@ impl Facts<'_> {
                 Some(_) => format!("within a lease ({})", self.lease()),
                 None => "in a moment".to_owned(),
             };
-            let text = format!(
+            let mut text = format!(
                 "{} can take the seat, and {} leads {wait}. If the seat stays vacant, writes to the store fail: read the log \
                  of the candidate.",
                 names.join(", "),
                 if ready.len() == 1 { "it" } else { "one of them" },
             );
+            if let Some(crash) = self.crash()
+                && ready.iter().any(|status| status.candidate.id == crash.of)
+            {
+                // The record of a crash has no incarnation, so this can also be the next process with that id.
+                let (of, lease) = (printable(&crash.of), self.lease());
+                text.push_str(&format!(
+                    " A candidate that died, like {of}, stays listed for up to two leases ({lease} each)."
+                ));
+            }
             found.push(finding("ready", text).then(format!("tenure watch {}", self.word())));
         }
     }

@@ -148,6 +148,19 @@ fn a_leader_is_shown_with_its_lease() {
 }
 
 #[test]
+fn a_leader_that_has_died_is_not_said_to_take_its_seat_again() {
+    let stage = Stage::new();
+    let _standing = [stand(&stage, "alice", plain), stand(&stage, "bob", plain)];
+    let mut scene = Scene::read(&stage);
+    scene.seat.lapsed = scene.seat.leader.take();
+    scene.candidates.iter_mut().for_each(|status| status.is_leader = false);
+    assert_found(&scene.explain(None), &["lapsed", "ready", "unlisted"], "bob can take the seat, and it leads within");
+    // The process that was killed is the only candidate.
+    scene.candidates.retain(|status| &*status.candidate.id == "alice");
+    assert_eq!(codes(&scene.explain(None)), ["lapsed", "no_candidates", "other_store", "unlisted"]);
+}
+
+#[test]
 fn a_lease_that_has_expired_is_told_from_a_seat_that_was_released() {
     let stage = Stage::new();
     // A candidate that is not of this program, and never renews.

@@ -46,7 +46,9 @@ pub(crate) fn check_hook(drain: Duration, margin: Duration) -> Result<(), Failur
     }
     let least = shortest_lease_with(|lease, drain| of_hook(drain, margin_of(lease)) >= LEAST_FOR_HOOK);
     let (has, least) = (span::show(has), span::show(least));
-    Err(Failure::new(format!("--on-stop would have only {has}; use a --lease of at least {least}, or a longer --drain")))
+    Err(Failure::new(format!(
+        "--on-stop would have only {has}; use a --lease of at least {least}, or a longer --drain"
+    )))
 }
 
 /// The time that the guard needs to kill a command, however busy the machine is.

@@ -1,12 +1,12 @@
 //! `tenure watch` without a name: all elections of the store, listed again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Candidate, Crash, Elections, ListedElection, Token};
 
-use super::{Change, key, print_crash, print_leader, report_failing, report_working};
+use super::{Change, key, print_crash, print_leader, report_failing, report_unreadable, report_working};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::setup::Setup;
@@ -18,8 +18,15 @@ pub(super) const EVERY: Duration = Duration::from_secs(2);
 pub(super) async fn print_changes(global: &Global, setup: &Setup) -> Result<u8, Failure> {
     let mut lister = Lister::new(setup)?;
     let mut listed = lister.list().await?;
-    let (mut seen, mut failing) = (LastLeaders::default(), false);
+    let (mut seen, mut failing, mut unreadable) = (LastLeaders::default(), false, BTreeSet::new());
     loop {
+        for ListedElection { name, status, .. } in &listed {
+            match status {
+                Ok(_) => drop(unreadable.remove(name)),
+                Err(error) if unreadable.insert(name.clone()) => report_unreadable(global, name.as_str(), error),
+                Err(_) => {}
+            }
+        }
         for (election, change) in seen.update(&listed) {
             match change {
                 Change::Leader(leader) => print_leader(global, setup, &election, leader.as_ref(), true)?,

@@ -200,3 +200,27 @@ fn flag(text: &str) -> Option<bool> {
         _ => None,
     }
 }
+
+/// Serializes durations as text such as `10s`, for fields of options: `#[serde(with = "tenure_kit::options::duration")]`.
+pub mod duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes a duration as text with a unit.
+    ///
+    /// # Errors
+    /// The errors of the format.
+    pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&tenure_core::span::show(*duration))
+    }
+
+    /// Reads a duration from text with a unit.
+    ///
+    /// # Errors
+    /// If the text is not a duration. The message shows how to write one.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        tenure_core::span::parse(&text).map_err(serde::de::Error::custom)
+    }
+}

@@ -68,7 +68,7 @@ pub struct ConsulOptions {
     #[serde(with = "tenure_core::word")]
     pub takeover: Takeover,
     /// The shortest lease that the servers accept, which is their `session_ttl_min`; `"10s"` by default.
-    #[serde(with = "span")]
+    #[serde(with = "tenure_kit::options::duration")]
     pub min_lease: Duration,
     /// Health checks of the agent's node that end the session when they fail, such as `serfHealth`. None by
     /// default: a check that flaps ends a term although its leader is healthy.
@@ -244,22 +244,6 @@ const ADDRESS: &str = "CONSUL_HTTP_ADDR must be host:port, http://host:port, htt
 /// Returns the port of agents that name none.
 fn port(is_tls: bool) -> u16 {
     if is_tls { 8501 } else { 8500 }
-}
-
-/// Serializes durations as text such as `10s`.
-mod span {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&tenure_core::span::show(*span))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        tenure_core::span::parse(&text).map_err(serde::de::Error::custom)
-    }
 }
 
 #[cfg(test)]

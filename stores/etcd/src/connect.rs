@@ -95,7 +95,7 @@ impl Connector {
         tls: Option<TlsConnector>,
     ) -> (&'m str, Duration, Result<EtcdConnection, StoreError>) {
         tokio::time::sleep(after).await;
-        let connected = tokio::time::timeout(self.options.connect_within(), self.connect_to(member, tls)).await;
+        let connected = tokio::time::timeout(self.options.connect_timeout, self.connect_to(member, tls)).await;
         // The attempt had no effect, but a call that times out is `Unknown`. The same fault here makes a member
         // that does not answer one reported problem instead of two.
         let silent = |_| Err(StoreError::unknown(format!("{member} did not answer in time")));

@@ -46,11 +46,13 @@ pub struct EtcdOptions {
     pub cert: Option<PathBuf>,
     /// A PEM file with the private key of the client certificate.
     pub key: Option<PathBuf>,
-    /// The shortest lease that the members grant, in seconds: one and a half times their election timeout,
-    /// rounded up.
-    pub min_lease: u32,
-    /// The time limit for connecting to one member, in seconds.
-    pub connect_timeout: u32,
+    /// The shortest lease that the members grant: one and a half times their election timeout, rounded up to whole
+    /// seconds; `"2s"` by default.
+    #[serde(with = "tenure_kit::options::duration")]
+    pub min_lease: Duration,
+    /// The time limit for connecting to one member; `"3s"` by default.
+    #[serde(with = "tenure_kit::options::duration")]
+    pub connect_timeout: Duration,
 }
 
 impl Default for EtcdOptions {
@@ -64,8 +66,8 @@ impl Default for EtcdOptions {
             ca: None,
             cert: None,
             key: None,
-            min_lease: 2,
-            connect_timeout: 3,
+            min_lease: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(3),
         }
     }
 }
@@ -75,7 +77,7 @@ pub const SCHEMES: &[&str] = &["etcd", "etcds"];
 
 impl EtcdOptions {
     /// Parses a URL: `etcd://user:password@host:port,host:port/prefix`, or `etcds://…` over TLS, with the options
-    /// `?ca=FILE`, `?cert=FILE&key=FILE`, `?min_lease=SECONDS` and `?connect_timeout=SECONDS`.
+    /// `?ca=FILE`, `?cert=FILE&key=FILE`, `?min_lease=TIME` and `?connect_timeout=TIME`, such as `8s`.
     ///
     /// # Errors
     /// Returns one line that says what is wrong with the URL. It shows no part of the URL but the name of an
@@ -88,11 +90,9 @@ impl EtcdOptions {
         if !url.path().is_empty() {
             options.prefix = decoded(url.path())?;
         }
-        let (seconds, read) = ("a whole number of seconds", |text: &str| text.parse().ok());
         let mut given = url.options()?;
         given.take("ca", &mut options.ca)?.take("cert", &mut options.cert)?.take("key", &mut options.key)?;
-        given.take_with("min_lease", seconds, &mut options.min_lease, read)?;
-        given.take_with("connect_timeout", seconds, &mut options.connect_timeout, read)?;
+        given.take("min_lease", &mut options.min_lease)?.take("connect_timeout", &mut options.connect_timeout)?;
         given.finish()?;
         options.check()?;
         Ok(options)
@@ -111,13 +111,9 @@ impl EtcdOptions {
             ),
             (self.cert.is_some() != self.key.is_some(), NEEDS_KEY),
             (!self.tls && (self.ca.is_some() || self.cert.is_some()), "ca, cert and key need TLS: use etcds://"),
-            (self.min_lease == 0, "min_lease must be at least 1 second"),
-            (self.connect_timeout == 0, "connect_timeout must be at least 1 second"),
+            (self.min_lease.is_zero(), "min_lease must not be 0; write it like 2s"),
+            (self.connect_timeout.is_zero(), "connect_timeout must not be 0; write it like 3s"),
         ])
-    }
-
-    pub(crate) fn connect_within(&self) -> Duration {
-        Duration::from_secs(self.connect_timeout.into())
     }
 }
 
@@ -130,9 +126,9 @@ mod tests {
         let options = |url: &str| EtcdOptions::from_url(url).unwrap();
         assert_eq!(options("etcd://"), EtcdOptions::default());
         assert_eq!(options("etcd:"), EtcdOptions::default());
-        let all = options("etcds://jobs:p%40ss@a,b:1,[::1]/my/leaders?ca=/c&cert=/d&key=/e&min_lease=8");
+        let all = options("etcds://jobs:p%40ss@a,b:1,[::1]/my/leaders?ca=/c&cert=/d&key=/e&min_lease=8s");
         assert_eq!(all.endpoints, ["a:2379", "b:1", "[::1]:2379"]);
-        assert_eq!((all.prefix.as_str(), all.tls, all.min_lease), ("my/leaders", true, 8));
+        assert_eq!((all.prefix.as_str(), all.tls, all.min_lease), ("my/leaders", true, Duration::from_secs(8)));
         assert_eq!((all.user.as_deref(), all.password), (Some("jobs"), Some("p@ss".into())));
         assert_eq!((all.ca, all.cert, all.key), (Some("/c".into()), Some("/d".into()), Some("/e".into())));
     }
@@ -148,9 +144,9 @@ mod tests {
             ("etcd://u:hunter2@host/x/", "slash"),
             ("etcd://hunter2@host", "given together"),
             ("etcd://:hunter2@host", "given together"),
-            ("etcd://u:hunter2@host?min_lease=many", "whole number"),
-            ("etcd://u:hunter2@host?min_lease=1.5", "whole number"),
-            ("etcd://u:hunter2@host?min_lease=0", "at least 1"),
+            ("etcd://u:hunter2@host?min_lease=many", "min_lease must be"),
+            ("etcd://u:hunter2@host?min_lease=8", "min_lease must be"),
+            ("etcd://u:hunter2@host?min_lease=0s", "must not be 0"),
             ("etcds://u:hunter2@host?cert=x", "needs its key"),
             ("etcd://u:hunter2@host?ca=x", "etcds://"),
             ("etcd://u:x?hunter2@host/y", "%3F"),
@@ -165,8 +161,8 @@ mod tests {
     #[test]
     fn options_deserialize_and_unknown_ones_are_rejected() {
         let options: EtcdOptions =
-            toml::from_str("endpoints = ['a:1']\nuser = 'u'\npassword = 'hunter2'\nmin_lease = 5").unwrap();
-        assert_eq!((options.endpoints[0].as_str(), options.min_lease), ("a:1", 5));
+            toml::from_str("endpoints = ['a:1']\nuser = 'u'\npassword = 'hunter2'\nmin_lease = '5s'").unwrap();
+        assert_eq!((options.endpoints[0].as_str(), options.min_lease), ("a:1", Duration::from_secs(5)));
         let written = toml::Value::try_from(&options).unwrap();
         assert_eq!(written.get("password"), None, "the password was serialized");
         assert!(toml::from_str::<EtcdOptions>("endpionts = []").unwrap_err().to_string().contains("unknown field"));

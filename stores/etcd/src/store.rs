@@ -64,7 +64,7 @@ impl EtcdStore {
 
     fn build(options: EtcdOptions, tls: Option<ClientConfig>) -> Self {
         let keys = Keys::new(&options.prefix);
-        let min_lease = Duration::from_secs(options.min_lease.into());
+        let min_lease = options.min_lease;
         let connector = Arc::new(Connector::new(options, tls));
         let connection = Arc::new(Reconnect::new(move || connector.clone().connect()));
         Self {

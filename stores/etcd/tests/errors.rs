@@ -31,7 +31,7 @@ async fn a_silent_member_times_out_is_reported_once_and_another_member_is_used()
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].address());
     proxy.black_hole(Way::Up);
-    let error = fails(&format!("etcd://{}?connect_timeout=1", proxy.address()), Fault::Unknown).await;
+    let error = fails(&format!("etcd://{}?connect_timeout=1s", proxy.address()), Fault::Unknown).await;
     assert!(error.contains("did not answer in time"), "{error}");
     works(&format!("etcd://{},{}", proxy.address(), etcd.addresses())).await;
 
@@ -50,7 +50,7 @@ async fn a_member_that_recovers_is_used_while_another_is_silent() {
     let [silent, back] = [(); 2].map(|()| Proxy::start(etcd.members[0].address()));
     silent.black_hole(Way::Up);
     back.refuse();
-    let url = format!("etcd://{},{}?connect_timeout=600", silent.address(), back.address());
+    let url = format!("etcd://{},{}?connect_timeout=10m", silent.address(), back.address());
     let (store, seat) = (seats(&url), seat());
     let mut read = std::pin::pin!(store.read(&seat));
     // By now both members were tried, or are being tried again. Either way the read must complete.
@@ -218,8 +218,8 @@ async fn leases_that_etcd_cannot_grant_are_rejected() {
     assert!(error.contains("etcd") && error.contains("1s"), "{error}");
     let error = starts(nowhere, Duration::from_secs(1)).unwrap_err();
     assert!(error.contains("2s"), "{error}");
-    starts("etcd://127.0.0.1:1?min_lease=1", Duration::from_secs(1)).unwrap();
-    let error = starts("etcd://127.0.0.1:1?min_lease=8", Duration::from_secs(7)).unwrap_err();
+    starts("etcd://127.0.0.1:1?min_lease=1s", Duration::from_secs(1)).unwrap();
+    let error = starts("etcd://127.0.0.1:1?min_lease=8s", Duration::from_secs(7)).unwrap_err();
     assert!(error.contains("8s"), "{error}");
 
     let etcd = Etcd::start();

@@ -7,7 +7,8 @@
 //! store has a clock, time is measured from the moment when the lease expires. `TENURE_BENCH_ROUNDS` is the number of
 //! rounds (default: 40).
 //!
-//! The command is the same for all: it locks a file, reports its start, and waits to be killed.
+//! The command is the same for all: it locks a file, reports its start, and waits to be killed. The same is measured for
+//! programs that use the library with a companion: this executable, started again. Their work locks the file and reports.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -17,6 +18,8 @@ fn main() {
     linux::main();
 }
 
+#[cfg(target_os = "linux")]
+mod program;
 #[cfg(target_os = "linux")]
 mod scene;
 
@@ -32,9 +35,14 @@ mod linux {
         BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, PostgresTarget, RedisTarget,
     };
 
-    use super::scene::{Scene, rounds};
+    use super::program;
+    use super::scene::{PROGRAM, Scene, rounds};
 
     pub(crate) fn main() {
+        let mut arguments = std::env::args().skip(1);
+        if arguments.next().as_deref() == Some(PROGRAM) {
+            return program::main(arguments);
+        }
         println!("time from the end of a leader to the start of the next leader's command, {} rounds each", rounds());
         match std::env::var("TENURE_BENCH_STORE").as_deref() {
             Ok("redis") => on(&RedisTarget::start()),
@@ -63,6 +71,16 @@ mod linux {
         print("tenure run, asked to leave", &asked, Some(&flock));
         scene.assert_no_overlap();
         waiting(&mut scene);
+        drop(scene);
+        library(&target.url(), Some(&flock));
+    }
+
+    /// Measures programs that use the library with a companion.
+    fn library(url: &str, beside: Option<&[Duration]>) {
+        let mut scene = Scene::new("library", url, "15s");
+        let killed = measure(&mut scene, Signal::KILL, &Since::Signal);
+        print("library with a companion, killed (-9)", &killed, beside);
+        scene.assert_no_overlap();
     }
 
     /// Measures a leader and two followers over a server.
@@ -77,6 +95,7 @@ mod linux {
         scene.assert_no_overlap();
         let is_clocked = matches!(Witness::new(&target.url()).life(), Some(Life::Clock { .. }));
         drop(scene);
+        library(&target.url(), None);
         if is_clocked {
             println!("{}, lease 2s", target.name());
             let mut scene = Scene::new("tenure", &target.url(), "2s");

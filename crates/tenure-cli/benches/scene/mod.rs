@@ -12,12 +12,15 @@ use tenure_testkit::figures::number;
 /// The path of the command `tenure`.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
+/// The first argument of a bench that makes it a program with the library.
+pub(crate) const PROGRAM: &str = "__program";
+
 /// Returns the number of rounds of each measurement.
 pub(crate) fn rounds() -> u64 {
     number("TENURE_BENCH_ROUNDS", 40)
 }
 
-/// Three candidates of one kind: `tenure` or `flock`.
+/// Three candidates of one kind: `tenure`, `flock`, or `library` for programs that use the library with a companion.
 pub(crate) struct Scene {
     folder: PathBuf,
     kind: &'static str,
@@ -52,6 +55,14 @@ impl Scene {
         self.number += 1;
         let name = format!("candidate-{}", self.number);
         let probe = self.folder.join("probe");
+        if self.kind == "library" {
+            let mut program = Command::new(std::env::current_exe().unwrap());
+            program.args([PROGRAM, &self.store, &self.lease, &name]).arg(probe).stdin(Stdio::null());
+            // Its companion reports every seat that it frees.
+            program.stderr(Stdio::null());
+            let program = program.stdout(self.reports.try_clone().unwrap()).spawn().unwrap();
+            return self.candidates.push((name, program));
+        }
         let mut command = if self.kind == "flock" {
             // With --no-fork, flock executes the command itself, so that killing the command frees the lock at once.
             let mut command = Command::new("flock");

@@ -264,7 +264,9 @@ impl WorkerThread {
         match &mut self.database {
             Some(database) => Ok(database),
             empty => {
-                let database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
+                let mut database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
+                // Leftovers that a power failure brings back are removed by the next process.
+                database.set_durable(false)?;
                 remove_leftovers(&database, &self.context)?;
                 self.max_wait = BUSY;
                 Ok(empty.insert(database))

@@ -9,6 +9,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Pid;
 
 /// A control group. Dropping it removes the group, if the group is empty.
 #[derive(Debug)]
@@ -41,6 +44,26 @@ impl Cgroup {
     /// Returns the path of the file to which a process writes `0` in order to join the group.
     pub(crate) fn procs_file(&self) -> PathBuf {
         self.0.join("cgroup.procs")
+    }
+
+    /// Moves a process into the group, with all of its threads. Does nothing if the process has ended.
+    pub(crate) fn take_in(&self, process: Pid) {
+        // Tests make this as slow as it is on a busy machine.
+        let delay = std::env::var("TENURE_TEST_SLOW_CGROUP").ok().and_then(|ms| ms.parse().ok());
+        std::thread::sleep(Duration::from_millis(delay.unwrap_or(0)));
+        let _ = fs::write(self.procs_file(), process.as_raw_nonzero().to_string());
+    }
+
+    /// Moves a process out of the group, into that of the guard.
+    pub(crate) fn give_back(&self, process: Pid) {
+        let _ = fs::write(self.0.with_file_name("cgroup.procs"), process.as_raw_nonzero().to_string());
+    }
+
+    /// Returns whether a process is in the group.
+    pub(crate) fn contains(&self, process: Pid) -> bool {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.as_raw_nonzero())).unwrap_or_default();
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        group.is_some_and(|group| Path::new(group).file_name() == self.0.file_name())
     }
 
     /// Kills all processes in the group.

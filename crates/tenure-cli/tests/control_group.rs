@@ -157,7 +157,8 @@ fn a_storm_that_rages_from_the_start_is_caught_in_the_group() {
     fs::write(world.path("storm.c"), STORM).unwrap();
     let mut compile = std::process::Command::new("cc");
     assert!(compile.arg("-o").args([world.path("storm"), world.path("storm.c")]).status().unwrap().success());
-    let mut tenure = world.run(&[], "echo start $$ >> log; exec ./storm");
+    // Every process of the storm holds the lock, also those that live too short to be seen.
+    let mut tenure = world.run(&[], "exec 9> lock; flock 9; echo start $$ >> log; exec ./storm");
     let command = pid(&world.log_of(1)[0], 1);
     let guard = tenure.guard(&world);
     if is_allowed() {
@@ -171,7 +172,8 @@ fn a_storm_that_rages_from_the_start_is_caught_in_the_group() {
             world.eventually("it to be stopped", || is_stopped(process));
         }
         fs::write(group.join("cgroup.kill"), "1").unwrap();
-        world.eventually("the storm to be over", || world.living().len() == 2);
+        let lock = fs::File::open(world.path("lock")).unwrap();
+        world.eventually("the storm to be over", || lock.try_lock().is_ok());
         send(guard, Signal::CONT);
         tenure.signal(Signal::CONT);
     } else {

@@ -162,9 +162,41 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use tenure_core::{Record, Seat, SeatInterest, Seen, Token, Version};
+    use tenure_testkit::servers::Folder;
+
     use super::*;
     use crate::notifier::Notifier;
+    use crate::process_locks::ProcessLocks;
     use crate::{SqliteOptions, side};
+
+    #[test]
+    fn only_another_process_that_holds_a_seat_makes_a_watch_listen_at_once() {
+        let folder = Folder::new("watch");
+        let place = Place::new(SqliteOptions { path: Some(folder.path().join("jobs.db")) });
+        side::create_folder(&place).unwrap();
+        let process_locks = ProcessLocks::new(place.clone());
+        process_locks.begin().unwrap();
+        let own = format!("nonce.1.{}", process_locks.own().unwrap());
+        let (clock, news) = (OnceLock::new(), OnceLock::new());
+        let context = Context { place, process_locks, read_only: false, sender: 1, clock, news };
+        let seen = |version: &str, life| {
+            let (record, version) = (Record::new(None, Token::ZERO, Duration::ZERO), Version::new(version));
+            Some(Seen { seat: Some(Seat { record, version, life }), requests: false })
+        };
+        let is_held = |seen| {
+            let seat = SeatName::new("jobs").unwrap();
+            let change = InterestChange { seat, wanted: Some(SeatInterest { lease: Duration::ZERO, seen }) };
+            Wanted::default().update(vec![change], &context, &News::unheard())
+        };
+        assert!(is_held(seen("nonce.1.another", Life::Held)));
+        assert!(!is_held(seen("nonce.1.another", Life::Over)));
+        assert!(!is_held(seen(&own, Life::Held)));
+        // It is vacant, or was not read yet.
+        assert!(!is_held(seen("nonce.1", Life::Held)) && !is_held(None));
+    }
 
     #[tokio::test]
     async fn a_process_receives_the_notifications_of_others_and_not_its_own() {

@@ -264,9 +264,9 @@ impl WorkerThread {
         match &mut self.database {
             Some(database) => Ok(database),
             empty => {
-                let mut database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
-                // Leftovers that a power failure brings back are removed by the next process.
-                database.set_durable(false)?;
+                let database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
+                // Durable, although it need not be: the first sync of a connection also syncs the directory, and should
+                // not be that of a bid.
                 remove_leftovers(&database, &self.context)?;
                 self.max_wait = BUSY;
                 Ok(empty.insert(database))

@@ -48,7 +48,7 @@ fn processes_that_were_started_before_the_move_are_in_the_group_afterwards() {
     let script = "sleep 1000 & (setsid sh -c 'sleep 1001 & echo away >> log; exec sleep 1002' &)
         until [ -s log ]; do sleep 0.01; done; echo start $$ >> log; exec sleep 1003";
     // Slow, so that all of them are started before the first of them is moved.
-    let mut tenure = run(&world, &[], ("TENURE_TEST_SLOW_CGROUP", "100"), script);
+    let mut tenure = run(&world, &[], ("TENURE_TEST_SLOW_CGROUP", "500"), script);
     let command = pid(&world.log_of(2)[1], 1);
     let guard = tenure.guard(&world);
     let all =
@@ -134,18 +134,18 @@ fn a_prepared_command_that_was_killed_is_replaced_by_one_in_the_group() {
     world.eventually_empty();
 }
 
-/// Three processes that fork and exit as fast as they can, from the start, each in a session of its own.
+/// Three processes that fork and exit as fast as they can, from the start, each in a session of its own. After some
+/// thousand forks they wait, so that a failure of this test does not use up all process ids.
 const STORM: &str = r#"
-    #include <time.h>
     #include <unistd.h>
     int main(void) {
-        time_t end = time(0) + 60;
         for (int i = 0; i < 3; i++) {
             if (fork()) continue;
-            while (access("log", F_OK) == 0 && time(0) < end) {
-                if (fork()) _exit(0);
+            for (int n = 0; n < 6000; n++) {
+                if (fork() > 0) _exit(0);
                 setsid();
             }
+            sleep(100);
             _exit(0);
         }
         return sleep(1000);
@@ -158,7 +158,9 @@ fn a_storm_that_rages_from_the_start_is_caught_in_the_group() {
     let mut compile = std::process::Command::new("cc");
     assert!(compile.arg("-o").args([world.path("storm"), world.path("storm.c")]).status().unwrap().success());
     // Every process of the storm holds the lock, also those that live too short to be seen.
-    let mut tenure = world.run(&[], "exec 9> lock; flock 9; echo start $$ >> log; exec ./storm");
+    let script = "exec 9> lock; flock 9; echo start $$ >> log; exec ./storm";
+    // Slow, so that the storm rages before its first process is moved.
+    let mut tenure = run(&world, &[], ("TENURE_TEST_SLOW_CGROUP", "300"), script);
     let command = pid(&world.log_of(1)[0], 1);
     let guard = tenure.guard(&world);
     if is_allowed() {

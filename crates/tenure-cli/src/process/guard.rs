@@ -125,6 +125,7 @@ impl Guard {
         }
         let (ended, wake) = UnixStream::pair()?;
         ended.set_nonblocking(true)?;
+        wake.set_nonblocking(true)?;
         let mover = Mover::new(stamp, wake.try_clone()?);
         signal_hook::low_level::pipe::register(SIGCHLD, wake)?;
         setsid()?;

@@ -12,7 +12,8 @@
 //! born outside are on the list, and later ones are born inside. A process whose parent has ended becomes a child of the
 //! guard, which lists its own children until it finds no new ones. There are two exceptions: a command can be a
 //! subreaper itself, or start siblings instead of children (`CLONE_PARENT`). So the thread starts over until it finds no
-//! process outside, but for [`PATIENCE`] at most, because a fork storm can be faster.
+//! process outside, but for [`PATIENCE`] at most, because a fork storm can be faster. A process that has joined another
+//! group, such as that of a `tenure run` below the command, stays there, as it could leave this group.
 //!
 //! A guard that kills does not rely on this: it kills the group, and also every process that it finds (`family.rs`).
 
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::super::cgroup::Cgroup;
+use super::super::cgroup::{self, Cgroup};
 use super::super::will::Mortal;
 use super::super::{family, now};
 
@@ -45,7 +46,7 @@ pub(super) struct Mover {
     /// When to move the processes that were started outside of the group.
     due: Option<u64>,
     thread: Option<JoinHandle<()>>,
-    /// The thread writes to it when it is done.
+    /// The thread writes to it when it is done, without blocking.
     wake: UnixStream,
 }
 
@@ -55,6 +56,8 @@ struct Group {
     cgroup: OnceLock<Option<Cgroup>>,
     /// The kernel has moved the first process, so using the group takes no time any more.
     is_in_use: AtomicBool,
+    /// The thread has nothing more to do.
+    is_done: AtomicBool,
 }
 
 impl Group {
@@ -97,8 +100,8 @@ impl Mover {
 
     /// Moves processes that have lived long enough.
     pub(super) fn move_if_due(&mut self) {
-        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.thread = None;
+        if self.group.is_done.swap(false, Ordering::AcqRel) {
+            self.join();
         }
         if self.due.is_some_and(|due| now() >= due) {
             self.move_now();
@@ -116,19 +119,26 @@ impl Mover {
             if let Some(cgroup) = group.cgroup.get_or_init(|| Cgroup::make(&stamp)) {
                 move_all(cgroup, &group.is_in_use);
             }
+            group.is_done.store(true, Ordering::Release);
+            // If this would block, the guard has other reasons to wake up.
             let _ = wake.write(&[0]);
         };
         // Without a thread there is no group, and the guard finds the processes without one.
         self.thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(work).ok();
     }
+
+    /// Waits until the thread has ended.
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        // Then the group is dropped by this thread, before the guard exits.
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // Then nothing else holds the group, so it is removed before the guard exits.
+        self.join();
     }
 }
 
@@ -139,7 +149,7 @@ fn move_all(cgroup: &Cgroup, is_in_use: &AtomicBool) {
     while !is_complete && now() - began < PATIENCE {
         is_complete = true;
         family::visit_descendants(|process, parent| {
-            if !cgroup.contains(process) && family::is_alive_child_of(process, parent) {
+            if cgroup::is_in_own_group(process) && family::is_alive_child_of(process, parent) {
                 is_complete = false;
                 move_one(cgroup, process, parent);
                 is_in_use.store(true, Ordering::Release);

@@ -70,7 +70,7 @@ impl ProcessLocks {
     /// each process that leads, however often this is called.
     pub(crate) fn report_when_over(&self, session: SessionId, news: &News) {
         let mut awaited = lock(&self.awaited);
-        if self.own() == Some(session.as_str()) || awaited.contains(&session) {
+        if awaited.contains(&session) {
             return;
         }
         // The thread does not share this process's own lock, which must be freed when the store is dropped.

@@ -5,10 +5,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Once;
+use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, StoreError};
+use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatName, StoreError};
 use tokio::io::unix::AsyncFd;
 
 use crate::notifier::{self, About, hash};
@@ -16,33 +17,32 @@ use crate::place::Place;
 use crate::seats;
 use crate::worker::Context;
 
+/// How long a watch waits before it listens, unless another process holds a seat of interest.
+///
+/// The kernel needs about 13 ms to close an inotify descriptor, and the process cannot exit before. A process that wins
+/// its seat at once, and ends soon, opens none. It misses nothing: the engine reads the seats again when the watch begins
+/// to listen.
+const LISTEN_AFTER: Duration = Duration::from_millis(100);
+
 /// Reports changes of the seats of interest to `news`. Returns when changes may have been missed.
 pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -> StoreError {
     let failed = |error| StoreError::refused("the watch for changes of seats has failed").because(error);
+    let (mut wanted, mut notifications) = (Wanted::default(), Vec::new());
+    let is_held = async { while !wanted.update(interest.next().await, context, news) {} };
+    // The end of either is the time to listen.
+    let _ = tokio::time::timeout(LISTEN_AFTER, is_held).await;
     let inbox = match Inbox::new(&context.place, context.sender) {
         Ok(inbox) => inbox,
         Err(error) => return cannot_listen(error),
     };
     news.listening(Scope::All);
-    let (mut wanted, mut notifications) = (BTreeMap::new(), Vec::new());
     loop {
         tokio::select! {
             biased;
             // Interest comes first, so that a seat is known before its notification is processed.
-            deltas = interest.next() => for InterestChange { seat, wanted: now } in deltas {
-                let Some(now) = now else {
-                    wanted.remove(&hash(&seat));
-                    continue;
-                };
-                // A holder that is already known to be gone needs no wait.
-                let held = now.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
-                if let Some(session) = held.and_then(|seat| seats::session_of(&seat.version)) {
-                    context.process_locks.report_when_over(session, news);
-                }
-                wanted.insert(hash(&seat), seat);
-            },
+            deltas = interest.next() => drop(wanted.update(deltas, context, news)),
             () = async {}, if !notifications.is_empty() => for Notification { seat, about } in notifications.drain(..) {
-                match (wanted.get(&seat), about) {
+                match (wanted.0.get(&seat), about) {
                     (Some(seat), About::Holder) => news.holder(seat, PushDetail::Nothing),
                     (Some(seat), About::Requests) => news.request(seat),
                     (None, _) => {}
@@ -53,6 +53,33 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
                 Err(error) => return failed(error),
             },
         }
+    }
+}
+
+/// The seats of interest, by the hash that represents them in notifications.
+#[derive(Default)]
+struct Wanted(BTreeMap<u128, SeatName>);
+
+impl Wanted {
+    /// Applies changes of the interest, and waits for the end of processes that hold these seats. Returns whether there
+    /// are any.
+    fn update(&mut self, deltas: Vec<InterestChange>, context: &Context, news: &News) -> bool {
+        let mut is_held = false;
+        for InterestChange { seat, wanted } in deltas {
+            let Some(wanted) = wanted else {
+                self.0.remove(&hash(&seat));
+                continue;
+            };
+            // A holder that is already known to be gone needs no wait.
+            let held = wanted.seen.and_then(|seen| seen.seat).filter(|seat| seat.life != Life::Over);
+            let session = held.and_then(|seat| seats::session_of(&seat.version));
+            if let Some(session) = session.filter(|session| context.process_locks.own() != Some(session.as_str())) {
+                context.process_locks.report_when_over(session, news);
+                is_held = true;
+            }
+            self.0.insert(hash(&seat), seat);
+        }
+        is_held
     }
 }
 
@@ -135,11 +162,41 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::SeatName;
+    use std::sync::OnceLock;
+
+    use tenure_core::{Record, Seat, SeatInterest, Seen, Token, Version};
+    use tenure_testkit::servers::Folder;
 
     use super::*;
     use crate::notifier::Notifier;
+    use crate::process_locks::ProcessLocks;
     use crate::{SqliteOptions, side};
+
+    #[test]
+    fn only_another_process_that_holds_a_seat_makes_a_watch_listen_at_once() {
+        let folder = Folder::new("watch");
+        let place = Place::new(SqliteOptions { path: Some(folder.path().join("jobs.db")) });
+        side::create_folder(&place).unwrap();
+        let process_locks = ProcessLocks::new(place.clone());
+        process_locks.begin().unwrap();
+        let own = format!("nonce.1.{}", process_locks.own().unwrap());
+        let (clock, news) = (OnceLock::new(), OnceLock::new());
+        let context = Context { place, process_locks, read_only: false, sender: 1, clock, news };
+        let seen = |version: &str, life| {
+            let (record, version) = (Record::new(None, Token::ZERO, Duration::ZERO), Version::new(version));
+            Some(Seen { seat: Some(Seat { record, version, life }), requests: false })
+        };
+        let is_held = |seen| {
+            let seat = SeatName::new("jobs").unwrap();
+            let change = InterestChange { seat, wanted: Some(SeatInterest { lease: Duration::ZERO, seen }) };
+            Wanted::default().update(vec![change], &context, &News::unheard())
+        };
+        assert!(is_held(seen("nonce.1.another", Life::Held)));
+        assert!(!is_held(seen("nonce.1.another", Life::Over)));
+        assert!(!is_held(seen(&own, Life::Held)));
+        // It is vacant, or was not read yet.
+        assert!(!is_held(seen("nonce.1", Life::Held)) && !is_held(None));
+    }
 
     #[tokio::test]
     async fn a_process_receives_the_notifications_of_others_and_not_its_own() {

@@ -265,6 +265,8 @@ impl WorkerThread {
             Some(database) => Ok(database),
             empty => {
                 let database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
+                // Durable, although it need not be: the first sync of a connection also syncs the directory, and should
+                // not be that of a bid.
                 remove_leftovers(&database, &self.context)?;
                 self.max_wait = BUSY;
                 Ok(empty.insert(database))

@@ -34,7 +34,7 @@ use self::progress::{Outcome, Progress};
 use self::waiting::Waited;
 use crate::args::{Global, Job, OnLoss, Run};
 use crate::failure::{Failure, error_words};
-use crate::process::guard_handle::GuardHandle;
+use crate::process::guard_handle::{self, GuardHandle};
 use crate::process::now;
 use crate::process::pty::Pty;
 use crate::process::signals::{self, Signals};
@@ -103,6 +103,8 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     let (signals, forwarded) = (Signals::listen(&leave)?, Signals::listen(&forwarded)?);
     // Otherwise these would end this process.
     let _ignored = Signals::listen(&signals::PASS_ON)?;
+    // Before the engine starts its thread.
+    guard_handle::make_room();
     // Before the candidate stands: if it fails, no occasion is claimed in vain.
     let supervisor = Supervisor::new(task.job.ready_fd)?;
     let elections = setup.elections()?;
@@ -537,7 +539,7 @@ fn start_guard(election: &Election, job: &Job, will: Option<&OwnedFd>) -> Result
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
     let guard = GuardHandle::start_guard(&job.plan(), &variables)
         .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))?;
-    // Joining a control group takes the kernel longer than all else, so it happens while the store is opened.
+    // The shim starts while the store is opened.
     guard.prepare();
     if let Some(will) = will {
         guard.keep_will(will.as_fd());

@@ -52,6 +52,13 @@ const PATIENCE: (u32, u64) = (2, 1_000_000_000);
 /// The lowest descriptor for the connection to the guard: above those that a store opens.
 const HIGH: i32 = 500;
 
+/// Makes room for the connections to guards in the table of descriptors. Call this while the process has one thread: with
+/// several, the kernel needs about 10 ms to enlarge the table (an RCU grace period).
+pub(crate) fn make_room() {
+    // If this fails, starting a guard takes longer.
+    let _ = fcntl_dupfd_cloexec(io::stdin(), HIGH);
+}
+
 /// The guards of this process. The lock is held while a guard is started, and while the children of this process are
 /// searched for processes to kill. So no handle mistakes another handle's guard for a process that was left behind.
 static GUARDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());

@@ -6,9 +6,10 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::{PROBE, World, json_of, text};
 use rustix::process::Signal;
@@ -102,8 +103,8 @@ fn a_record_that_cannot_be_read_does_not_hide_the_others() {
     assert!(json["elections"][0]["error"].is_string() && json["elections"][1]["token"] == 1, "{json}");
     // A watch says so, too, and once.
     let mut watch = world.tenure(&["watch", "--lines"]);
-    let mut watch = watch.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stderr.take().unwrap()));
+    let mut watch = watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stderr.take().unwrap()).lines();
     let said = lines.by_ref().map(Result::unwrap).find(|line| !line.starts_with("tenure: store: ")).unwrap();
     watch.kill().unwrap();
     watch.wait().unwrap();
@@ -125,6 +126,10 @@ fn a_store_that_cannot_be_reached_is_one_line() {
 
 /// Runs `tenure` as a user that may write nothing in the folder of this world.
 fn as_a_reader(world: &World, args: &[&str]) -> Output {
+    world.output_of(reader(world, args))
+}
+
+fn reader(world: &World, args: &[&str]) -> Command {
     let tenure = world.tenure(args);
     let mut reader = Command::new(if rustix::process::geteuid().is_root() { "setpriv" } else { "env" });
     if rustix::process::geteuid().is_root() {
@@ -132,7 +137,25 @@ fn as_a_reader(world: &World, args: &[&str]) -> Output {
     }
     reader.arg(tenure.get_program()).args(tenure.get_args()).current_dir(world.path(""));
     reader.envs(tenure.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    world.output_of(reader)
+    reader
+}
+
+#[test]
+fn a_user_that_can_only_read_a_database_watches_its_leader() {
+    let world = World::shared();
+    let database = world.path("seats.db");
+    std::fs::write(&database, "").unwrap();
+    std::fs::set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(world.path(""), Permissions::from_mode(0o755)).unwrap();
+    let leader = world.run(&["--candidate", "alice", "--lease", "3s"], PROBE);
+    world.start_number(1);
+    let mut watch = reader(&world, &["watch", "--lines", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.by_ref().any(|line| line.contains("alice")));
+    leader.signal(Signal::TERM);
+    assert!(lines.any(|line| line.contains("vacant")), "the end of the term is not seen");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 /// Returns the names and the times of all files in a folder.

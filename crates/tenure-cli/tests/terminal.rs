@@ -57,6 +57,27 @@ fn a_command_in_the_foreground_reads_the_input_of_the_terminal() {
     assert_eq!(world.log(), ["up", "command hello"]);
 }
 
+#[test]
+fn ctrl_z_stops_the_command_too_and_in_the_foreground_it_continues() {
+    let world = World::alone();
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    let run = format!("{tenure} run --lease 60s jobs -- sh -c 'echo up >> log; exec cat >> read'");
+    // In the background, the command still reads nothing.
+    let script = format!("set -m; {run}; echo stopped >> log; bg; read line; echo shell $line >> log; fg");
+    fs::write(world.path("shell"), script).unwrap();
+    let (mut shell, mut keyboard) = at_terminal(&world, "exec bash shell");
+    world.log_of(1);
+    keyboard.write_all(b"\x1a").unwrap();
+    world.log_of(2);
+    keyboard.write_all(b"hello\n").unwrap();
+    assert_eq!(world.log_of(3), ["up", "stopped", "shell hello"]);
+    assert!(world.lines("read").is_empty());
+    keyboard.write_all(b"again\n").unwrap();
+    world.eventually("the command to read", || world.lines("read") == ["again"]);
+    keyboard.write_all(b"\x03").unwrap();
+    assert_eq!(shell.code(&world), 130);
+}
+
 /// Starts `tenure run --tty jobs -- sh -c SCRIPT` in a terminal.
 fn interactive(world: &World, script: &str) -> (Running, File) {
     let run = format!("exec {} run --tty jobs -- sh -c '{script}'", env!("CARGO_BIN_EXE_tenure"));

@@ -67,7 +67,8 @@ TENURE_TERM, as CMD should.
 
 With --tty, CMD has a terminal of its own with job control and the size of this one, so shells,
 editors and full-screen programs work. While CMD runs, keys such as Ctrl-C go to CMD, not to tenure.
-When the term ends, CMD gets SIGHUP besides SIGTERM.
+When the term ends, CMD gets SIGHUP besides SIGTERM. Without --tty, Ctrl-Z stops tenure and CMD, and
+CMD stays stopped in the background of a terminal that it could read.
 
 Under systemd (Type=notify), tenure is ready when its candidate stands, which means that the store
 has answered. Its status line names the leader. --ready-fd is for s6.

@@ -38,7 +38,7 @@ use crate::process::guard_handle::{self, GuardHandle};
 use crate::process::now;
 use crate::process::pty::Pty;
 use crate::process::signals::{self, Signals};
-use crate::process::terminal;
+use crate::process::terminal::{self, JobControl};
 use crate::process::will::{Report, Will};
 use crate::process::wire::{Exit, GuardEvent, Hook, Order};
 use crate::setup::Setup;
@@ -138,10 +138,15 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     };
     // Without a will, a crash costs a lease, as it does when this machine fails.
     let will = will.seal().ok();
+    let guard = start_guard(&election, &task.job, will.as_ref())?;
+    // A command with a terminal of its own has its own Ctrl-Z.
+    let job_control = if task.job.tty { None } else { Some(JobControl::start(global.prints_messages())?) };
+    job_control.iter().for_each(|control| control.follow(guard.orders()));
     let mut runner = Runner {
         events: election.events(),
         verdict,
-        guard: start_guard(&election, &task.job, will.as_ref())?,
+        guard,
+        job_control,
         will,
         margin,
         grace: drain.saturating_sub(margin),
@@ -207,6 +212,7 @@ struct Runner {
     election: Election,
     events: Events,
     guard: GuardHandle,
+    job_control: Option<JobControl>,
     /// The last will of this candidate, which every guard gets.
     will: Option<OwnedFd>,
     /// Signals that ask `tenure` to hand over and leave.
@@ -487,6 +493,7 @@ impl Runner {
             ));
         }
         self.guard = start_guard(&self.election, &self.task.job, self.will.as_ref())?;
+        self.job_control.iter().for_each(|control| control.follow(self.guard.orders()));
         Ok(())
     }
 

@@ -167,6 +167,23 @@ pub(crate) fn is_alive_child_of(process: Pid, parent: Pid) -> bool {
     !is_dead && words.next().and_then(pid) == Some(parent)
 }
 
+/// Returns whether no shell controls the group of this process: no ancestor is in its session and in another group. The
+/// kernel does not stop such a group at Ctrl-Z, because nothing would resume it.
+pub(crate) fn is_orphaned() -> bool {
+    let (session, group) = (field("self", SESSION), field("self", GROUP));
+    let mut process = field("self", PARENT);
+    while let Some(ancestor) = process.filter(|pid| *pid > 0).map(|pid| pid.to_string()) {
+        if field(&ancestor, SESSION) != session {
+            return true;
+        }
+        if field(&ancestor, GROUP) != group {
+            return false;
+        }
+        process = field(&ancestor, PARENT);
+    }
+    true
+}
+
 /// Returns whether this child is in the session of this process.
 pub(crate) fn is_in_my_session(child: Pid) -> bool {
     field(&name(child), SESSION) == field("self", SESSION)

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -33,7 +33,7 @@ pub(crate) struct GuardHandle {
     stamp: OsString,
     /// The children that this process had before it started the guard.
     before: Vec<Pid>,
-    socket: AsyncFd<OwnedFd>,
+    socket: Arc<AsyncFd<OwnedFd>>,
     /// The process group of the command or hook, while it runs. Later another group can have its number.
     group: Option<Pid>,
     /// Events that were received and not yet returned.
@@ -115,7 +115,7 @@ impl GuardHandle {
             pid,
             stamp,
             before,
-            socket,
+            socket: Arc::new(socket),
             group: None,
             inbox,
             is_closed: false,
@@ -187,7 +187,12 @@ impl GuardHandle {
 
     /// Forwards a signal to the command, if it runs.
     pub(crate) fn pass_on(&self, signal: i32) {
-        self.order(Order::PassOn(signal));
+        self.orders().pass_on(signal);
+    }
+
+    /// Returns a sender of orders to this guard.
+    pub(crate) fn orders(&self) -> Orders {
+        Orders(self.socket.clone())
     }
 
     /// Returns whether the guard has closed its connection, which it does only when it ends.
@@ -298,8 +303,22 @@ impl GuardHandle {
     }
 
     fn order(&self, order: Order) {
+        self.orders().send(order);
+    }
+}
+
+/// Sends orders to a guard.
+pub(crate) struct Orders(Arc<AsyncFd<OwnedFd>>);
+
+impl Orders {
+    /// Forwards a signal to the command, if it runs.
+    pub(crate) fn pass_on(&self, signal: i32) {
+        self.send(Order::PassOn(signal));
+    }
+
+    fn send(&self, order: Order) {
         // If the connection is full or closed, the missing acknowledgement shows it.
-        let _ = wire::send(self.socket.get_ref(), &order.to_string(), &[]);
+        let _ = wire::send(self.0.get_ref(), &order.to_string(), &[]);
     }
 }
 

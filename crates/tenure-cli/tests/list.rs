@@ -5,8 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
+use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -101,14 +100,13 @@ fn a_record_that_cannot_be_read_does_not_hide_the_others() {
     assert!(stderr.contains("tenure: cannot read bad: ") && stderr.lines().count() == 2, "{stderr}");
     let json = json_of(&world.output(&["status", "--json"]));
     assert!(json["elections"][0]["error"].is_string() && json["elections"][1]["token"] == 1, "{json}");
-    // A watch says so, too, and once.
-    let mut watch = world.tenure(&["watch", "--lines"]);
-    let mut watch = watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stderr.take().unwrap()).lines();
-    let said = lines.by_ref().map(Result::unwrap).find(|line| !line.starts_with("tenure: store: ")).unwrap();
+    // A watch says so, too.
+    let said = File::create(world.path("said")).unwrap();
+    let mut watch = world.tenure(&["watch", "--lines"]).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+    let cannot_read = || world.lines("said").iter().any(|line| line.starts_with("tenure: cannot read bad: "));
+    world.eventually("the watch to say so", cannot_read);
     watch.kill().unwrap();
     watch.wait().unwrap();
-    assert!(said.starts_with("tenure: cannot read bad: "), "{said}");
     // A command that is proposed is about the same store.
     let store = format!("sqlite:{}", world.path("seats.db").display());
     let explained = text(&world.output(&["explain", "--store", &store, "never-led"]).stdout);
@@ -149,11 +147,12 @@ fn a_user_that_can_only_read_a_database_watches_its_leader() {
     std::fs::set_permissions(world.path(""), Permissions::from_mode(0o755)).unwrap();
     let leader = world.run(&["--candidate", "alice", "--lease", "3s"], PROBE);
     world.start_number(1);
-    let mut watch = reader(&world, &["watch", "--lines", "jobs"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.by_ref().any(|line| line.contains("alice")));
+    let watched = File::create(world.path("watched")).unwrap();
+    let mut watch = reader(&world, &["watch", "--lines", "jobs"]).stdout(watched).spawn().unwrap();
+    let says = |word: &str| world.lines("watched").iter().any(|line| line.contains(word));
+    world.eventually("the leader to be shown", || says("alice"));
     leader.signal(Signal::TERM);
-    assert!(lines.any(|line| line.contains("vacant")), "the end of the term is not seen");
+    world.eventually("the end of the term to be shown", || says("vacant"));
     watch.kill().unwrap();
     watch.wait().unwrap();
 }

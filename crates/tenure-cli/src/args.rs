@@ -249,8 +249,8 @@ Examples:
   tenure watch nightly-jobs
   tenure watch --json nightly-jobs | while read -r change; do …; done
 
-If the store cannot be read at the start, the command exits with 2. If it fails later, a line says so,
-and the command continues.
+If the store cannot be read at the start, the command exits with 2. If it fails later, a line says
+so, and the command continues.
 
 With --json, each change is one object:
 {\"version\", \"election\", \"store\", \"at\", \"leader\": {\"candidate\", \"token\", …} | null}.")]

@@ -254,8 +254,8 @@ fn a_companion_that_cannot_be_started_is_an_error_that_says_how_to_get_it() {
 #[test]
 fn a_companion_without_the_store_of_its_program_is_an_error_that_says_how_to_get_one_with_it() {
     let error =
-        LastWills::start(Memory::new().store(), "mysql://user:hunter2@localhost", TENURE).unwrap_err().to_string();
-    let begins = format!("last_will: companion {TENURE:?} answers: unknown store \"mysql\"");
+        LastWills::start(Memory::new().store(), "oracle://user:hunter2@localhost", TENURE).unwrap_err().to_string();
+    let begins = format!("last_will: companion {TENURE:?} answers: unknown store \"oracle\"");
     assert!(error.starts_with(&begins) && !error.contains("hunter2"), "{error}");
     assert!(error.ends_with("; \"cargo install --path crates/tenure-cli --features full\" builds one with all stores"));
 }

@@ -109,6 +109,27 @@ fn a_guard_that_was_stopped_executes_the_will_when_it_is_resumed_by_the_death_of
 }
 
 #[test]
+fn a_will_whose_seat_was_removed_says_that_it_has_left_the_seat_alone() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    // The seat is removed while the hook runs, before the will is executed.
+    let on_stop = "echo stop >> stopping; until [ -e removed ]; do sleep 0.05; done";
+    let leader = world.run(&["--candidate", "one", "--lease", "60s", "--on-stop", on_stop], PROBE);
+    world.start_number(1);
+    leader.signal(Signal::KILL);
+    world.eventually("the hook to run", || !world.lines("stopping").is_empty());
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    fs::write(world.path("removed"), "").unwrap();
+    let says_so = |line: &String| {
+        line.starts_with("tenure: the process of one (term ")
+            && line.contains("its guard has left the seat of jobs alone")
+    };
+    world.eventually("the guard to say so", || world.lines("errors").iter().any(says_so));
+    drop(leader);
+    world.eventually_empty();
+}
+
+#[test]
 fn the_will_is_executed_by_the_program_that_was_started_even_if_its_file_was_replaced() {
     let redis = Redis::start();
     let world = World::on(&redis.url());

@@ -152,11 +152,10 @@ pub(super) fn execute_all(role: &str, store: &str, wills: &[(Will, Token)]) -> b
         let executed = wills.iter().map(async |one| (&one.0, one.1, execute(one).await));
         futures_util::stream::iter(executed).buffer_unordered(AT_ONCE).collect().await
     });
-    let freed = |result: &&Executed<'_>| matches!(result.2, Ok(true));
-    let failed = |result: &&Executed<'_>| result.2.is_err();
-    report(role, results.iter().filter(freed));
-    report(role, results.iter().filter(failed));
-    !results.iter().any(|result| failed(&result))
+    report(role, results.iter().filter(|result| result.2 == Ok(true)));
+    report(role, results.iter().filter(|result| result.2 == Ok(false)));
+    report(role, results.iter().filter(|result| result.2.is_err()));
+    !results.iter().any(|result| result.2.is_err())
 }
 
 /// A will, the token of its term, and whether it has freed the seat.
@@ -171,7 +170,11 @@ fn report<'a>(role: &str, mut results: impl Iterator<Item = &'a Executed<'a>>) {
         more => format!("the seat of {} and {more} more", will.election),
     };
     let (message, is_error) = match result {
-        Ok(_) => (format!("the process of {leader} died; its {role} has freed {seats}"), false),
+        Ok(true) => (format!("the process of {leader} died; its {role} has freed {seats}"), false),
+        Ok(false) => {
+            let why = "which no longer names that term: another candidate has taken it, or it was removed";
+            (format!("the process of {leader} died; its {role} has left {seats} alone, {why}"), false)
+        }
         Err(error) => {
             let then = "it becomes free when its lease expires";
             (format!("cannot free {seats} after the process of {leader} died: {error}; {then}"), true)

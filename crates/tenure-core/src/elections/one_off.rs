@@ -17,6 +17,9 @@ const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Why each attempt to execute a last will lost.
+const CONTENDED: &str = "another process changed the seat at each attempt, or still has what holds the seat open";
+
 impl Elections {
     /// Reads the seat of an election once: its leader, and how long the leader's lease still lasts by the store's
     /// clock.
@@ -105,7 +108,8 @@ impl Elections {
     ///
     /// # Errors
     /// If the name is not valid, if the store denies the calls, or if it fails for so long. Then the seat becomes free
-    /// when its lease expires, as it does without a will.
+    /// when its lease expires, as it does without a will. The same holds if another process keeps the seat, because it has
+    /// the [lifeline](crate::Election::lifeline) of the dead one.
     pub async fn execute_will(
         &self,
         name: impl AsRef<str>,
@@ -123,11 +127,11 @@ impl Elections {
             let (seat, will) = (seat.clone(), will.clone());
             engine.send(Command::ExecuteWill { seat, will, lease, within: attempt, reply });
             let result = answered(answer).await;
-            let is_late = clock.now() + pause >= until;
+            let left = until.since(clock.now());
+            let is_late = left <= FIRST_PAUSE;
             match result {
                 Ok(Some(step)) => return Ok(step == WillStep::Freed),
-                // Another write came in between, or another process still holds what holds the seat.
-                Ok(None) if is_late => return Ok(false),
+                Ok(None) if is_late => return Err(Error::Store(StoreError::refused(CONTENDED).into())),
                 Ok(None) => {}
                 Err(error) => {
                     let is_denied = error.store_error().is_none_or(|error| error.fault() == Fault::Denied);
@@ -136,7 +140,8 @@ impl Elections {
                     }
                 }
             }
-            clock.sleep_until(clock.now() + pause).await;
+            // The last attempt begins just before the end.
+            clock.sleep_until(clock.now() + pause.min(left.saturating_sub(FIRST_PAUSE))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

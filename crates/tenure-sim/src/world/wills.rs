@@ -1,8 +1,8 @@
 //! Last wills: what the guard of a killed process does about its seat.
 //!
-//! A will is executed late, lost, or executed twice, and often while another candidate leads already. Some name an
-//! earlier term of the process: it died before it could tell its guard about the next one. Each execution reads the seat,
-//! and then writes what the will says about that reading, however much later the write lands.
+//! A will is executed late or twice, and often while another candidate leads already. Some name an earlier term of the
+//! process: it died before it could tell its guard about the next one. Each execution reads the seat, and then writes what
+//! the will says about that reading, however much later the write lands. A will that is lost is a world without wills.
 
 use tenure_protocol::{Candidate, Token};
 

@@ -13,7 +13,7 @@
 //!
 //! - `wire.rs`: the messages between tenure and the guard
 //! - `plan.rs`: the programs of a term: hooks and the command
-//! - `guard.rs`: the guard itself; `guard/mover.rs` moves the command and its descendants into the control group
+//! - `guard.rs`: the guard itself
 //! - `guard_handle.rs`: tenure's side: starts the guard, sends it orders, and kills the command if the guard fails
 //! - `shim.rs`: the process that executes the command
 //! - `family.rs`: finds, kills and reaps the descendants of a process

@@ -206,6 +206,28 @@ fn a_single_candidate_whose_guard_was_killed_leads_again_at_once() {
 }
 
 #[test]
+fn a_prepared_command_that_was_killed_is_replaced_by_one_in_a_control_group() {
+    let world = World::shared();
+    let script = "echo start $TENURE_TERM $(grep -c /tenure- /proc/self/cgroup) >> log; exec sleep 1000";
+    let mut leader = world.run(&[], script);
+    let before = world.log_of(1);
+    let mut follower = world.run(&[], script);
+    let guard = follower.guard(&world);
+    world.eventually("the command to be prepared", || children(guard).len() == 1);
+    // The guard is stopped, so that it receives the end of the shim and the start order together.
+    send(guard, Signal::STOP);
+    world.eventually("the guard to be stopped", || is_stopped(guard));
+    send(children(guard)[0], Signal::KILL);
+    world.eventually("the prepared command to be dead", || children(guard).is_empty());
+    leader.signal(Signal::TERM);
+    leader.wait(&world);
+    assert_eq!(number(&world.log_of(2)[1], 2), number(&before[0], 2));
+    follower.signal(Signal::TERM);
+    follower.wait(&world);
+    world.eventually_empty();
+}
+
+#[test]
 fn a_sigterm_to_all_processes_of_a_service_does_not_end_the_guard() {
     // As systemd does: SIGTERM to every process at once.
     let world = World::alone();

@@ -87,9 +87,8 @@ Not promised: the descendants of CMD if the guard gets SIGKILL while tenure is k
 guard and tenure is killed or stopped; processes that are frozen or in uninterruptible sleep; work
 that CMD delegates, for example to systemd-run or docker run. Without a control group (cgroup v2, as
 root in a container or in a service with Delegate=yes), also not: a CMD that raises its privileges
-(setuid, sudo), or forks faster than its processes can be found and killed. A CMD that starts
-without waiting joins its control group after 20 ms, with all processes that can be found then.
-Check TENURE_TERM where two writers would do harm.
+(setuid, sudo), or forks faster than its processes can be found and killed. Check TENURE_TERM where
+two writers would do harm.
 
 To run a job once for all machines, as cron and timers need it, see `tenure help once`.
 

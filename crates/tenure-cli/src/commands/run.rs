@@ -546,7 +546,7 @@ fn start_guard(election: &Election, job: &Job, will: Option<&OwnedFd>) -> Result
     let variables = [("TENURE_ELECTION", election.name()), ("TENURE_CANDIDATE", &*election.candidate().id)];
     let guard = GuardHandle::start_guard(&job.plan(), &variables)
         .map_err(|error| Failure::new(format!("cannot start the guard: {error}")))?;
-    // The shim starts while the store is opened.
+    // Joining a control group takes the kernel longer than all else, so it happens while the store is opened.
     guard.prepare();
     if let Some(will) = will {
         guard.keep_will(will.as_fd());

@@ -9,10 +9,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
-use std::time::Duration;
-
-use rustix::process::{Pid, getpid};
 
 /// A control group. Dropping it removes the group, if the group is empty.
 #[derive(Debug)]
@@ -47,27 +43,6 @@ impl Cgroup {
         self.0.join("cgroup.procs")
     }
 
-    /// Moves a process into the group, with all of its threads. Does nothing if the process has ended.
-    pub(crate) fn take_in(&self, process: Pid) {
-        // Tests make the first move as slow as it is on a busy machine.
-        static FIRST: Once = Once::new();
-        FIRST.call_once(|| {
-            let delay = std::env::var("TENURE_TEST_SLOW_CGROUP").ok().and_then(|ms| ms.parse().ok());
-            std::thread::sleep(Duration::from_millis(delay.unwrap_or(0)));
-        });
-        let _ = fs::write(self.procs_file(), process.as_raw_nonzero().to_string());
-    }
-
-    /// Moves a process out of the group, into that of the guard.
-    pub(crate) fn give_back(&self, process: Pid) {
-        let _ = fs::write(self.0.with_file_name("cgroup.procs"), process.as_raw_nonzero().to_string());
-    }
-
-    /// Returns whether a process is in the group.
-    pub(crate) fn contains(&self, process: Pid) -> bool {
-        group_of(process).is_some_and(|group| Path::new(&group).file_name() == self.0.file_name())
-    }
-
     /// Kills all processes in the group.
     pub(crate) fn kill(&self) {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
@@ -78,18 +53,6 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
     }
-}
-
-/// Returns whether a process is in the group of this process: a descendant that has joined no other group.
-pub(crate) fn is_in_own_group(process: Pid) -> bool {
-    let group = group_of(process);
-    group.is_some() && group == group_of(getpid())
-}
-
-/// Returns the group of a process.
-fn group_of(process: Pid) -> Option<String> {
-    let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.as_raw_nonzero())).ok()?;
-    groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
 /// Returns the name of a guard's group. The stamp distinguishes guards that had the same process id.

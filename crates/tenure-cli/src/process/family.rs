@@ -5,9 +5,7 @@
 //! A child keeps its process id until it is reaped, so a signal to a child never reaches another process.
 
 use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -98,52 +96,22 @@ pub(crate) fn newest() -> impl Iterator<Item = Pid> {
 
 /// Returns the children of this process, including those that have ended and are not reaped.
 pub(crate) fn children() -> Vec<Pid> {
-    children_of(getpid())
+    children_by_thread().unwrap_or_else(children_by_parent)
 }
 
-/// Calls `visit` for each descendant of this process and its parent: for a process before its children are listed, and
-/// also for processes that become children of this one meanwhile. Returns earlier if `visit` returns `false`.
-pub(crate) fn visit_descendants(mut visit: impl FnMut(Pid, Pid) -> bool) {
-    let (me, mut visited) = (getpid(), BTreeSet::new());
-    loop {
-        let mut next = vec![me];
-        let before = visited.len();
-        while let Some(parent) = next.pop() {
-            for child in children_of(parent) {
-                if visited.insert(child.as_raw_nonzero()) {
-                    if !visit(child, parent) {
-                        return;
-                    }
-                    next.push(child);
-                }
-            }
-        }
-        if visited.len() == before {
-            return;
-        }
-    }
-}
-
-/// A list of children, which a kernel can be built without.
-const LISTS: &str = "/proc/thread-self/children";
-
-fn children_of(parent: Pid) -> Vec<Pid> {
-    if Path::new(LISTS).exists() { children_by_thread(parent) } else { children_by_parent(parent) }
-}
-
-/// Reads the kernel's list of children for each thread.
-fn children_by_thread(parent: Pid) -> Vec<Pid> {
+/// Reads the kernel's list of children for each thread; `None` if the kernel was built without it.
+fn children_by_thread() -> Option<Vec<Pid>> {
     let mut found = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{}/task", name(parent))).into_iter().flatten().flatten() {
-        let listed = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let listed = fs::read_to_string(thread.path().join("children")).ok()?;
         found.extend(listed.split_ascii_whitespace().filter_map(pid));
     }
-    found
+    Some(found)
 }
 
 /// Checks the parent of every process.
-fn children_by_parent(parent: Pid) -> Vec<Pid> {
-    let me = parent.as_raw_nonzero().get();
+fn children_by_parent() -> Vec<Pid> {
+    let me = getpid().as_raw_nonzero().get();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .filter_map(|entry| {
@@ -157,15 +125,6 @@ fn children_by_parent(parent: Pid) -> Vec<Pid> {
 const PARENT: usize = 1;
 const GROUP: usize = 2;
 const SESSION: usize = 3;
-
-/// Returns whether a process is alive and has this parent.
-pub(crate) fn is_alive_child_of(process: Pid, parent: Pid) -> bool {
-    let stat = stat(&name(process)).unwrap_or_default();
-    let mut words = stat.split_ascii_whitespace();
-    // Zombies, and processes that are being removed.
-    let is_dead = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
-    !is_dead && words.next().and_then(pid) == Some(parent)
-}
 
 /// Returns whether no shell controls the group of this process: no ancestor is in its session and in another group. The
 /// kernel does not stop such a group at Ctrl-Z, because nothing would resume it.
@@ -207,14 +166,9 @@ fn group(process: &str) -> Option<i32> {
 
 /// Returns one of the numbers in `/proc/PROCESS/stat`, counted from the state, which follows the name.
 fn field(process: &str, number: usize) -> Option<i32> {
-    stat(process)?.split_ascii_whitespace().nth(number)?.parse().ok()
-}
-
-/// Returns the words of `/proc/PROCESS/stat`, beginning with the state.
-fn stat(process: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, can contain any character.
-    Some(stat.rsplit_once(')')?.1.to_owned())
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number)?.parse().ok()
 }
 
 fn name(process: Pid) -> String {
@@ -227,8 +181,7 @@ fn pid(text: &str) -> Option<Pid> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Read;
-    use std::process::{Command, Stdio};
+    use std::process::Command;
     use std::sync::Mutex;
 
     use super::*;
@@ -274,40 +227,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn descendants_are_visited_after_their_parents_and_not_when_they_are_dead() {
-        let _alone = CHILDREN.lock().unwrap();
-        let mut shell = Command::new("sh");
-        let mut child = shell.args(["-c", "sleep 60 & echo; wait"]).stdout(Stdio::piped()).spawn().unwrap();
-        // The grandchild exists once there is a line.
-        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-        let pid = Pid::from_child(&child);
-        let mut visited = Vec::new();
-        visit_descendants(|process, parent| {
-            visited.push((process, parent, is_alive_child_of(process, parent)));
-            true
-        });
-        let [(_, _, _), (grandchild, ..)] = visited[..] else { panic!("{visited:?}") };
-        assert_eq!(visited, [(pid, getpid(), true), (grandchild, pid, true)]);
-        assert!(!is_alive_child_of(grandchild, getpid()));
-        let mut number = 0;
-        visit_descendants(|_, _| {
-            number += 1;
-            false
-        });
-        assert_eq!(number, 1);
-        kill_process(grandchild, Signal::KILL).unwrap();
-        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        assert!(!is_alive_child_of(pid, getpid()), "a child that is not reaped yet is dead");
-        child.wait().unwrap();
-    }
-
-    #[test]
     fn both_ways_of_finding_children_agree() {
         let _alone = CHILDREN.lock().unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
-        let by_parent = children_by_parent(getpid()).contains(&pid);
-        let by_thread = !Path::new(LISTS).exists() || children_by_thread(getpid()).contains(&pid);
+        let by_parent = children_by_parent().contains(&pid);
+        let by_thread = children_by_thread().is_none_or(|children| children.contains(&pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(by_parent && by_thread);

@@ -1,7 +1,6 @@
 //! The guard: kills a command and all its descendants before the end of the term.
 //!
-//! The guard has one timer for the end of the term, and one thread, except while it moves processes into a control group
-//! (`mover.rs`). It waits for
+//! The guard has one thread, and one timer for the end of the term. It waits for
 //!
 //! - orders from tenure; if tenure is gone, the guard kills everything and exits
 //! - the end of the term; then it kills everything
@@ -23,15 +22,13 @@
 //! ```
 
 mod job;
-mod mover;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -46,17 +43,13 @@ use signal_hook::consts::{
 };
 
 use self::job::Job;
-use self::mover::Mover;
+use super::cgroup::Cgroup;
 use super::family::Remaining;
 use super::plan::{Plan, Stage};
 use super::shim::{Place, Shim};
 use super::will::Mortal;
 use super::wire::{Exit, GuardEvent, Hook, Order, Received};
 use super::{GUARD_NAME, family, ignored_signals, now, will, wire};
-
-/// If processes that were killed are not gone after this pause, in nanoseconds, a guard that has no control group yet
-/// creates one: it can kill processes of other users, and those that fork too fast to be found.
-const PERSISTENT: i64 = 4_000_000;
 
 /// Runs the guard: `PARENT_PID STAMP PLAN…`. Standard input is the connection to tenure.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ! {
@@ -85,19 +78,34 @@ struct Guard {
     ended: UnixStream,
     /// Becomes readable when the term is over.
     timer: OwnedFd,
-    /// A shim that waits for the next term.
-    prepared: Option<Shim>,
+    prepared: Option<PreparedShim>,
     job: Option<Job>,
     /// More children may have ended than were reaped.
     unreaped: bool,
-    /// The control group of all that this guard starts.
-    mover: Mover,
+    /// Names the control groups of this guard, together with its process id.
+    stamp: OsString,
     /// The process of tenure, if the system can prove its death.
     tenure: Option<Mortal>,
     /// The last will of tenure's candidate.
     will: Option<OwnedFd>,
     /// The token of the last term, if its seat outlives tenure: the term that the will ends.
     seat_left: Option<u64>,
+}
+
+/// A shim that waits for its start message, and the control group that it has joined.
+struct PreparedShim {
+    shim: Shim,
+    cgroup: Option<Cgroup>,
+}
+
+impl PreparedShim {
+    /// Starts a shim for the first program of a term.
+    fn start(plan: &Plan, stamp: &OsStr) -> std::io::Result<Self> {
+        let cgroup = Cgroup::make(stamp);
+        let procs_file = cgroup.as_ref().map(Cgroup::procs_file).unwrap_or_default();
+        let first = plan.first();
+        Ok(Self { shim: Shim::start(&procs_file, plan.words(first), place(plan, first), |_| {})?, cgroup })
+    }
 }
 
 /// Returns where the program of a stage runs.
@@ -125,8 +133,6 @@ impl Guard {
         }
         let (ended, wake) = UnixStream::pair()?;
         ended.set_nonblocking(true)?;
-        wake.set_nonblocking(true)?;
-        let mover = Mover::new(stamp, wake.try_clone()?);
         signal_hook::low_level::pipe::register(SIGCHLD, wake)?;
         setsid()?;
         family::adopt_orphans()?;
@@ -141,7 +147,7 @@ impl Guard {
             prepared: None,
             job: None,
             unreaped: false,
-            mover,
+            stamp,
             tenure,
             will: None,
             seat_left: None,
@@ -163,7 +169,6 @@ impl Guard {
                 }
             }
             self.check_children();
-            self.mover.move_if_due();
         }
     }
 
@@ -184,10 +189,9 @@ impl Guard {
         if let Some(shim) = self.job.as_ref().and_then(|job| job.shim.as_ref()) {
             sources.push(PollFd::new(shim, PollFlags::IN));
         }
-        let timeout = if self.unreaped { Some(Duration::ZERO) } else { self.mover.timeout() };
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If a signal interrupts the poll, the loop checks everything, which does no harm.
-        let _ = poll(&mut sources, timeout.as_ref());
+        let _ = poll(&mut sources, self.unreaped.then_some(&at_once));
     }
 
     fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
@@ -197,7 +201,7 @@ impl Guard {
             Order::Prepare => {
                 if self.job.is_none() && self.prepared.is_none() {
                     // If this fails, the shim is started when it is needed.
-                    self.prepared = self.shim(self.plan.first()).ok();
+                    self.prepared = PreparedShim::start(&self.plan, &self.stamp).ok();
                 }
             }
             Order::Start { token, kill_at, grace } => {
@@ -216,7 +220,7 @@ impl Guard {
                 self.note_term(token, &descriptors);
                 // A prepared shim would count as a process of the term. It ends when its connection is closed.
                 self.prepared = None;
-                let started = Job::new(&self.plan, token, kill_at, 0, descriptors);
+                let started = Job::new(&self.plan, token, kill_at, 0, Cgroup::make(&self.stamp), descriptors);
                 self.report_start(started.map_err(Into::into));
                 self.enter(Stage::OnStop);
             }
@@ -281,33 +285,27 @@ impl Guard {
         descriptors: Vec<OwnedFd>,
     ) -> std::io::Result<Job> {
         let first = self.plan.first();
-        let mut job = Job::new(&self.plan, token, kill_at, grace, descriptors)?;
-        self.mover.executes();
-        let is_started = self.prepared.take().is_some_and(|prepared| job.enter(first, prepared).is_ok());
-        if !is_started {
-            // There was none, or it was killed while it waited.
-            job.enter(first, self.shim(first)?)?;
+        let new = || PreparedShim::start(&self.plan, &self.stamp);
+        let prepared = self.prepared.take().map_or_else(new, Ok)?;
+        let mut job = Job::new(&self.plan, token, kill_at, grace, prepared.cgroup, descriptors)?;
+        if job.enter(first, prepared.shim).is_err() {
+            // The shim was killed while it waited.
+            let shim = job.shim(&self.plan.words(first), place(&self.plan, first))?;
+            job.enter(first, shim)?;
         }
         Ok(job)
     }
 
-    /// Starts a shim for a stage.
-    fn shim(&mut self, stage: Stage) -> std::io::Result<Shim> {
-        Shim::start(&self.mover.procs_file(), self.plan.words(stage), place(&self.plan, stage), |_| {})
-    }
-
     /// Starts the next stage of the term.
     fn enter(&mut self, stage: Stage) {
-        if self.job.is_none() {
-            return;
-        }
-        let shim = (!self.plan.words(stage).is_empty()).then(|| self.shim(stage));
         let Some(job) = &mut self.job else { return };
-        let Some(shim) = shim else {
+        let words = self.plan.words(stage);
+        if words.is_empty() {
             (job.stage, job.main, job.group) = (stage, None, None);
             return self.set_timer();
-        };
-        if let Err(error) = shim.and_then(|shim| job.enter(stage, shim)) {
+        }
+        let entered = job.shim(&words, place(&self.plan, stage)).and_then(|shim| job.enter(stage, shim));
+        if let Err(error) = entered {
             // A hook for the end is not tried twice.
             if stage == Stage::OnStop {
                 job.stage = stage;
@@ -322,7 +320,7 @@ impl Guard {
     fn check_children(&mut self) {
         let _ = (&self.ended).read(&mut [0; 64]);
         let Some(job) = &mut self.job else {
-            let prepared = self.prepared.as_ref().map(|prepared| prepared.pid);
+            let prepared = self.prepared.as_ref().map(|prepared| prepared.shim.pid);
             let remaining = family::reap(family::BATCH, |pid, _| {
                 if prepared == Some(pid) {
                     self.prepared = None;
@@ -376,13 +374,11 @@ impl Guard {
         // Processes fork and exit faster than one call reaps them.
         let mut storm = false;
         loop {
+            if let Some(cgroup) = &job.cgroup {
+                cgroup.kill();
+            }
             if let (Some(_), Some(group)) = (job.main, job.group) {
                 let _ = kill_process_group(group, Signal::KILL);
-            }
-            if let Some(cgroup) = self.mover.group() {
-                cgroup.kill();
-            } else if storm || pause > PERSISTENT {
-                self.mover.move_now();
             }
             if storm {
                 family::kill(family::newest());
@@ -417,10 +413,9 @@ impl Guard {
             self.wait();
             self.enforce_deadline();
             self.check_children();
-            self.mover.move_if_due();
         }
         if let Some(prepared) = self.prepared.take() {
-            let _ = kill_process(prepared.pid, Signal::KILL);
+            let _ = kill_process(prepared.shim.pid, Signal::KILL);
             while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
         }
         self.execute_will();

@@ -1,9 +1,8 @@
 //! The shim: a process that is started ahead of time and later executes the command.
 //!
-//! A shim waits for its start message, so that the command starts as soon as its term does. Before that, it asks the
-//! kernel to kill it when its parent dies, for whatever reason, which only the process itself can do. If the guard has a
-//! control group, the shim joins it. Both stay in force when the shim executes the command. The first shim of a guard
-//! joins nothing: the guard moves it into the group that it creates later (`guard/mover.rs`).
+//! A shim waits for its start message, so that the command starts as soon as its term does. Meanwhile it does two
+//! things that only the process itself can do. It asks the kernel to kill it when its parent dies, for whatever
+//! reason, and it joins the control group. Both settings stay in force when the shim executes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,17 +1,20 @@
 //! The processes of one term: a hook or the command, and everything that they have left behind.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::super::cgroup::Cgroup;
 use super::super::family::{self, Remaining};
 use super::super::plan::{Plan, Stage};
-use super::super::shim::Shim;
+use super::super::shim::{Place, Shim};
 use super::super::wire::{self, Exit, GuardEvent, Hook};
 
 /// The index of the lifeline among the descriptors of a start order, after the standard streams.
@@ -36,6 +39,7 @@ pub(super) struct Job {
     pub(super) stopping: bool,
     group_signalled: bool,
     signalled: BTreeSet<i32>,
+    pub(super) cgroup: Option<Cgroup>,
     /// The standard streams, and the lifeline, if there is one. Held open until no process is left.
     descriptors: Vec<OwnedFd>,
 }
@@ -46,6 +50,7 @@ impl Job {
         token: Option<u64>,
         kill_at: u64,
         grace: u64,
+        cgroup: Option<Cgroup>,
         descriptors: Vec<OwnedFd>,
     ) -> rustix::io::Result<Self> {
         // This process has too many open files to receive them.
@@ -66,6 +71,7 @@ impl Job {
             stopping: false,
             group_signalled: false,
             signalled: BTreeSet::new(),
+            cgroup,
             descriptors,
         })
     }
@@ -88,6 +94,12 @@ impl Job {
         (self.main, self.group, self.shim) = (Some(shim.pid), Some(shim.pid), Some(shim.socket));
         (self.stage, self.failed, self.group_signalled) = (stage, None, false);
         Ok(())
+    }
+
+    /// Starts a shim for a stage, in the control group of this job.
+    pub(super) fn shim(&self, words: &[OsString], place: Place) -> std::io::Result<Shim> {
+        let procs_file = self.cgroup.as_ref().map_or_else(PathBuf::new, Cgroup::procs_file);
+        Shim::start(&procs_file, words, place, |_| {})
     }
 
     /// Returns whether the hook for the end of the term has yet to run.
@@ -204,7 +216,7 @@ mod tests {
 
     fn job(plan: &Plan, kill_at: u64, grace: u64) -> Job {
         let stream = || OwnedFd::from(File::open("/dev/null").unwrap());
-        Job::new(plan, None, kill_at, grace, vec![stream(), stream(), stream()]).unwrap()
+        Job::new(plan, None, kill_at, grace, None, vec![stream(), stream(), stream()]).unwrap()
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Prepares a command: reads options from files and variables, connects to the store, starts the log.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
@@ -68,11 +67,9 @@ impl Setup {
     }
 
     /// Connects to the store in order to watch it. A SQLite database that is opened to be read alone is opened again for
-    /// each call, so a watch opens it as a candidate does, if this user may write it.
+    /// each call, so a watch opens it as a candidate does.
     pub(crate) fn elections_to_watch(&self) -> Result<Elections, Failure> {
-        let may_write =
-            |database: &Database| !database.path.exists() || File::options().append(true).open(&database.path).is_ok();
-        if self.database.as_ref().is_some_and(may_write) { self.elections() } else { self.elections_read_only() }
+        if self.database.is_some() { self.elections() } else { self.elections_read_only() }
     }
 
     /// Connects to the store for commands that read first. A database that does not exist counts as empty and is not

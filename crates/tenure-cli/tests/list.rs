@@ -124,10 +124,6 @@ fn a_store_that_cannot_be_reached_is_one_line() {
 
 /// Runs `tenure` as a user that may write nothing in the folder of this world.
 fn as_a_reader(world: &World, args: &[&str]) -> Output {
-    world.output_of(reader(world, args))
-}
-
-fn reader(world: &World, args: &[&str]) -> Command {
     let tenure = world.tenure(args);
     let mut reader = Command::new(if rustix::process::geteuid().is_root() { "setpriv" } else { "env" });
     if rustix::process::geteuid().is_root() {
@@ -135,26 +131,7 @@ fn reader(world: &World, args: &[&str]) -> Command {
     }
     reader.arg(tenure.get_program()).args(tenure.get_args()).current_dir(world.path(""));
     reader.envs(tenure.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    reader
-}
-
-#[test]
-fn a_user_that_can_only_read_a_database_watches_its_leader() {
-    let world = World::shared();
-    let database = world.path("seats.db");
-    std::fs::write(&database, "").unwrap();
-    std::fs::set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
-    std::fs::set_permissions(world.path(""), Permissions::from_mode(0o755)).unwrap();
-    let leader = world.run(&["--candidate", "alice", "--lease", "3s"], PROBE);
-    world.start_number(1);
-    let watched = File::create(world.path("watched")).unwrap();
-    let mut watch = reader(&world, &["watch", "--lines", "jobs"]).stdout(watched).spawn().unwrap();
-    let says = |word: &str| world.lines("watched").iter().any(|line| line.contains(word));
-    world.eventually("the leader to be shown", || says("alice"));
-    leader.signal(Signal::TERM);
-    world.eventually("the end of the term to be shown", || says("vacant"));
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    world.output_of(reader)
 }
 
 /// Returns the names and the times of all files in a folder.

@@ -305,11 +305,10 @@ pub(crate) struct StepDown {
 Examples:
   tenure schema postgres | psql -d app
   tenure schema postgres --schema elections --role app > tenure.sql
-  tenure schema mysql --schema app --role app@10.0.0.% | mysql
 
 With --role, the SQL also grants that role the privileges that `tenure` needs, and no others: to
 read and write the tables. Candidates must use the same schema:
-postgres://app@db/app?schema=elections. For MySQL, the schema is the database, and --role needs it.
+postgres://app@db/app?schema=elections
 
 Exit codes:
   0  the SQL was printed
@@ -319,7 +318,7 @@ pub(crate) struct Schema {
     #[arg(value_name = "STORE", value_parser = crate::commands::StoreName)]
     pub(crate) of: String,
 
-    /// The schema of the tables; for MySQL, their database [default: tenure; for MySQL, the current database]
+    /// The schema of the tables [default: tenure]
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
 

@@ -288,7 +288,7 @@ fn a_write_to_a_dead_companion_raises_no_signal() {
     signal_hook::flag::register(signal_hook::consts::SIGPIPE, is_raised.clone()).unwrap();
     let world = World::alone();
     let script = world.path("companion");
-    // It is ready, ends when it is told of a seat, and cannot be started again.
+    // This companion reports that it is ready, ends at the first message about a seat, and cannot be started again.
     let companion = "#!/bin/sh\nrm \"$0\"; read -r store; echo ready; read -r arm";
     fs::write(&script, companion).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();

@@ -28,7 +28,7 @@ fn run(world: &World, options: &[&str], command: Option<&str>) -> Running {
     Running { child: world.tenure(&args).stdout(Stdio::null()).stderr(errors).spawn().unwrap() }
 }
 
-/// Starts a candidate whose service is told of the start and the end of its terms.
+/// Starts a candidate with hooks that log the start and the end of its terms.
 fn told(world: &World, id: &str, options: &[&str]) -> Running {
     let hooks = ["--candidate", id, "--on-start", ON_START, "--on-stop", ON_STOP];
     run(world, &[&hooks, options].concat(), None)
@@ -128,7 +128,7 @@ fn a_failed_hook_for_the_start_ends_tenure_with_its_code() {
         Some("echo run >> log"),
     );
     assert_eq!(tenure.code(&world), 7);
-    // What the failed hook has begun can be undone.
+    // The hook for the end can undo the work of the failed hook.
     assert_eq!(world.log(), ["stop"]);
     assert!(world.lines("errors").iter().any(|line| line.contains("--on-start exited with code 7")));
 }

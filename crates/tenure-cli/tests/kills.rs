@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Etcd, Postgres, RedisSetup};
 
-/// What happens to a server. It keeps its data.
+/// A fault of a server, which keeps its data.
 enum Act {
     /// Its connections stay open, but it does not answer.
     Pause,

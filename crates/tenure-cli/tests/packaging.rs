@@ -1,4 +1,4 @@
-//! What an installation has, and the files in deploy/docker, as far as they can be checked without an engine.
+//! The contents of an installation, and the files in deploy/docker, as far as tests can check them without a container engine.
 
 #![cfg(target_os = "linux")]
 

@@ -86,7 +86,7 @@ fn main() {
                 &["last_will"],
                 String::new(),
                 format!(
-                    "will: |candidate, token, reading, nonce| {{ let will = {name}::last_will::LastWill {{ candidate, token, \
+                    "will: |candidate, reading, nonce| {{ let will = {name}::last_will::LastWill {{ candidate, \
                          by: \"test\".into() }}; match will.step(reading, nonce) {{ \
                          {name}::last_will::WillStep::Free {{ expected, record }} => Some((expected, *record)), _ => None }} }}"
                 ),

@@ -1,7 +1,7 @@
 //! Measures the time from the end of a leader to the start of the next leader's command, from outside of tenure and
 //! compared with flock(1) in the same run. Also measures the cost of a `tenure run` that waits.
 //!
-//! `TENURE_BENCH_STORE` selects a server that this bench starts, in each of its modes: `redis`, `postgres`, `etcd`,
+//! `TENURE_BENCH_STORE` selects a server that this bench starts, in each of its modes: `redis`, `postgres`, `mysql`, `etcd`,
 //! `consul` or `kubernetes`. If the leader leaves, time is measured from the moment when the store shows the release. If
 //! it is killed, time is measured from the kill: its guard executes the last will. If its guard is killed, too, and the
 //! store has a clock, time is measured from the moment when the lease expires. `TENURE_BENCH_ROUNDS` is the number of
@@ -32,7 +32,7 @@ mod linux {
     use rustix::process::{Pid, Signal, kill_process};
     use tenure::store::{Life, SeatName, SeatStore, Seen};
     use tenure_testkit::figures::{
-        BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, PostgresTarget, RedisTarget,
+        BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, MysqlTarget, PostgresTarget, RedisTarget,
     };
 
     use super::program;
@@ -50,11 +50,15 @@ mod linux {
                 on(&PostgresTarget::start("lease"));
                 on(&PostgresTarget::start("session"));
             }
+            Ok("mysql") => {
+                on(&MysqlTarget::start("lease"));
+                on(&MysqlTarget::start("session"));
+            }
             Ok("etcd") => on(&EtcdTarget::start()),
             Ok("consul") => on(&ConsulTarget::start()),
             Ok("kubernetes") => on(&KubernetesTarget::start()),
             Ok(other) => {
-                panic!("TENURE_BENCH_STORE must be redis, postgres, etcd, consul or kubernetes, got {other:?}")
+                panic!("TENURE_BENCH_STORE must be redis, postgres, mysql, etcd, consul or kubernetes, got {other:?}")
             }
             Err(_) => beside_flock(),
         }

@@ -305,10 +305,11 @@ pub(crate) struct StepDown {
 Examples:
   tenure schema postgres | psql -d app
   tenure schema postgres --schema elections --role app > tenure.sql
+  tenure schema mysql --schema app --role app@10.0.0.% | mysql
 
 With --role, the SQL also grants that role the privileges that `tenure` needs, and no others: to
 read and write the tables. Candidates must use the same schema:
-postgres://app@db/app?schema=elections
+postgres://app@db/app?schema=elections. For MySQL, the schema is the database, and --role needs it.
 
 Exit codes:
   0  the SQL was printed
@@ -318,7 +319,7 @@ pub(crate) struct Schema {
     #[arg(value_name = "STORE", value_parser = crate::commands::StoreName)]
     pub(crate) of: String,
 
-    /// The schema of the tables [default: tenure]
+    /// The schema of the tables; for MySQL, their database [default: tenure; for MySQL, the current database]
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
 

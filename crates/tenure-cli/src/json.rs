@@ -51,7 +51,7 @@ pub(crate) fn leader(leader: &Leader) -> Value {
 }
 
 pub(crate) fn crash(Crash { of, token, by }: &Crash) -> Value {
-    json!({ "candidate": &**of, "token": token.get(), "by": &**by })
+    json!({ "candidate": &*of.id, "incarnation": of.incarnation.to_string(), "token": token.get(), "by": &**by })
 }
 
 pub(crate) fn candidate(status: &CandidateStatus) -> Value {

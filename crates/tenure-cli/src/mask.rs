@@ -21,9 +21,9 @@ fn mask_password(front: &str) -> String {
     let Some((user, host)) = rest.rsplit_once('@') else { return front.to_owned() };
     let user = match user.split_once(':') {
         Some((user, _)) => format!("{user}:***"),
-        // A PostgreSQL user can log in without a password. For other stores a single word is a token, or a password
+        // A user of a database can log in without a password. For other stores a single word is a token, or a password
         // without its colon.
-        None if scheme.starts_with("postgres") => user.to_owned(),
+        None if ["postgres", "mysql", "mariadb"].iter().any(|store| scheme.starts_with(store)) => user.to_owned(),
         None => "***".to_owned(),
     };
     format!("{scheme}://{user}@{host}")

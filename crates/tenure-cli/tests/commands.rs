@@ -184,7 +184,9 @@ fn schema_refuses_stores_without_tables_and_invalid_names() {
         (&["schema", "postgres", "--schema", ""], "schema must have 1 to 63 bytes"),
         (&["schema", "postgres", "--schema", "pg_mine"], "schema must have 1 to 63 bytes"),
         (&["schema", "postgres", "--role", ""], "role"),
-        (&["schema"], "write: tenure schema postgres"),
+        (&["schema"], "write: tenure schema "),
+        #[cfg(feature = "mysql")]
+        (&["schema", "mysql", "--role", "app"], "pass --schema DATABASE"),
     ] {
         let output = world.output(args);
         assert_refused(&output, &[expected]);

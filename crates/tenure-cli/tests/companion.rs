@@ -243,6 +243,31 @@ fn a_program_that_stops_in_order_needs_its_companion_no_more() {
 }
 
 #[test]
+fn a_program_that_has_lost_its_seat_and_stops_in_order_has_not_died() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let mut program = Program::lead(&world, &redis.url());
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    let options = ["--lease", "10m", "--priority", "5"];
+    let mut other = common::stand(&world, "other", &options);
+    world.eventually("the other candidate to lead", || {
+        // The program can be the first to take the seat again.
+        let _ = world.output(&["step-down", "jobs"]);
+        status(&world)["leader"]["candidate"] == "other"
+    });
+    program.order("stop");
+    program.await_line("done stop");
+    program.order("exit");
+    program.child.wait().unwrap();
+    drop(program);
+    other.signal(Signal::TERM);
+    other.wait(&world);
+    world.eventually_empty();
+    let lines = world.lines("errors");
+    assert!(!lines.iter().any(|line| line.contains("died")), "{lines:?}");
+}
+
+#[test]
 fn a_companion_that_cannot_be_started_is_an_error_that_says_how_to_get_it() {
     for program in ["no-such-program", "true", "cat"] {
         let error = tenure::connect_with_last_will("memory:", program).err().unwrap().to_string();

@@ -18,6 +18,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 use rustix::process::Signal;
+use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Etcd, Postgres, Redis, RedisSetup};
 
 const LEASE: [&str; 2] = ["--lease", "10m"];
@@ -109,6 +110,64 @@ fn a_guard_that_was_stopped_executes_the_will_when_it_is_resumed_by_the_death_of
 }
 
 #[test]
+fn the_seat_of_a_tenure_that_is_killed_before_it_knows_that_it_has_won_is_freed_too() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let (direct, world) = (World::on(&redis.url()), World::on(&format!("redis://{}", proxy.address())));
+    // The server answers late, so the bid has won the seat long before its answer arrives.
+    proxy.delay(Way::Down, Duration::from_secs(2));
+    let winner = stand(&world, "one");
+    let mut term = 0;
+    direct.eventually("the bid to win", || {
+        let leader = &json_of(&direct.output(&["status", "--json", "jobs"]))["leader"];
+        term = leader["token"].as_i64().unwrap_or(0);
+        leader["candidate"] == "one"
+    });
+    winner.signal(Signal::KILL);
+    proxy.pass();
+    world.eventually_empty();
+    assert!(world.starts().is_empty(), "the answer came before the kill");
+    let freed = format!("tenure: the process of one (term {term}) died; its guard has freed the seat of jobs");
+    assert_eq!(world.lines("errors"), [freed]);
+    let next = stand(&direct, "next");
+    assert!(direct.start_number(1).token > term);
+    drop((winner, next));
+}
+
+#[test]
+fn a_standby_that_is_killed_changes_nothing_and_says_nothing() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let (leader, mut follower) = leader_and_follower(&world);
+    follower.signal(Signal::KILL);
+    follower.wait(&world);
+    let guards = || world.living().len();
+    // The leader, its guard and its command are left.
+    world.eventually("the guard of the standby to end", || guards() <= 3);
+    assert_eq!(world.starts().len(), 1);
+    assert!(!world.lines("errors").iter().any(|line| line.contains("died")), "{:?}", world.lines("errors"));
+    drop(leader);
+}
+
+#[test]
+fn the_guard_of_a_killed_standby_does_not_stay_because_the_store_does_not_answer() {
+    let mut redis = Redis::start();
+    let world = World::on(&redis.url());
+    let (leader, follower) = leader_and_follower(&world);
+    let guard = follower.guard(&world);
+    redis.pause();
+    follower.signal(Signal::KILL);
+    // The lease is far longer than this.
+    world.eventually("the guard to end", || !is_alive(guard));
+    redis.resume();
+    let lines = world.lines("errors");
+    let about: Vec<_> = lines.iter().filter(|line| line.contains("cannot free the seat of jobs")).collect();
+    assert_eq!(about.len(), 1, "{lines:?}");
+    assert!(about[0].ends_with("; if it had just won, the seat becomes free when its lease expires"), "{about:?}");
+    drop((leader, follower));
+}
+
+#[test]
 fn a_will_whose_seat_was_removed_says_that_it_has_left_the_seat_alone() {
     let redis = Redis::start();
     let world = World::on(&redis.url());
@@ -121,7 +180,7 @@ fn a_will_whose_seat_was_removed_says_that_it_has_left_the_seat_alone() {
     assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
     fs::write(world.path("removed"), "").unwrap();
     let says_so = |line: &String| {
-        line.starts_with("tenure: the process of one (term ")
+        line.starts_with("tenure: the process of one died")
             && line.contains("its guard has left the seat of jobs alone")
     };
     world.eventually("the guard to say so", || world.lines("errors").iter().any(says_so));

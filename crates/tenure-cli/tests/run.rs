@@ -97,10 +97,15 @@ fn the_command_inherits_no_descriptor_but_the_lifeline() {
     let world = World::alone();
     let output = world.output(&["run", "jobs", "--", "ls", "/proc/self/fd"]);
     let directly = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap();
-    let listed = text(&output.stdout);
+    let (listed, directly) = (text(&output.stdout), text(&directly.stdout));
+    // One more, at the smallest free number, and one above the numbers that scripts use.
     let inherited: Vec<&str> = listed.lines().filter(|number| *number != "100").collect();
-    assert_eq!(inherited, text(&directly.stdout).lines().collect::<Vec<_>>());
     assert_eq!(inherited.len() + 1, listed.lines().count());
+    assert_eq!(inherited.len(), directly.lines().count() + 1, "{listed} {directly}");
+    let script = "readlink /proc/self/fd/3 /proc/self/fd/100";
+    let lifelines = world.output(&["run", "jobs", "--", "sh", "-c", script]);
+    let lifelines = text(&lifelines.stdout);
+    assert_eq!(lifelines.lines().filter(|file| file.ends_with(".lock")).count(), 2, "{lifelines}");
 }
 
 #[test]

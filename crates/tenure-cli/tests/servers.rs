@@ -1,4 +1,4 @@
-//! All commands over real servers: Redis, and PostgreSQL in both of its modes.
+//! All commands over real servers: Redis, and PostgreSQL and MySQL in both of their modes.
 
 #![cfg(all(target_os = "linux", feature = "redis", feature = "postgres"))]
 
@@ -28,6 +28,19 @@ fn all_commands_work_over_postgres_in_both_modes() {
     all_commands_work_over(&format!("{}?schema=sessions&mode=session", server.url()));
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn all_commands_work_over_mysql_in_both_modes() {
+    let server = tenure_testkit::servers::Mysql::start();
+    // At the same time, as the test mostly waits.
+    std::thread::scope(|scope| {
+        for mode in ["lease", "session"] {
+            let url = format!("{}?table_prefix={mode}_&mode={mode}", server.url());
+            scope.spawn(move || all_commands_work_over(&url));
+        }
+    });
+}
+
 /// A command of many processes, each in a session of its own, that all hold the lock of the probe.
 const CROWD: &str = "exec 9>> probe; flock -n 9 || echo overlap >> log
     i=0; while [ $i -lt 100 ]; do setsid sleep 1000 & i=$((i + 1)); done
@@ -35,10 +48,21 @@ const CROWD: &str = "exec 9>> probe; flock -n 9 || echo overlap >> log
 
 #[test]
 fn when_tenure_is_killed_its_session_ends_only_after_all_processes_of_its_command() {
+    let server = Postgres::start();
+    sessions_outlive_commands(&server.url());
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn when_tenure_is_killed_its_mysql_session_ends_only_after_all_processes_of_its_command() {
+    let server = tenure_testkit::servers::Mysql::start();
+    sessions_outlive_commands(&server.url());
+}
+
+fn sessions_outlive_commands(url: &str) {
     // Set `TENURE_TEST_KILLS=200` for more rounds.
     let rounds = std::env::var("TENURE_TEST_KILLS").map_or(3, |rounds| rounds.parse().unwrap());
-    let server = Postgres::start();
-    let world = World::on(&format!("{}?mode=session", server.url())).without_cgroup();
+    let world = World::on(&format!("{url}?mode=session")).without_cgroup();
     let run = || world.run(&LEASE, CROWD);
     let mut leader = run();
     world.start_number(1);

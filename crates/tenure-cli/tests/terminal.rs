@@ -8,8 +8,9 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use common::{Running, World, text};
+use common::{Running, World, children, send, text};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -67,6 +68,14 @@ fn ctrl_z_stops_the_command_too_and_in_the_foreground_it_continues() {
     fs::write(world.path("shell"), script).unwrap();
     let (mut shell, mut keyboard) = at_terminal(&world, "exec bash shell");
     world.log_of(1);
+    // The guard, which stops the command, is late. The shell must not continue before that.
+    let tenure = children(shell.pid())[0];
+    let guard = children(tenure)[0];
+    send(guard, Signal::STOP);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        send(guard, Signal::CONT);
+    });
     keyboard.write_all(b"\x1a").unwrap();
     world.log_of(2);
     keyboard.write_all(b"hello\n").unwrap();
@@ -76,6 +85,7 @@ fn ctrl_z_stops_the_command_too_and_in_the_foreground_it_continues() {
     world.eventually("the command to read", || world.lines("read") == ["again"]);
     keyboard.write_all(b"\x03").unwrap();
     assert_eq!(shell.code(&world), 130);
+    late.join().unwrap();
 }
 
 /// Starts `tenure run --tty jobs -- sh -c SCRIPT` in a terminal.

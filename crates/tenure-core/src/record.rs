@@ -75,6 +75,10 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         Some(None) => Err(foreign("a bad incarnation")),
     };
     let (holder, heir) = (candidate(form.holder)?, candidate(form.heir)?);
+    let crash = match form.crash.map(CrashForm::crash) {
+        Some(None) => return Err(foreign("a bad incarnation")),
+        crash => crash.flatten(),
+    };
     if form.token > Token::MAX.get() {
         return Err(foreign("a token out of range"));
     }
@@ -93,7 +97,7 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         metadata: Arc::new(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
         claim: form.claim.map(|claim| Arc::new(claim.claim())),
-        crash: form.crash.map(|crash| Arc::new(crash.crash())),
+        crash: crash.map(Arc::new),
         unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
 }
@@ -151,7 +155,7 @@ impl ClaimForm {
 
 #[derive(Serialize, Deserialize)]
 struct CrashForm {
-    of: String,
+    of: HolderForm,
     token: u64,
     by: String,
 }
@@ -159,11 +163,12 @@ struct CrashForm {
 impl CrashForm {
     fn of(crash: &Crash) -> Self {
         let Crash { of, token, by } = crash;
-        Self { of: of.to_string(), token: token.get(), by: by.to_string() }
+        Self { of: HolderForm::of(of), token: token.get(), by: by.to_string() }
     }
 
-    fn crash(self) -> Crash {
-        Crash { of: self.of.into(), token: Token::new(self.token), by: self.by.into() }
+    /// Returns the crash; `None` if the incarnation is not valid.
+    fn crash(self) -> Option<Crash> {
+        Some(Crash { of: self.of.candidate()?, token: Token::new(self.token), by: self.by.into() })
     }
 }
 

@@ -158,6 +158,14 @@ pub enum Expect {
 }
 
 impl Expect {
+    /// Returns the version that the seat must have, or `None` if the seat must not exist.
+    pub fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Absent(_) => None,
+            Self::Version(version) | Self::Held(version) | Self::HolderDead(version) => Some(version),
+        }
+    }
+
     /// Returns whether this expects a seat to be absent from data with an identity other than `identity`. Then the
     /// answer is [`Swap::Lost`].
     pub fn is_absent_elsewhere(&self, identity: &str) -> bool {

@@ -6,8 +6,12 @@
 //! | | |
 //! |---|---|
 //! | [`Reconnect`] | one connection that all calls share, replaced when it breaks or falls silent |
+//! | [`first_of`], [`cannot_connect`] | the first of several hosts that answers; the words for a connection that fails |
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
-//! | [`SharedTask`] | a task whose result several calls share; both of the above use it |
+//! | [`socket`] | a socket with keepalives and a second handle, for a driver that takes one |
+//! | [`sql`] | seats and notes as rows of a SQL database, and seats that the locks of a session hold |
+//! | [`SharedTask`] | a task whose result several calls share |
+//! | [`VersionParts`] | the content of a version: the write, the data and the session |
 //! | [`url`], [`options`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
 //!
@@ -80,30 +84,38 @@
 //!   session has ended: answer `Lost`. If the session was never one of this process, ask the server, because
 //!   only the server can know. Otherwise call [`PooledSession::beat`], and answer with the heartbeat's `sent`
 //!   as `since`. A heartbeat may answer for a seat only if it has seen the last write of that seat by this process:
-//!   let its report name the version of each seat, or record [`PooledSession::next_beat`] when the write is answered.
-//!   It must also be recent: at most a quarter of a lease old.
+//!   let its report name the version of each seat, or accept only one that was sent after the write was answered. It
+//!   must also be recent: at most a quarter of a lease old.
 //! - Time-outs: a heartbeat must fail early enough for another one within the lease, after a third of it or sooner.
 //!   Opening a session needs a time-out, too: a quarter of a lease to a third.
-//! - `watch`: hold a [`WarmSession`] from [`Sessions::keep_warm`] for every lease of a seat that another
-//!   process holds, so that a bid finds an open session. Once the watch is subscribed, renew each session of
+//! - `watch`: pass each change of the engine's interest to [`ReadySessions`], so that a bid on a seat that another
+//!   process holds finds an open session. Once the watch is subscribed, renew each session of
 //!   [`Sessions::live`] once: this finds sessions that ended before the watch began.
 //!
 //! If the server ties a session to a connection (PostgreSQL), the session implements [`Session::lapses`] and
 //! [`Session::closed`].
 
+mod connect;
 pub mod options;
 mod reconnect;
 mod sessions;
 mod shared_task;
+pub mod socket;
+pub mod sql;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod url;
+mod version;
 
+pub use connect::{cannot_connect, causes, first_of, is_about_tls, no_tls};
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
-pub use sessions::{Heartbeat, HeartbeatReply, PooledSession, Session, Sessions, WarmSession};
+pub use sessions::{
+    Heartbeat, HeartbeatReply, PooledSession, ReadySessions, Session, Sessions, WarmSession, whole_seconds,
+};
 pub use shared_task::SharedTask;
 #[doc(no_inline)]
 pub use tenure_core::did_you_mean;
+pub use version::{VersionParts, nonce_of};
 
 use std::sync::{Mutex, MutexGuard};
 

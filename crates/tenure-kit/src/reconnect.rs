@@ -73,6 +73,12 @@ impl Liveness {
         lock(&self.silence).heard.elapsed()
     }
 
+    /// Makes the connection doubted: the next call opens another one, for example because only a new connection creates
+    /// tables that are missing. This connection stays in use for what it holds.
+    pub fn doubt(&self) {
+        lock(&self.silence).doubted = true;
+    }
+
     /// Marks the connection as broken, or as not to be used again. Pending calls may still finish.
     pub fn close(&self) {
         self.closed.send_replace(true);

@@ -7,7 +7,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use tenure_core::{BoxFuture, Clock, Moment, News, StoreError};
+use tenure_core::{
+    BoxFuture, Clock, InterestChange, Life, Moment, News, SeatName, SessionId, StoreError, Version, span,
+};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -23,7 +25,7 @@ pub trait Session: Send + Sync + 'static {
 
     /// Returns the name of the session, equal to the result of `Store::session_of`. No two sessions ever have
     /// the same name.
-    fn name(&self) -> tenure_core::SessionId;
+    fn name(&self) -> SessionId;
 
     /// Renews the session and checks the seats, once and with a time-out. `sent` is a moment before anything is
     /// sent.
@@ -121,12 +123,6 @@ impl<S: Session> PooledSession<S> {
         lock(&self.beats).renewed
     }
 
-    /// Returns the number of the next heartbeat to begin. Record it with a seat after a write: that heartbeat
-    /// is the first one that is certain to have seen the write.
-    pub fn next_beat(&self) -> u64 {
-        lock(&self.beats).begun + 1
-    }
-
     /// Returns the last heartbeat if `suits` accepts it, or waits for the next one.
     ///
     /// One heartbeat is in flight at a time and serves all callers. If `suits` rejects it, another one follows;
@@ -139,7 +135,7 @@ impl<S: Session> PooledSession<S> {
         self: &Arc<Self>,
         suits: impl Fn(&Heartbeat<S::Report>) -> bool,
     ) -> Result<Arc<Heartbeat<S::Report>>, StoreError> {
-        let first = self.next_beat();
+        let first = lock(&self.beats).begun + 1;
         loop {
             self.check()?;
             let flight = {
@@ -219,7 +215,7 @@ type Open<S> = dyn Fn(Duration, Clock) -> BoxFuture<'static, Result<S, StoreErro
 
 struct Inner<S: Session> {
     open: Box<Open<S>>,
-    engine: OnceLock<(Clock, Option<News>)>,
+    engine: OnceLock<(Clock, News)>,
     state: Mutex<State<S>>,
 }
 
@@ -243,6 +239,41 @@ impl Drop for WarmSession {
     }
 }
 
+/// Returns a lease in seconds, for servers that count in seconds. A store also promises `lease_step`, so that an election
+/// with another lease does not start.
+///
+/// # Errors
+/// If the lease is not a whole number of seconds: it must not be rounded, because the leader counts on all of it.
+pub fn whole_seconds(lease: Duration) -> Result<u64, StoreError> {
+    if lease.subsec_nanos() == 0 && !lease.is_zero() {
+        return Ok(lease.as_secs());
+    }
+    Err(StoreError::denied(format!("the lease must be a whole number of seconds, got {}", span::show(lease))))
+}
+
+/// The sessions that are kept ready for bids on seats that other processes hold. Dropping it ends that.
+#[derive(Debug, Default)]
+pub struct ReadySessions(HashMap<SeatName, Arc<WarmSession>>);
+
+impl ReadySessions {
+    /// Applies a change of the engine's interest: keeps a session ready for as long as a session of another process holds
+    /// the seat. `session_of` returns the session in a version, as `Store::session_of` does.
+    pub fn update<S: Session>(
+        &mut self,
+        InterestChange { seat, wanted }: InterestChange,
+        sessions: &Sessions<S>,
+        session_of: impl FnOnce(&Version) -> Option<SessionId>,
+    ) {
+        let lease = wanted.as_ref().map(|wanted| wanted.lease);
+        let held = wanted.and_then(|wanted| wanted.seen?.seat).filter(|seat| seat.life != Life::Over);
+        let holder = held.and_then(|held| session_of(&held.version)).filter(|name| !sessions.is_own(name.as_str()));
+        match lease.filter(|_| holder.is_some()) {
+            Some(lease) => self.0.insert(seat, sessions.keep_warm(lease)),
+            None => self.0.remove(&seat),
+        };
+    }
+}
+
 impl<S: Session> Sessions<S> {
     /// Creates a pool that opens sessions with `open`, which must have its own time-out. It opens nothing yet.
     pub fn new<F>(open: impl Fn(Duration, Clock) -> F + Send + Sync + 'static) -> Self
@@ -260,10 +291,9 @@ impl<S: Session> Sessions<S> {
         Self(Arc::new(Inner { open, engine: OnceLock::new(), state: Mutex::new(state) }))
     }
 
-    /// Sets the engine's clock and news. Call it once, before anything else. Without news, the store itself
-    /// reports the end of a session ([`PooledSession::over`]).
-    pub fn attach(&self, clock: &Clock, news: Option<&News>) {
-        let _ = self.0.engine.set((clock.clone(), news.cloned()));
+    /// Sets the engine's clock and news. Call it once, before anything else.
+    pub fn attach(&self, clock: &Clock, news: &News) {
+        let _ = self.0.engine.set((clock.clone(), news.clone()));
     }
 
     /// Returns whether a session belongs to this process, even if it has ended.
@@ -368,7 +398,7 @@ impl<S: Session> Inner<S> {
             lease,
             over: watch::Sender::new(false),
             clock,
-            news: self.engine.get().and_then(|(_, news)| news.clone()),
+            news: self.engine.get().map(|(_, news)| news.clone()),
             beats: Mutex::new(Beats { renewed, begun: 0, last: None, in_flight: None }),
         });
         let (watched, over) = (Arc::downgrade(&session), session.over());

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Call, Change, Clock, Life, ManualClock, Moment, News, Promises, Push, Reading, Record, Seat, SeatName,
-    SeatStore, Seen, SingleSeat, Store, StoreError, Swap, Token, Version, Write,
+    Answers, Call, Change, Clock, InterestChange, Life, ManualClock, Moment, News, Promises, Push, Reading, Record,
+    Seat, SeatInterest, SeatName, SeatStore, Seen, SingleSeat, Store, StoreError, Swap, Token, Version, Write,
 };
-use tenure_kit::{HeartbeatReply, Session, Sessions};
+use tenure_kit::{HeartbeatReply, ReadySessions, Session, Sessions};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -52,7 +52,7 @@ impl Server {
     fn sessions(&self) -> Sessions<One> {
         let server = self.clone();
         let sessions = Sessions::new(move |lease: Duration, _| server.clone().open(lease));
-        sessions.attach(&self.clock.clone().into(), None);
+        sessions.attach(&self.clock.clone().into(), &News::unheard());
         sessions
     }
 
@@ -150,14 +150,11 @@ async fn one_heartbeat_serves_all_callers_and_a_later_one_those_that_need_it() {
     assert_eq!((one.unwrap().number, same.unwrap().number, server.counts().1), (1, 1, 1));
     // The last heartbeat is used as long as it suits.
     assert_eq!(session.beat(|_| true).await.unwrap().number, 1);
-    assert_eq!(session.next_beat(), 2);
     // The heartbeat in flight does not suit, so another one follows, for all callers that need it.
     let early = session.beat(|beat| beat.number >= 2);
     let late = async {
         sleep(Duration::from_micros(500)).await;
-        let from = session.next_beat();
-        assert_eq!(from, 3);
-        tokio::join!(session.beat(|beat| beat.number >= from), session.beat(|beat| beat.number >= from))
+        tokio::join!(session.beat(|beat| beat.number >= 3), session.beat(|beat| beat.number >= 3))
     };
     let (early, (late, same)) = tokio::join!(early, late);
     assert_eq!((early.unwrap().number, late.unwrap().number, same.unwrap().number), (2, 3, 3));
@@ -267,6 +264,36 @@ async fn a_session_is_kept_ready_while_a_guard_exists() {
     assert_eq!(server.counts(), before, "nothing is renewed once the store is dropped");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_session_is_ready_only_while_another_process_holds_the_seat() {
+    let server = Server::new();
+    let (sessions, mut ready) = (server.sessions(), ReadySessions::default());
+    let mut follow = |seen: Option<(&str, Life)>| {
+        let seat = seen.map(|(version, life)| {
+            let record = Record::new(None, Token::new(1), LEASE);
+            Seat { record, version: Version::new(version), life }
+        });
+        let wanted = Some(SeatInterest { lease: LEASE, seen: Some(Seen { seat, requests: false }) });
+        let change = InterestChange { seat: SeatName::new("jobs").unwrap(), wanted };
+        ready.update(change, &sessions, |version| Some(tenure_core::SessionId::new(version.as_str())));
+    };
+    follow(None);
+    follow(Some(("theirs", Life::Over)));
+    sleep(LEASE).await;
+    assert_eq!(server.counts().0, 0, "no other process holds the seat");
+    follow(Some(("theirs", Life::Held)));
+    sleep(LEASE).await;
+    assert_eq!(server.counts().0, 1);
+    // The session that was opened for bids is our own.
+    server.clock.advance(LEASE / 2);
+    follow(Some(("1 for 12s", Life::Held)));
+    sleep(LEASE).await;
+    let before = server.counts();
+    server.clock.advance(LEASE / 2);
+    sleep(LEASE * 2).await;
+    assert_eq!(server.counts(), before, "this process holds the seat itself");
+}
+
 /// A store with one seat, held on the session that its version names.
 struct OneSeat(Arc<Sessions<One>>, Seat);
 
@@ -276,7 +303,7 @@ impl Store for OneSeat {
     }
 
     fn attach(&self, clock: &Clock, news: &News) {
-        self.0.attach(clock, Some(news));
+        self.0.attach(clock, news);
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {

@@ -352,7 +352,7 @@ pub enum PresenceInput<S, N> {
     /// The answer to [`PresenceAction::SayPresent`], or why it failed.
     Present(Result<NoteState, Fault>),
     /// The answer to [`PresenceAction::Put`] or [`PresenceAction::Remove`] for this seat.
-    Notification(S, Result<(), Fault>),
+    NoticeWritten(S, Result<(), Fault>),
     /// The moment asked for with [`PresenceAction::WakeAt`] has come.
     Wake,
 }

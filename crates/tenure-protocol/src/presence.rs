@@ -101,7 +101,7 @@ impl<S: Ord + Clone, N: Clone> Presence<S, N> {
             PresenceInput::Change { seat, fit, notice } => self.change(seat, fit, notice),
             PresenceInput::Withdraw(seat) => self.withdraw(seat),
             PresenceInput::Present(answer) => self.on_present(now, answer, out),
-            PresenceInput::Notification(seat, answer) => self.on_written(now, seat, answer, out),
+            PresenceInput::NoticeWritten(seat, answer) => self.on_written(now, seat, answer, out),
             PresenceInput::Wake => {
                 if self.wake.take_if(|wake| now >= *wake).is_some() {
                     self.say_present(now, out);

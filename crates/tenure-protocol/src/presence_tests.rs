@@ -24,7 +24,7 @@ impl Process {
         assert_eq!(process.asked(), [say_present(LEASE)]);
         process.step(PresenceInput::Present(Ok(NoteState::Absent)));
         assert_eq!(process.asked(), [put(seat, notice)]);
-        process.step(PresenceInput::Notification(seat, Ok(())));
+        process.step(PresenceInput::NoticeWritten(seat, Ok(())));
         assert!(process.presence.is_settled());
         process
     }
@@ -113,7 +113,7 @@ fn a_notice_that_could_not_be_written_is_written_later() {
     let mut process = Process::standing("jobs", 1);
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 2 });
     assert_eq!(process.asked(), [put("jobs", 2)]);
-    process.step(PresenceInput::Notification("jobs", Err(Fault::Unknown)));
+    process.step(PresenceInput::NoticeWritten("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wakes()), (vec![], LEASE / 3));
     assert_eq!(process.asked(), [say_present(LEASE)]);
     process.step(PresenceInput::Present(Ok(NoteState::Present)));
@@ -132,7 +132,7 @@ fn a_change_of_fitness_is_written_at_once_and_other_changes_with_the_next_report
     // A change that arrives while a notice is in flight is written afterwards.
     process.step(PresenceInput::Change { seat: "jobs", fit: false, notice: 4 });
     assert_eq!(process.asked(), []);
-    process.step(PresenceInput::Notification("jobs", Ok(())));
+    process.step(PresenceInput::NoticeWritten("jobs", Ok(())));
     assert_eq!(process.asked(), [put("jobs", 4)]);
 }
 
@@ -152,7 +152,7 @@ fn a_candidate_that_withdraws_is_removed_and_a_process_without_candidates_report
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
     assert!(!process.presence.is_settled());
-    process.step(PresenceInput::Notification("jobs", Ok(())));
+    process.step(PresenceInput::NoticeWritten("jobs", Ok(())));
     assert!(process.presence.is_settled() && process.presence.notices.is_empty());
     process.wakes();
     assert_eq!((process.asked(), process.wake), (vec![], None));
@@ -172,7 +172,7 @@ fn a_removal_that_fails_after_the_last_candidate_left_does_not_block_later_candi
     process.step(PresenceInput::Withdraw("jobs"));
     assert_eq!(process.asked(), [remove("jobs")]);
     process.wakes();
-    process.step(PresenceInput::Notification("jobs", Err(Fault::Unknown)));
+    process.step(PresenceInput::NoticeWritten("jobs", Err(Fault::Unknown)));
     assert_eq!((process.asked(), process.wake), (vec![], None));
     process.announces("jobs", LEASE, 2);
     assert_eq!(process.asked(), [say_present(LEASE)]);

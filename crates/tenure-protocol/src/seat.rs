@@ -214,8 +214,8 @@ pub struct Claim {
 /// A term that a last will has ended, because the process of its leader died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// The id of the candidate that led.
-    pub of: Arc<str>,
+    /// The candidate that led.
+    pub of: Candidate,
     /// The token of the term.
     pub token: Token,
     /// The process that executed the last will, as a text for people.

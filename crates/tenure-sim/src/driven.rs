@@ -60,7 +60,7 @@ pub(crate) struct Parts {
 }
 
 /// Returns the write of a last will, if the seat that was read is to be freed.
-pub(crate) type StepWill = fn(Candidate, Token, &Reading, u64) -> Option<(Version, Record)>;
+pub(crate) type StepWill = fn(Candidate, &Reading, u64) -> Option<(Version, Record)>;
 
 /// Creates a machine.
 pub(crate) type Make = fn(Candidate, Rules, u64) -> Box<dyn Driven>;
@@ -216,10 +216,8 @@ pub(crate) const REAL: Parts = Parts {
     presence: || Box::new(Presence::new()),
     admission: |reads, writes| Box::new(tenure_protocol::Admission::new(reads, writes)),
     subscriptions: || Box::new(tenure_protocol::Subscriptions::new()),
-    will: |candidate, token, reading, nonce| match (LastWill { candidate, token, by: "the guard".into() })
-        .step(reading, nonce)
-    {
+    will: |candidate, reading, nonce| match (LastWill { candidate, by: "the guard".into() }).step(reading, nonce) {
         WillStep::Free { expected, record } => Some((expected, *record)),
-        WillStep::Freed | WillStep::NotHeld => None,
+        WillStep::Freed(_) | WillStep::NotHeld => None,
     },
 };

@@ -34,8 +34,6 @@ pub(crate) struct Node {
     /// Events that arrived during a pause.
     pub(crate) inbox: VecDeque<Arrival>,
     pub(crate) term: Option<Published>,
-    /// The terms that it has led since its start, for its last will.
-    pub(crate) led: Vec<Token>,
     pub(crate) work: Vec<Work>,
     /// The call in flight.
     pub(crate) call: Option<u64>,

@@ -24,7 +24,7 @@ pub use etcd::EtcdTarget;
 pub use kubernetes::KubernetesTarget;
 pub use load::{Load, beside_a_load};
 pub use many_elections::{ManyElections, ProcessState, many_elections_child};
-pub use target::{BenchTarget, FileTarget, MemoryTarget, PostgresTarget, RedisTarget, Work};
+pub use target::{BenchTarget, FileTarget, MemoryTarget, MysqlTarget, PostgresTarget, RedisTarget, Work};
 pub use usage::Usage;
 
 use std::time::Duration;

@@ -27,6 +27,7 @@ const FLAWS: &[(&str, Flaw)] = &[
     ("a_server_that_is_killed_and_restarted_keeps_its_seats", Flaw::ForgetsWhenRestarted),
     ("after_a_server_restarts_empty_the_seat_is_waited_out_and_tokens_rise", Flaw::HasNoFloor),
     ("faults_leave_no_connections_behind", Flaw::KeepsAbandonedConnections),
+    ("of_many_candidates_one_leads_at_a_time", Flaw::WritesWithoutACondition),
 ];
 
 fn main() {

@@ -2,15 +2,15 @@
 //! memory, processor time and how many calls they cost while they are held. Then two processes with the same
 //! elections: the leading process is killed.
 //!
-//!   scripts/bench scale [memory|sqlite|etcd|redis|postgres|consul|kubernetes]…
+//!   scripts/bench scale [memory|sqlite|etcd|redis|postgres|mysql|consul|kubernetes]…
 //!     TENURE_BENCH_SECONDS=60       how long the largest number is held; smaller numbers for a third of it
 //!     TENURE_BENCH_ELECTIONS=10000  the largest number, at least 100; less where a server cannot hold as many
 
 use std::time::Duration;
 
 use tenure_testkit::figures::{
-    BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, MemoryTarget, Open, PostgresTarget,
-    RedisTarget, many_elections_child, number, scale,
+    BenchTarget, ConsulTarget, EtcdTarget, FileTarget, KubernetesTarget, MemoryTarget, MysqlTarget, Open,
+    PostgresTarget, RedisTarget, many_elections_child, number, scale,
 };
 
 const OPEN: Open = |url| tenure::connect(url).expect("a valid URL");
@@ -23,13 +23,15 @@ fn main() {
     let most = number("TENURE_BENCH_ELECTIONS", 10_000);
     let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 60));
     type Start = fn() -> Box<dyn BenchTarget>;
-    let targets: [(&str, Start); 8] = [
+    let targets: [(&str, Start); 10] = [
         ("memory", || Box::new(MemoryTarget)),
         ("sqlite", || Box::new(FileTarget::new())),
         ("etcd", || Box::new(EtcdTarget::start())),
         ("redis", || Box::new(RedisTarget::start())),
         ("postgres", || Box::new(PostgresTarget::start("lease"))),
         ("postgres", || Box::new(PostgresTarget::start("session"))),
+        ("mysql", || Box::new(MysqlTarget::start("lease"))),
+        ("mysql", || Box::new(MysqlTarget::start("session"))),
         ("consul", || Box::new(ConsulTarget::start())),
         ("kubernetes", || Box::new(KubernetesTarget::start())),
     ];

@@ -23,6 +23,7 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// | `redis+cluster://host:port,host:port` | a Redis Cluster |
 /// | `kubernetes://NAMESPACE` | Leases of this namespace (feature `kubernetes`); the cluster of the kubeconfig, or the cluster that this process runs in |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `postgres`); with `?mode=session`, locks of a session |
+/// | `mysql://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `mysql`), MySQL or MariaDB; with `?mode=session`, locks of a session |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
 /// | `memory:` or `memory:NAME` | a memory of this process; equal URLs are the same memory; `?kind=observe`, `clock`, `session` or `lock` |
 ///
@@ -75,7 +76,7 @@ pub fn connect_with_last_will(url: &str, program: &str) -> Result<Box<dyn DynSto
 
 /// Creates a store. Only the stores whose first read would create something know whether they are read only.
 #[cfg_attr(
-    not(any(feature = "consul", feature = "postgres", feature = "sqlite")),
+    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite")),
     expect(unused_variables, reason = "only these stores use it")
 )]
 fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
@@ -92,6 +93,11 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
         #[cfg(feature = "kubernetes")]
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url)?))
+        }
+        #[cfg(feature = "mysql")]
+        scheme if tenure_mysql::SCHEMES.contains(&scheme) => {
+            let store = tenure_mysql::MysqlStore::from_url(url)?;
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
         }
         #[cfg(feature = "redis")]
         scheme if tenure_redis::SCHEMES.contains(&scheme) => Ok(Box::new(tenure_redis::RedisStore::from_url(url)?)),
@@ -124,6 +130,8 @@ pub fn schemes() -> &'static [&'static str] {
         "redis",
         #[cfg(feature = "postgres")]
         "postgres",
+        #[cfg(feature = "mysql")]
+        "mysql",
         #[cfg(feature = "consul")]
         "consul",
         #[cfg(feature = "kubernetes")]
@@ -145,6 +153,10 @@ pub fn examples() -> &'static [&'static str] {
         "postgres://localhost/postgres",
         #[cfg(feature = "postgres")]
         "postgres://localhost/postgres?mode=session",
+        #[cfg(feature = "mysql")]
+        "mysql://localhost/app",
+        #[cfg(feature = "mysql")]
+        "mysql://localhost/app?mode=session",
         #[cfg(feature = "consul")]
         "consul://localhost:8500",
         #[cfg(feature = "kubernetes")]
@@ -209,6 +221,8 @@ const STORES: &[(&str, &str)] = &[
     ("etcd", "etcd"),
     ("k8s", "kubernetes"),
     ("kubernetes", "kubernetes"),
+    ("mariadb", "mysql"),
+    ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("redis", "redis"),
     ("sqlite", "sqlite"),
@@ -327,6 +341,20 @@ mod tests {
         }
         let error = connect("kubernetes://u:hunter2@host").err().expect("no cluster is in the URL").to_string();
         assert!(error.contains("kubeconfig") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn mysql_has_urls_of_both_servers_and_errors_never_show_its_password() {
+        let life = |url: &str| connect(url).unwrap().promises().life;
+        assert_eq!(life("mysql://app:hunter2@db/app"), LifeKind::Clock);
+        assert_eq!(life("mariadb://app@one,two:3307/app?mode=session"), LifeKind::Session);
+        for url in
+            ["mysql://app:hunter2@db/app?mode=hunter2", "mysql://app:hunter2@db:hunter2/app", "mysql://app:hunter2@db"]
+        {
+            let error = connect(url).err().unwrap().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[cfg(feature = "postgres")]

@@ -56,6 +56,7 @@
 //! |---|---|---|
 //! | SQLite, for the processes of one machine; no server | `sqlite`, `sqlite:` | at once |
 //! | PostgreSQL | `postgres`, `postgres://…` | a lease later, or at once with a last will; at once with `?mode=session` |
+//! | MySQL or MariaDB | `mysql`, `mysql://…` | a lease later, or a third of a lease with a last will; at once with `?mode=session` |
 //! | Redis or Valkey | `redis`, `redis://…` | a lease later, or at once with a last will |
 //! | etcd | `etcd`, `etcd://…` | a lease later, or at once with a last will |
 //! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
@@ -64,7 +65,7 @@
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
 //! Use the store that your service already depends on. All of them notify followers, so a planned hand-over takes
-//! milliseconds. A last will is a companion process that frees the seats of a dead program:
+//! milliseconds; only over MySQL without `?mode=session`, it takes up to a third of a lease. A last will is a companion process that frees the seats of a dead program:
 //! [`connect_with_last_will`] starts it.
 //!
 //! # Which method for which work?
@@ -143,6 +144,10 @@ pub use tenure_etcd as etcd;
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]
 pub use tenure_kubernetes as kubernetes;
+/// Seats in a MySQL or MariaDB database, as rows or as locks of a session.
+#[cfg(feature = "mysql")]
+#[doc(inline)]
+pub use tenure_mysql as mysql;
 /// Seats in a PostgreSQL database, as rows or as locks of a session.
 #[cfg(feature = "postgres")]
 #[doc(inline)]

@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// Makes one call.
-    pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, StoreError> {
+    pub(crate) async fn call(&self, ask: Ask) -> Result<Reply, StoreError> {
         let number = self.current.load(Ordering::Relaxed);
         let Agent { url, shown } = &self.agents[number];
         // If this call fails or is dropped, as a call that times out is, the next one goes to another agent.
@@ -91,7 +91,7 @@ impl Client {
         }
         if status == 200 || Some(status) == accepted {
             let index = headers.get("x-consul-index").and_then(|value| value.to_str().ok()?.parse().ok());
-            return Ok(Answer { status, index, body: body.into(), shown: shown.clone() });
+            return Ok(Reply { status, index, body: body.into(), shown: shown.clone() });
         }
         if status == 403 {
             self.token.reread();
@@ -188,7 +188,7 @@ impl Ask {
 }
 
 /// The answer of the agent.
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) status: u16,
     index: Option<u64>,
     body: Vec<u8>,
@@ -196,7 +196,7 @@ pub(crate) struct Answer {
     pub(crate) shown: String,
 }
 
-impl Answer {
+impl Reply {
     /// Returns Consul's index of the state that the answer was read from, at least 1.
     pub(crate) fn index(&self) -> Result<u64, StoreError> {
         self.index.map(|index| index.max(1)).ok_or_else(|| errors::not_consul(&self.shown))

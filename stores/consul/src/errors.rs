@@ -1,30 +1,14 @@
 //! Maps errors of Consul to messages that say what to do, and to faults that say whether the call took effect.
 
-use std::error::Error as _;
-
 use tenure_core::StoreError;
 
 /// Classifies an error that left a call without an answer.
 pub(crate) fn from_transport(agent: &str, error: reqwest::Error) -> StoreError {
     let error = error.without_url();
-    let mut said = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        said = format!("{said}: {cause}");
-        source = cause.source();
-    }
-    let tls = ["certificate", "InvalidContentType", "corrupt message", "HandshakeFailure", "tls", "TLS"];
     if error.is_builder() {
         StoreError::denied(format!("{agent} is not a valid address; use host:port"))
-    } else if error.is_connect() && tls.iter().any(|word| said.contains(word)) {
-        StoreError::denied(format!(
-            "TLS handshake with {agent} failed; check that it serves HTTPS (otherwise use consul://), and that its \
-             certificate is trusted (?ca=FILE) and names this host (?tls_server_name=NAME)"
-        ))
-    } else if error.is_connect() && said.contains("refused") {
-        StoreError::refused(format!("nothing listens at {agent}; check the address, and that the Consul agent runs"))
     } else if error.is_connect() {
-        StoreError::refused(format!("cannot connect to {agent}"))
+        return tenure_kit::cannot_connect(agent, "the Consul agent", TLS_ADVICE, &error);
     } else if error.is_timeout() {
         StoreError::unknown(format!("{agent} did not answer in time"))
     } else {
@@ -32,6 +16,9 @@ pub(crate) fn from_transport(agent: &str, error: reqwest::Error) -> StoreError {
     }
     .because(error)
 }
+
+const TLS_ADVICE: &str = "check that it serves HTTPS (otherwise use consul://), and that its certificate is trusted \
+     (?ca=FILE) and names this host (?tls_server_name=NAME)";
 
 /// Classifies an answer with an error status.
 pub(crate) fn from_status(agent: &str, prefix: &str, status: u16, body: &str) -> StoreError {

@@ -143,7 +143,7 @@ pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcom
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Answer {
+    struct Reply {
         results: Option<Vec<Step<Option<Entry>>>>,
         errors: Option<Vec<Unmet>>,
     }
@@ -157,7 +157,7 @@ pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcom
     let body = serde_json::to_string(&steps)
         .map_err(|error| StoreError::denied("cannot encode the transaction as JSON").because(error))?;
     let answer = client.call(Ask::put("/v1/txn", "consistent").body(body).accept(409)).await?;
-    let Answer { results, errors } = answer.json()?;
+    let Reply { results, errors } = answer.json()?;
     if answer.status != 409 {
         return Ok(Outcome::Done(results.into_iter().flatten().filter_map(|found| found.kv).collect()));
     }

@@ -12,7 +12,7 @@ use tenure_core::{Answers, Board, Moment, Note, NoteState, NoteWrite, Notes, Sto
 use crate::client::Ask;
 use crate::keys::unescaped;
 use crate::kv::{self, Entry, Op, Outcome};
-use crate::session::SessionSpec;
+use crate::session::{LONGEST, SessionSpec};
 use crate::store::ConsulStore;
 
 /// The sessions of notes by lifetime, each with its last renewal. The lock is held while a session is created, so
@@ -98,8 +98,7 @@ impl ConsulStore {
         // A whole number of seconds, within the limits of the server.
         let seconds = (lifetime + RENEW_AFTER).as_nanos().div_ceil(1_000_000_000);
         let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
-        let id =
-            SessionSpec::delete(time.clamp(self.min_lease, Duration::from_secs(86_400))).create(&self.client).await?;
+        let id = SessionSpec::delete(time.clamp(self.min_lease, LONGEST)).create(&self.client).await?;
         sessions.insert(lifetime, (id.clone(), now));
         Ok(id)
     }

@@ -354,17 +354,9 @@ mod tests {
     #[test]
     fn url_errors_do_not_show_the_token() {
         for (url, expected) in [
-            ("consul:x", "begins with consul://"),
-            ("http://:hunter2@host", "begins with one of"),
             ("consul://:hunter2@host?colour=red", "unknown option \"colour\""),
-            ("consul://:hunter2%@host", "%25"),
             ("consul://:hunter2@host:port", "host:port"),
-            ("consul://:hunter2@ho st", "host:port"),
             ("consul://:x?hunter2@host/y", "%3F"),
-            ("consul://x?hunter2&hunter2@host/y", "%3F"),
-            ("consuls://:hunter2@host?verify=perhaps", "true or false"),
-            ("consul://:hunter2@host?takeover=soon", "instant or safe"),
-            ("consul://:hunter2@host?min_lease=hunter2", "like 2s"),
             ("consul://:hunter2@host?min_lease=10ms", "at least 1s"),
             ("consuls://:hunter2@host?cert=x", "needs its key"),
             ("consul://:hunter2@host?prefix=/x", "slash"),

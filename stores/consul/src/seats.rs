@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tenure_core::{
-    Answers, Board, DataIdentity, Expect, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, StoreError, Swap,
-    Token, Version, Write, record,
+    Answers, Board, DataIdentity, Expect, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, SessionId,
+    StoreError, Swap, Token, Version, Write, record,
 };
 use tenure_kit::{SharedTask, lock};
 
@@ -51,34 +51,18 @@ struct Known {
     highest: u64,
 }
 
-/// The content of a version: the index of the seat's last write, the session that had locked the seat then, and
-/// the identity of the data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VersionParts {
-    pub(crate) index: u64,
-    pub(crate) session: Option<String>,
-    identity: String,
+/// The parts of a version: the index of the seat's last write, the identity of the data, and the session that had locked
+/// the seat then.
+type VersionParts = tenure_kit::VersionParts<u64, String, String>;
+
+/// Returns the session that had locked a seat with this version.
+pub(crate) fn session_of(version: &Version) -> Option<SessionId> {
+    VersionParts::parse(version)?.session.map(SessionId::new)
 }
 
-impl VersionParts {
-    fn of(entry: &Entry, identity: &str) -> Self {
-        let session = Some(&entry.session).filter(|session| !session.is_empty()).cloned();
-        Self { index: entry.modify_index, session, identity: identity.to_owned() }
-    }
-
-    pub(crate) fn parse(version: &Version) -> Option<Self> {
-        let mut parts = version.as_str().split('/');
-        let found = Self {
-            index: parts.next()?.parse().ok()?,
-            session: Some(parts.next()?.to_owned()).filter(|session| session != "-"),
-            identity: parts.next().filter(|identity| !identity.is_empty())?.to_owned(),
-        };
-        parts.next().is_none().then_some(found)
-    }
-
-    fn version(&self) -> Version {
-        Version::new(format!("{}/{}/{}", self.index, self.session.as_deref().unwrap_or("-"), self.identity))
-    }
+fn version_of(entry: &Entry, identity: &str) -> Version {
+    let session = Some(&entry.session).filter(|session| !session.is_empty()).cloned();
+    VersionParts { write: entry.modify_index, identity: identity.to_owned(), session }.version()
 }
 
 impl ConsulStore {
@@ -150,14 +134,11 @@ impl ConsulStore {
             !entry.session.is_empty() && !is_overwritten
         });
         let life = if is_held { Life::Held } else { Life::Over };
-        Ok(Seat { record, version: VersionParts::of(entry, identity).version(), life })
+        Ok(Seat { record, version: version_of(entry, identity), life })
     }
 
     pub(crate) async fn write_seat(&self, Write { seat, expect, record }: &Write) -> Result<Swap, StoreError> {
-        let version = match expect {
-            Expect::Absent(_) => return self.swap(seat, expect, None, record).await,
-            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => version,
-        };
+        let Some(version) = expect.version() else { return self.swap(seat, expect, None, record).await };
         let Some(parts) = VersionParts::parse(version) else {
             // This store never returns such a version. The answer still requires that a server can be reached.
             return self.known().await.map(|_| Swap::Lost);
@@ -222,7 +203,7 @@ impl ConsulStore {
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
         let unchanged = match expected {
             None => Op::check_not_exists(&key),
-            Some(parts) => Op::check_index(&key, parts.index),
+            Some(parts) => Op::check_index(&key, parts.write),
         };
         let mut ops = vec![Op::get(self.keys.identity_marker(&known.identity)), unchanged];
         match (&session, holder) {
@@ -246,7 +227,7 @@ impl ConsulStore {
         };
         let written = written.ok_or_else(|| StoreError::unknown("Consul did not return the index of the write"))?;
         self.note_index(written.modify_index);
-        let version = VersionParts::of(&written, &known.identity).version();
+        let version = version_of(&written, &known.identity);
         Ok(Swap::Done { version, since, granted: session.map(|session| session.lease) })
     }
 
@@ -300,7 +281,7 @@ impl ConsulStore {
         let key = self.keys.seat(seat);
         let kept = |tree: &Tree| {
             let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
-            (entry.record().ok()?.names() == record.names()).then(|| VersionParts::of(entry, &parts.identity).version())
+            (entry.record().ok()?.names() == record.names()).then(|| version_of(entry, &parts.identity))
         };
         let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
         let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
@@ -381,22 +362,6 @@ impl ConsulStore {
     fn note_index(&self, index: u64) {
         if let Some(known) = lock(&self.seats.known).as_mut() {
             known.highest = known.highest.max(index);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_parsed_back_and_foreign_ones_are_rejected() {
-        for session in [None, Some("1dad877d-0e3b".to_owned())] {
-            let parts = VersionParts { index: 7, session, identity: "5f0c".to_owned() };
-            assert_eq!(VersionParts::parse(&parts.version()), Some(parts.clone()));
-        }
-        for text in ["", "1", "1/-", "x/-/1", "1/-/", "1/-/1/1"] {
-            assert_eq!(VersionParts::parse(&Version::new(text)), None, "{text}");
         }
     }
 }

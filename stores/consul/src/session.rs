@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_core::{Moment, StoreError, Takeover};
-use tenure_kit::HeartbeatReply;
+use tenure_kit::{HeartbeatReply, whole_seconds};
 
 use crate::client::{Ask, Client};
 use crate::options::ConsulOptions;
@@ -25,7 +25,7 @@ pub(crate) struct Session {
 }
 
 /// The longest TTL that Consul accepts.
-const LONGEST: Duration = Duration::from_secs(86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// The longest lock-delay that Consul accepts.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
@@ -41,11 +41,7 @@ pub(crate) fn sessions(client: Arc<Client>, mirror: Arc<Mirror>, options: &Consu
         };
         let spec = SessionSpec::release(lease, lock_delay, &checks);
         async move {
-            if lease.subsec_nanos() != 0 || lease.is_zero() {
-                return Err(StoreError::denied(
-                    "a Consul session must last a whole number of seconds; use a lease such as 15s",
-                ));
-            }
+            whole_seconds(lease)?;
             if lease > LONGEST {
                 return Err(StoreError::denied(
                     "a Consul session must not last longer than a day; use a shorter lease",

@@ -14,7 +14,7 @@ use crate::keys::Keys;
 use crate::kv;
 use crate::notes::NoteSessions;
 use crate::options::ConsulOptions;
-use crate::seats::{SEATS, Seats, VersionParts};
+use crate::seats::{self, SEATS, Seats};
 use crate::session::{Sessions, sessions};
 use crate::tree::Mirror;
 
@@ -134,7 +134,7 @@ impl Store for ConsulStore {
 
     fn attach(&self, clock: &Clock, news: &News) {
         self.mirror.attach(clock);
-        self.sessions.attach(clock, Some(news));
+        self.sessions.attach(clock, news);
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
@@ -149,7 +149,7 @@ impl Store for ConsulStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        VersionParts::parse(version)?.session.map(SessionId::new)
+        seats::session_of(version)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {

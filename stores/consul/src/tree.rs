@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::{Clock, Moment, StoreError};
 use tenure_kit::{SharedTask, lock};
 
-use crate::client::{Answer, Ask, Client};
+use crate::client::{Ask, Client, Reply};
 use crate::keys::{Keys, in_url};
 use crate::kv::Entry;
 
@@ -157,7 +157,7 @@ impl Mirror {
         Ok(tree)
     }
 
-    async fn ask(&self, parameters: &str, within: Duration) -> Result<Answer, StoreError> {
+    async fn ask(&self, parameters: &str, within: Duration) -> Result<Reply, StoreError> {
         let path = format!("/v1/kv/{}", in_url(&self.keys.seats()));
         self.client.call(Ask::get(path, parameters).accept(404).within(within)).await
     }

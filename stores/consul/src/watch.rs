@@ -5,18 +5,17 @@
 //! if that was 0. If the index goes backwards, the watch starts over. Every query has a time limit. If answers
 //! follow each other quickly, the queries slow down.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, SeatName, StoreError};
-use tenure_kit::WarmSession;
+use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, StoreError};
+use tenure_kit::ReadySessions;
 use tokio::time::Instant;
 
 use crate::keys::WatchedKey;
-use crate::seats::VersionParts;
+use crate::seats::session_of;
 use crate::store::ConsulStore;
 use crate::tree::Tree;
 
@@ -46,7 +45,7 @@ impl ConsulStore {
     /// right after the answer to the one before, so a query is pending at any time. Leases below 2.5 s are the
     /// exception, because no query waits for less than `WAIT[0]`.
     pub(crate) async fn listen(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
-        let (mut wait, mut ready, mut due) = (WAIT[1], HashMap::new(), Instant::now());
+        let (mut wait, mut ready, mut due) = (WAIT[1], ReadySessions::default(), Instant::now());
         self.update_interest(interest.next().await, &mut wait, &mut ready);
         let mut known = self.query(0, wait, due).await?;
         // A session of this process may have ended before the watch began. Its heartbeat finds that before the
@@ -80,20 +79,12 @@ impl ConsulStore {
 
     /// Applies changes of the engine's interest: sets how long a query waits, and keeps a session ready while
     /// other processes hold seats.
-    fn update_interest(
-        &self,
-        deltas: Vec<InterestChange>,
-        wait: &mut Duration,
-        ready: &mut HashMap<SeatName, Arc<WarmSession>>,
-    ) {
-        for InterestChange { seat, wanted } in deltas {
-            let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
-            *wait = (*wait).min(lease / 5).max(WAIT[0]);
-            let session = wanted.and_then(|wanted| VersionParts::parse(&wanted.seen?.seat?.version)?.session);
-            match session.filter(|session| !self.sessions.is_own(session)) {
-                Some(_) => ready.insert(seat, self.sessions.keep_warm(lease)),
-                None => ready.remove(&seat),
-            };
+    fn update_interest(&self, deltas: Vec<InterestChange>, wait: &mut Duration, ready: &mut ReadySessions) {
+        for delta in deltas {
+            if let Some(wanted) = &delta.wanted {
+                *wait = (*wait).min(wanted.lease / 5).max(WAIT[0]);
+            }
+            ready.update(delta, &self.sessions, session_of);
         }
     }
 

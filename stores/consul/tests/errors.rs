@@ -168,9 +168,9 @@ async fn leases_that_consul_cannot_keep_are_rejected_with_the_reason() {
 async fn an_unreachable_agent_is_an_error_and_the_next_call_goes_to_another() {
     let nowhere = format!("127.0.0.1:{}", free_port());
     let error = fails(&format!("consul://{nowhere}"), Fault::Refused).await;
-    assert!(error.contains("nothing listens at 127.0.0.1:"), "{error}");
+    assert!(error.contains(": connection refused; check host and port"), "{error}");
     let error = fails("consul://no-such-host.invalid", Fault::Refused).await;
-    assert!(error.contains("cannot connect to no-such-host.invalid:8500"), "{error}");
+    assert!(error.contains("cannot connect to no-such-host.invalid:8500; check the host"), "{error}");
     let consul = Consul::start();
     let store = store(&format!("consul://{nowhere},{}", consul.address()));
     assert_eq!(store.read(&seat()).await.unwrap_err().fault(), Fault::Refused);
@@ -247,7 +247,7 @@ async fn tls_works_and_a_mismatch_of_tls_and_plain_http_is_an_error() {
     let query = format!("ca={ca}&cert={cert}&key={key}&min_lease=1s");
     works(&format!("consuls://localhost:{port}/tenure?{query}")).await;
     let error = fails(&format!("consuls://localhost:{port}"), Fault::Denied).await;
-    assert!(error.contains("TLS handshake with localhost") && error.contains("?ca=FILE"), "{error}");
+    assert!(error.contains("cannot establish TLS with localhost") && error.contains("?ca=FILE"), "{error}");
     let error = fails(&format!("consuls://{}?{query}", consul.address()), Fault::Denied).await;
     assert!(error.contains("consul://"), "{error}");
     let error = fails(&format!("consul://localhost:{port}"), Fault::Denied).await;

@@ -279,30 +279,3 @@ async fn without_a_majority_no_candidate_leads_and_one_does_once_it_is_back() {
     has_few_connections(&cluster.servers.iter().collect::<Vec<_>>(), 2).await;
     detector.acts_do_not_overlap().unwrap();
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_forty_candidates_one_wins_each_time() {
-    let consul = Consul::start();
-    let detector = OverlapDetector::new();
-    let candidates: Vec<_> = (0..40).map(|number| stand(&consul.url(), &format!("c{number}"), &detector)).collect();
-    let mut token = Token::ZERO;
-    for _ in 0..3 {
-        token = acted_above(&detector, token).await;
-        let leader = within("one leads", async {
-            loop {
-                match candidates.iter().find(|one| one.election.is_leader()) {
-                    Some(leader) => return leader,
-                    None => tokio::time::sleep(Duration::from_millis(5)).await,
-                }
-            }
-        });
-        leader.await.election.stop();
-    }
-    detector.shifts_do_not_overlap().unwrap();
-    for one in &candidates {
-        one.election.stop();
-    }
-    for one in &candidates {
-        within("the election stops", one.election.stopped()).await;
-    }
-}

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tenure_core::{ConfigError, Fault, StoreError};
+use tenure_core::{ConfigError, StoreError};
+use tenure_kit::first_of;
 use tenure_kit::tls::{self, Identity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -34,11 +33,7 @@ pub(crate) struct Connector {
 }
 
 /// If a member has not answered after this time, the next one is tried as well.
-const STAGGER: Duration = Duration::from_millis(100);
-
-/// A member that failed is tried again after this time, as long as another one has not answered: it may have had
-/// no leader for a moment, for instance because the silent member was the leader.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// The interval of HTTP/2 pings, as the last resort: members close connections that ping more often than every 5
 /// seconds. Calls detect a silent member sooner (`EtcdConnection::wait_for_silence`, and every heartbeat).
@@ -58,48 +53,15 @@ impl Connector {
         };
         let members = &self.options.endpoints;
         let first = self.first.fetch_add(1, Ordering::Relaxed);
-        let mut next = (0..members.len()).map(|number| &members[first.wrapping_add(number) % members.len()]);
-        let mut tries = FuturesUnordered::new();
-        let mut problem: Option<StoreError> = None;
-        // The number of members that have neither answered nor failed.
-        let mut silent = members.len();
-        while silent > 0 {
-            if let Some(member) = next.next() {
-                tries.push(self.connect_after(Duration::ZERO, member, tls.clone()));
-            }
-            tokio::select! {
-                Some((member, after, tried)) = tries.next() => match tried {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => {
-                        silent -= usize::from(after.is_zero());
-                        if error.fault() != Fault::Denied {
-                            tries.push(self.connect_after(RETRY_AFTER, member, tls.clone()));
-                        }
-                        // A permanent error is more useful to the user than a temporary one.
-                        if problem.as_ref().is_none_or(|known| known.fault() != Fault::Denied) {
-                            problem = Some(error);
-                        }
-                    }
-                },
-                () = tokio::time::sleep(STAGGER), if next.len() > 0 => {}
-            }
-        }
-        Err(problem.unwrap_or_else(|| StoreError::denied("no member is configured")))
-    }
-
-    /// Tries a member after a delay. Returns the member and the delay together with the result.
-    async fn connect_after<'m>(
-        &self,
-        after: Duration,
-        member: &'m str,
-        tls: Option<TlsConnector>,
-    ) -> (&'m str, Duration, Result<EtcdConnection, StoreError>) {
-        tokio::time::sleep(after).await;
-        let connected = tokio::time::timeout(self.options.connect_timeout, self.connect_to(member, tls)).await;
-        // The attempt had no effect, but a call that times out is `Unknown`. The same fault here makes a member
-        // that does not answer one reported problem instead of two.
-        let silent = |_| Err(StoreError::unknown(format!("{member} did not answer in time")));
-        (member, after, connected.unwrap_or_else(silent))
+        let members = (0..members.len()).map(|number| &members[first.wrapping_add(number) % members.len()]);
+        first_of(members, HEAD_START, async |member| {
+            let connected =
+                tokio::time::timeout(self.options.connect_timeout, self.connect_to(member, tls.clone())).await;
+            // The attempt had no effect, but a call that times out is `Unknown`. The same fault here makes a member
+            // that does not answer one reported problem instead of two.
+            connected.unwrap_or_else(|_| Err(StoreError::unknown(format!("{member} did not answer in time"))))
+        })
+        .await
     }
 
     async fn connect_to(&self, member: &str, tls: Option<TlsConnector>) -> Result<EtcdConnection, StoreError> {

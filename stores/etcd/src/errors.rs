@@ -1,6 +1,6 @@
 //! Maps errors of members to messages that say what to do, and to faults that say whether the call took effect.
 
-use std::error::Error;
+use std::error::Error as _;
 use std::io;
 
 use tenure_core::StoreError;
@@ -63,19 +63,15 @@ pub(crate) fn from_call(address: &str, status: Status) -> StoreError {
             _ => StoreError::unknown(format!("the call to {address} failed: {message}")),
         }
     };
-    match root(&status) {
-        Some(cause) => error.because(cause),
+    match causes(&status) {
+        Some(causes) => error.because(causes),
         None => error,
     }
 }
 
-/// Returns the innermost cause of an error of the connection; `None` for an error that a member reported.
-fn root(status: &Status) -> Option<Cause> {
-    let mut cause = status.source()?;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    Some(Cause(cause.to_string()))
+/// Returns the causes of an error of the connection; `None` for an error that a member reported.
+fn causes(status: &Status) -> Option<String> {
+    status.source().map(tenure_kit::causes)
 }
 
 /// Whether the connection failed. Otherwise the member answered with an error.
@@ -96,24 +92,16 @@ pub(crate) fn is_stale_login(status: &Status) -> bool {
 
 /// Classifies a failure to connect.
 pub(crate) fn unreachable(address: &str, error: io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            StoreError::refused(format!("nothing listens at {address}; check the host and port, and that etcd runs"))
-        }
-        _ => StoreError::refused(format!("cannot connect to {address}")),
-    }
-    .because(error)
+    tenure_kit::cannot_connect(address, "etcd", TLS_ADVICE, &error)
 }
 
 /// Classifies a failed TLS handshake.
 pub(crate) fn no_tls(address: &str, error: io::Error) -> StoreError {
-    StoreError::denied(format!(
-        "TLS handshake with {address} failed; check that it serves TLS (otherwise use etcd://), that its certificate \
-         is trusted (?ca=FILE) and names this host, and whether it requires a client certificate \
-         (?cert=FILE&key=FILE)"
-    ))
-    .because(error)
+    tenure_kit::no_tls(address, TLS_ADVICE, &error)
 }
+
+const TLS_ADVICE: &str = "check that it serves TLS (otherwise use etcd://), that its certificate is trusted (?ca=FILE) and \
+     names this host, and whether it requires a client certificate (?cert=FILE&key=FILE)";
 
 /// Classifies an error of the first call on a connection, when the server may be something other than etcd.
 pub(crate) fn from_first_call(address: &str, status: Status) -> StoreError {
@@ -121,7 +109,7 @@ pub(crate) fn from_first_call(address: &str, status: Status) -> StoreError {
         return from_call(address, status);
     }
     let advice = "check the port, and whether it requires TLS (etcds://) or a client certificate (?cert=FILE&key=FILE)";
-    let said = root(&status).map(|cause| cause.0).unwrap_or_default();
+    let said = causes(&status).unwrap_or_default();
     let foreign = ["frame", "preface", "protocol error", "CertificateRequired", "BadCertificate", "alert", "Handshake"];
     let error = if foreign.iter().any(|word| said.contains(word)) {
         StoreError::denied(format!("{address} did not answer as etcd does; {advice}"))
@@ -130,19 +118,8 @@ pub(crate) fn from_first_call(address: &str, status: Status) -> StoreError {
             "{address} closed the connection without an answer; if it is not shutting down, {advice}"
         ))
     };
-    error.because(Cause(said))
+    error.because(said)
 }
-
-#[derive(Debug)]
-struct Cause(String);
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Cause {}
 
 #[cfg(test)]
 mod tests {

@@ -136,21 +136,15 @@ mod tests {
     #[test]
     fn url_errors_do_not_show_the_password() {
         for (url, expected) in [
-            ("etcd:x", "begins with etcd://"),
-            ("http://u:hunter2@host", "begins with one of etcd://, etcds://"),
             ("etcd://u:hunter2@host?colour=red", "unknown option \"colour\""),
-            ("etcd://u:hunter2%@host", "%25"),
             ("etcd://u:hunter2@host:port", "host:port"),
             ("etcd://u:hunter2@host/x/", "slash"),
             ("etcd://hunter2@host", "given together"),
             ("etcd://:hunter2@host", "given together"),
-            ("etcd://u:hunter2@host?min_lease=many", "min_lease must be"),
-            ("etcd://u:hunter2@host?min_lease=8", "min_lease must be"),
             ("etcd://u:hunter2@host?min_lease=0s", "must not be 0"),
             ("etcds://u:hunter2@host?cert=x", "needs its key"),
             ("etcd://u:hunter2@host?ca=x", "etcds://"),
             ("etcd://u:x?hunter2@host/y", "%3F"),
-            ("etcd://u:x?hunter2&hunter2@host/y", "%3F"),
             ("etcd://u:x?hunter2", "host:port"),
         ] {
             let error = EtcdOptions::from_url(url).unwrap_err().to_string();

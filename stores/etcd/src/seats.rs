@@ -15,7 +15,7 @@ use crate::keys::WatchedKey;
 use crate::lock;
 use crate::session::{Session, renew};
 use crate::store::EtcdStore;
-use crate::version::{Renewal, VersionParts, Written, session_name};
+use crate::version::{Renewal, VersionParts, Written, holder, session_name};
 use crate::wire::{
     KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put,
     range, under, written_at,
@@ -131,20 +131,13 @@ impl EtcdStore {
     pub(crate) async fn write_seats(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) {
         let (mut changes, mut renewals, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
-            let parts = match &write.expect {
-                Expect::Absent(_) => None,
-                Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => {
-                    VersionParts::parse(version)
-                }
-            };
+            let parts = write.expect.version().and_then(VersionParts::parse);
             let session = match (&write.expect, &parts) {
                 (Expect::Absent(_), _) | (Expect::Version(_) | Expect::HolderDead(_), Some(_)) => {
                     changes.push((place, write, parts));
                     continue;
                 }
-                (Expect::Held(_), Some(parts)) => {
-                    parts.session_name().and_then(|name| self.sessions.find(name.as_str()))
-                }
+                (Expect::Held(_), Some(parts)) => holder(parts).and_then(|name| self.sessions.find(name.as_str())),
                 (_, None) => None,
             };
             match (session, parts) {
@@ -231,7 +224,7 @@ impl EtcdStore {
         let (mut sent, mut requests) = (Vec::new(), Vec::new());
         for (place, write, expected) in changes {
             let is_elsewhere = match expected {
-                Some(parts) => parts.cluster != connection.cluster,
+                Some(parts) => parts.identity != connection.cluster,
                 None => write.expect.is_absent_elsewhere(&identity(connection.cluster)),
             };
             if is_elsewhere {
@@ -251,7 +244,8 @@ impl EtcdStore {
         for (place, session) in sent {
             let swap = match answers.next().and_then(|answer| answer.txn) {
                 Some(answer) if answer.succeeded => {
-                    let parts = VersionParts { cluster, revision, session: session.map(|session| session.id) };
+                    let parts =
+                        VersionParts { write: revision, identity: cluster, session: session.map(|session| session.id) };
                     let granted = session.map(|session| session.granted);
                     Ok(Swap::Done { version: parts.version(), since: session.and(since), granted })
                 }
@@ -281,9 +275,9 @@ impl EtcdStore {
         session: Option<&Arc<PooledSession<Session>>>,
     ) -> TxnRequest {
         let key = self.keys.seat(&write.seat);
-        let mut compare = vec![written_at(&key, expected.map_or(0, |parts| parts.revision))];
+        let mut compare = vec![written_at(&key, expected.map_or(0, |parts| parts.write))];
         let mut failure = vec![get_key(&key)];
-        let holder = expected.and_then(|parts| parts.session.zip(parts.session_name()));
+        let holder = expected.and_then(|parts| parts.session.zip(holder(parts)));
         let is_dead = matches!(write.expect, Expect::HolderDead(_)) && write.record.is_vacant();
         if let Some((holder, _)) = holder.filter(|(_, name)| !is_dead && !self.sessions.is_own(name.as_str())) {
             compare.push(created_at(&self.keys.live(holder), 0));
@@ -337,7 +331,7 @@ impl EtcdStore {
 fn with_seat(read: Reading, cluster: u64, written: Written, lives: &BTreeMap<i64, bool>) -> Reading {
     let Written { session, record, revision } = written;
     let is_held = session.is_some_and(|session| lives.get(&session) == Some(&true));
-    let version = VersionParts { cluster, revision, session }.version();
+    let version = VersionParts { write: revision, identity: cluster, session }.version();
     let seat = Seat { version, record, life: if is_held { Life::Held } else { Life::Over } };
     Reading { seat: Some(seat), ..read }
 }

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{Answers, Clock, Moment, SeatName, StoreError, Swap};
-use tenure_kit::{HeartbeatReply, PooledSession, Reconnect, SharedTask};
+use tenure_kit::{HeartbeatReply, PooledSession, Reconnect, SharedTask, whole_seconds};
 
 use crate::connection::EtcdConnection;
 use crate::keys::Keys;
@@ -81,14 +81,7 @@ struct Checked {
 pub(crate) fn sessions(connection: Arc<Reconnect<EtcdConnection>>, keys: Keys) -> Sessions {
     Sessions::new(move |lease, clock| {
         let (connection, keys) = (connection.clone(), keys.clone());
-        async move {
-            if lease.subsec_nanos() != 0 || lease.is_zero() {
-                return Err(StoreError::denied(
-                    "an etcd lease must be a whole number of seconds; change the lease of the election",
-                ));
-            }
-            within_a_third(lease, Session::open(connection, keys, lease, clock)).await
-        }
+        within_a_third(lease, Session::open(connection, keys, lease, clock))
     })
 }
 
@@ -110,8 +103,9 @@ impl Session {
         lease: Duration,
         clock: Clock,
     ) -> Result<Self, StoreError> {
+        let seconds = whole_seconds(lease)?;
         let connection = reconnect.get().await?;
-        let grant = connection.grant(i64::try_from(lease.as_secs()).unwrap_or(i64::MAX)).await?;
+        let grant = connection.grant(i64::try_from(seconds).unwrap_or(i64::MAX)).await?;
         let live_key = keys.live(grant.id);
         let make = TxnRequest {
             compare: vec![created_at(&live_key, 0)],
@@ -248,7 +242,7 @@ pub(crate) async fn renew(session: &Arc<PooledSession<Session>>, seats: &[(usize
     }
     let kept = if held.is_empty() { Ok(None) } else { keep(session).await };
     for (place, sent, revision) in held {
-        let parts = VersionParts { cluster: session.cluster, revision, session: Some(session.id) };
+        let parts = VersionParts { write: revision, identity: session.cluster, session: Some(session.id) };
         let done = |kept: Moment| Swap::Done {
             version: parts.version(),
             since: Some(sent.min(kept)),

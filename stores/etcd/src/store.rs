@@ -17,7 +17,7 @@ use crate::keys::Keys;
 use crate::notes::Processes;
 use crate::options::EtcdOptions;
 use crate::session::{Sessions, sessions};
-use crate::version::VersionParts;
+use crate::version;
 
 /// Keeps seats in an etcd cluster. One connection, one watch and one keep-alive per lease length serve all
 /// elections of a process.
@@ -123,7 +123,7 @@ impl Store for EtcdStore {
     }
 
     fn attach(&self, clock: &Clock, news: &News) {
-        self.sessions.attach(clock, Some(news));
+        self.sessions.attach(clock, news);
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
@@ -136,7 +136,7 @@ impl Store for EtcdStore {
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        VersionParts::parse(version)?.session_name()
+        version::session_of(version)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {

@@ -4,37 +4,18 @@ use tenure_core::{Incarnation, Record, SeatName, SessionId, StoreError, Token, V
 
 use crate::wire::KeyValue;
 
-/// Identifies one write of a seat: the revision that it made in the data of a cluster, and the session that the
-/// seat has been held on since.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VersionParts {
-    pub(crate) cluster: u64,
-    pub(crate) revision: i64,
-    pub(crate) session: Option<i64>,
+/// The parts of a version: the revision that the write made, the cluster whose data it is, and the session that the seat
+/// has been held on since.
+pub(crate) type VersionParts = tenure_kit::VersionParts<i64, u64, i64>;
+
+/// Returns the name of the session that a seat with this version is held on.
+pub(crate) fn session_of(version: &Version) -> Option<SessionId> {
+    VersionParts::parse(version).as_ref().and_then(holder)
 }
 
-impl VersionParts {
-    pub(crate) fn version(&self) -> Version {
-        let session = self.session.map_or("-".to_owned(), |session| format!("{session:016x}"));
-        Version::new(format!("{:x}/{}/{session}", self.cluster, self.revision))
-    }
-
-    /// Parses a version. Returns `None` if it does not have this form; then it was never the version of a seat.
-    pub(crate) fn parse(version: &Version) -> Option<Self> {
-        let mut parts = version.as_str().split('/');
-        let cluster = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let revision = parts.next()?.parse().ok()?;
-        let session = match parts.next()? {
-            "-" => None,
-            session => Some(i64::from_str_radix(session, 16).ok()?),
-        };
-        Some(Self { cluster, revision, session }).filter(|parts| parts.version() == *version)
-    }
-
-    /// Returns the name of the session that the seat is held on.
-    pub(crate) fn session_name(&self) -> Option<SessionId> {
-        self.session.map(|session| session_name(self.cluster, session))
-    }
+/// Returns the name of the session in the parts of a version.
+pub(crate) fn holder(parts: &VersionParts) -> Option<SessionId> {
+    parts.session.map(|session| session_name(parts.identity, session))
 }
 
 /// Returns the name by which the engine knows a session. A cluster never gives two leases the same ID.
@@ -90,7 +71,7 @@ pub(crate) struct Renewal {
 
 impl Renewal {
     pub(crate) fn new(write: &Write, held: &VersionParts) -> Self {
-        Self { seat: write.seat.clone(), names: write.record.names(), revision: held.revision }
+        Self { seat: write.seat.clone(), names: write.record.names(), revision: held.write }
     }
 }
 
@@ -101,17 +82,6 @@ mod tests {
     use tenure_core::Candidate;
 
     use super::*;
-
-    #[test]
-    fn a_version_identifies_a_write_and_a_session() {
-        for session in [None, Some(1), Some(i64::MAX)] {
-            let parts = VersionParts { cluster: u64::MAX, revision: 7, session };
-            assert_eq!(VersionParts::parse(&parts.version()), Some(parts));
-        }
-        for text in ["", "1", "x/1/-", "1/2", "1/2/x", "1/2/-/", "1/2/3/4"] {
-            assert_eq!(VersionParts::parse(&Version::new(text)), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_renewal_matches_only_the_same_holder_term_and_session() {

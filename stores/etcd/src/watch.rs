@@ -10,25 +10,22 @@
 //! silent, `watch_all` returns, and the engine polls until the next watch is confirmed. That watch starts at the
 //! member's current revision, so compaction cannot remove any change that it has yet to send.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tenure_core::{Interest, InterestChange, Life, News, PushDetail, Scope, SeatName, StoreError};
-use tenure_kit::{Connection, WarmSession};
+use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, SeatName, StoreError};
+use tenure_kit::{Connection, ReadySessions};
 
 use crate::connection::EtcdConnection;
 use crate::keys::{Keys, WatchedKey};
 use crate::store::EtcdStore;
-use crate::version::{VersionParts, Written, session_name};
+use crate::version::{Written, session_name, session_of};
 use crate::wire::Event;
 
 impl EtcdStore {
     /// Reports changes until the watch fails.
     pub(crate) async fn watch_all(&self, interest: &Interest, news: &News) -> Result<Infallible, StoreError> {
-        let (first, mut ready) = (interest.next().await, HashMap::new());
+        let (first, mut ready) = (interest.next().await, ReadySessions::default());
         let connection = self.connection.get().await?;
         self.update_interest(first, &connection, &mut ready);
         let mut silence = pin!(connection.wait_for_silence());
@@ -63,21 +60,10 @@ impl EtcdStore {
 
     /// Applies changes of the engine's interest: sets how long the member can be silent, and keeps a session ready
     /// while other processes hold seats.
-    fn update_interest(
-        &self,
-        deltas: Vec<InterestChange>,
-        connection: &EtcdConnection,
-        ready: &mut HashMap<SeatName, Arc<WarmSession>>,
-    ) {
-        for InterestChange { seat, wanted } in deltas {
-            let lease = wanted.as_ref().map_or(Duration::MAX, |wanted| wanted.lease);
-            connection.liveness().limit_silence(lease / 3);
-            let held = wanted.and_then(|wanted| wanted.seen?.seat).filter(|seat| seat.life != Life::Over);
-            let session = held.and_then(|seat| VersionParts::parse(&seat.version)?.session_name());
-            match session.filter(|session| !self.sessions.is_own(session.as_str())) {
-                Some(_) => ready.insert(seat, self.sessions.keep_warm(lease)),
-                None => ready.remove(&seat),
-            };
+    fn update_interest(&self, deltas: Vec<InterestChange>, connection: &EtcdConnection, ready: &mut ReadySessions) {
+        for delta in deltas {
+            delta.wanted.iter().for_each(|wanted| connection.liveness().limit_silence(wanted.lease / 3));
+            ready.update(delta, &self.sessions, session_of);
         }
     }
 }
@@ -105,6 +91,8 @@ fn change(keys: &Keys, event: &Event) -> Option<Changed> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tenure_core::{Board, Candidate, Incarnation, Record, Token};
 
     use super::*;

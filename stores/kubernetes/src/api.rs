@@ -11,7 +11,7 @@ use serde_json::json;
 use tenure_core::{Clock, Moment, StoreError};
 use tenure_kit::{Connection, Reconnect, lock};
 
-use crate::connection::{Answer, KubeConnection};
+use crate::connection::{KubeConnection, Reply};
 use crate::errors::{self, Verb};
 use crate::lease::{self, Lease, Meta};
 
@@ -185,7 +185,7 @@ impl Api {
         if response.status().is_success() {
             return Ok((connection, response.into_body()));
         }
-        let answer = Answer { status: response.status(), headers: response.headers().clone(), body: Vec::new() };
+        let answer = Reply { status: response.status(), headers: response.headers().clone(), body: Vec::new() };
         Err(self.error_from(&connection, Verb::Watch, &answer))
     }
 
@@ -210,7 +210,7 @@ impl Api {
         path: &str,
         query: &str,
         body: Vec<u8>,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<Reply, StoreError> {
         let request = request(connection, method, path, query, body)?;
         let answer = connection.call(request).await.map_err(|error| errors::from_call(connection, verb, error))?;
         if let Some(date) = date(&answer) {
@@ -222,7 +222,7 @@ impl Api {
 
     /// Returns the error for an answer with an error status. After a 401, the next call reads the credentials
     /// again.
-    fn error_from(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Answer) -> StoreError {
+    fn error_from(&self, connection: &Arc<KubeConnection>, verb: Verb, answer: &Reply) -> StoreError {
         if answer.status == StatusCode::UNAUTHORIZED {
             connection.liveness().close();
         }
@@ -259,7 +259,7 @@ fn request(
         .map_err(|error| StoreError::denied("cannot build a valid request for the API server").because(error))
 }
 
-fn date(answer: &Answer) -> Option<Timestamp> {
+fn date(answer: &Reply) -> Option<Timestamp> {
     let text = answer.headers.get(http::header::DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }

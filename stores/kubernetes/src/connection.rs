@@ -53,7 +53,7 @@ const REFRESH_AHEAD: Duration = Duration::from_secs(60);
 const MIN_LIFETIME: Duration = Duration::from_secs(10);
 
 /// An answer of the server.
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -84,12 +84,12 @@ impl Connection for KubeConnection {
 
 impl KubeConnection {
     /// Makes a call.
-    pub(crate) async fn call(&self, request: Request<Body>) -> Result<Answer, kube::Error> {
+    pub(crate) async fn call(&self, request: Request<Body>) -> Result<Reply, kube::Error> {
         let waiting = self.liveness.waiting(Patience::default());
         let asked = async {
             let (parts, body) = self.client.send(request).await?.into_parts();
             let body = body.collect().await?.to_bytes().to_vec();
-            Ok(Answer { status: parts.status, headers: parts.headers, body })
+            Ok(Reply { status: parts.status, headers: parts.headers, body })
         };
         let answer = asked.await;
         if answer.is_ok() {

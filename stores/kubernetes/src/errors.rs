@@ -8,8 +8,9 @@ use kube::client::AuthError;
 use kube::config::KubeconfigError;
 use serde::Deserialize;
 use tenure_core::StoreError;
+use tenure_kit::causes;
 
-use crate::connection::{Answer, KubeConnection};
+use crate::connection::{KubeConnection, Reply};
 
 /// A verb of the API server, as a role permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Verb {
 pub(crate) const NEEDS: &str = "create, update, delete, list and watch on leases.coordination.k8s.io";
 
 /// Classifies an answer with an error status.
-pub(crate) fn from_status(connection: &KubeConnection, verb: Verb, answer: &Answer) -> StoreError {
+pub(crate) fn from_status(connection: &KubeConnection, verb: Verb, answer: &Reply) -> StoreError {
     let (server, namespace) = (&connection.server, &connection.namespace);
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
     let said = status.message.replace('\n', " ");
@@ -96,45 +97,31 @@ pub(crate) fn from_call(connection: &KubeConnection, verb: Verb, error: kube::Er
     if auth(&error).is_some() {
         return from_configuration(&error);
     }
-    let chain = chain(&error);
+    let causes = causes(&error);
     if pooled.is_some_and(hyper_util::client::legacy::Error::is_connect) {
-        let tunnel = chain.iter().any(|cause| cause.contains("tunnel error"));
-        if let Some(proxy) = connection.proxy.as_ref().filter(|_| tunnel) {
-            if chain.iter().any(|cause| cause.contains("Connection refused")) {
-                return StoreError::refused(format!(
-                    "nothing listens at the proxy {proxy}; check proxy-url in the kubeconfig, or HTTPS_PROXY"
-                ));
+        return match connection.proxy.as_ref().filter(|_| causes.contains("tunnel error")) {
+            None => tenure_kit::cannot_connect(server, "the API server", TLS_ADVICE, &error),
+            Some(proxy) if causes.contains("Connection refused") => StoreError::refused(format!(
+                "nothing listens at the proxy {proxy}; check proxy-url in the kubeconfig, or HTTPS_PROXY"
+            )),
+            Some(proxy) => {
+                let text = format!("cannot connect to the API server at {server} through the proxy {proxy}");
+                StoreError::refused(text).because(causes)
             }
-            let text = format!("cannot connect to the API server at {server} through the proxy {proxy}");
-            return StoreError::refused(text).because(Cause(chain));
-        }
-        if let Some(tls) = chain.iter().find(|cause| cause.contains("certificate") || cause.contains("handshake")) {
-            return StoreError::denied(format!("TLS handshake with the API server at {server} failed: {tls}"));
-        }
-        if chain.iter().any(|cause| cause.contains("InvalidContentType") || cause.contains("corrupt message")) {
-            return StoreError::denied(format!("{server} does not speak TLS; check the address of the API server"));
-        }
-        if chain.iter().any(|cause| cause.contains("Connection refused")) {
-            return StoreError::refused(format!(
-                "nothing listens at {server}; check the address, and that the API server runs"
-            ));
-        }
-        return StoreError::refused(format!("cannot connect to the API server at {server}")).because(Cause(chain));
+        };
     }
-    if chain.iter().any(|cause| cause.contains("invalid HTTP")) {
+    if causes.contains("invalid HTTP") {
         return StoreError::denied(format!("{server} does not speak HTTP; check the address of the API server"));
     }
     let text = format!("the connection to the API server at {server} was lost");
-    if verb.writes() {
-        StoreError::unknown(text).because(Cause(chain))
-    } else {
-        StoreError::refused(text).because(Cause(chain))
-    }
+    if verb.writes() { StoreError::unknown(text) } else { StoreError::refused(text) }.because(causes)
 }
+
+const TLS_ADVICE: &str = "check that it serves HTTPS, and certificate-authority of the cluster in the kubeconfig";
 
 /// Classifies an error of the client's configuration or credentials.
 pub(crate) fn from_configuration(error: &kube::Error) -> StoreError {
-    let words = chain(error).join(": ");
+    let words = causes(error);
     StoreError::denied(format!("cannot use the configuration of the cluster: {words}"))
 }
 
@@ -179,37 +166,6 @@ pub(crate) fn from_invalid_answer(connection: &KubeConnection, verb: Verb, error
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
-
-/// Returns the messages of all causes, without those that only repeat a later one.
-fn chain(error: &kube::Error) -> Vec<String> {
-    let mut causes: Vec<String> = Vec::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        causes.push(cause.to_string().replace('\n', " "));
-        next = cause.source();
-    }
-    if causes.is_empty() {
-        causes.push(error.to_string());
-    }
-    // Some errors print their source as well, which would show it twice.
-    let more: Vec<bool> =
-        (0..causes.len()).map(|at| causes.get(at + 1).is_none_or(|next| !causes[at].contains(next.as_str()))).collect();
-    let mut more = more.into_iter();
-    causes.retain(|_| more.next() == Some(true));
-    causes
-}
-
-/// The causes of an error, as text.
-#[derive(Debug)]
-struct Cause(Vec<String>);
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.join(": "))
-    }
-}
-
-impl std::error::Error for Cause {}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

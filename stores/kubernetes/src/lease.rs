@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tenure_core::{Candidate, Incarnation, Record, SeatName, StoreError, Timing, Token, record};
+use tenure_kit::whole_seconds;
 
 use crate::names;
 
@@ -192,13 +193,7 @@ impl Lease {
     /// # Errors
     /// Returns an error if the lease is not a whole number of seconds.
     pub(crate) fn put(&mut self, seat: &SeatName, next: &Record, now: Timestamp) -> Result<(), StoreError> {
-        let seconds = i32::try_from(next.lease.as_secs()).unwrap_or(i32::MAX);
-        if next.lease != Duration::from_secs(seconds.unsigned_abs().into()) || seconds == 0 {
-            return Err(StoreError::denied(format!(
-                "lease must be a whole number of seconds, at least 1s, got {:?}",
-                next.lease
-            )));
-        }
+        let seconds = i32::try_from(whole_seconds(next.lease)?).unwrap_or(i32::MAX);
         let continues = self.own_record()?.is_some_and(|ours| {
             ours.matches
                 && next.holder.is_some()

@@ -180,17 +180,13 @@ mod tests {
     #[test]
     fn invalid_urls_are_errors() {
         for (url, expected) in [
-            ("http://x", "begins with one of kubernetes://, k8s://"),
-            ("kubernetes:jobs", "begins with kubernetes://"),
             ("kubernetes://u:hunter2@host", "can only name a namespace"),
             ("kubernetes://a/b", "can only name a namespace"),
             ("kubernetes://u:x?hunter2@host", "can only name a namespace"),
             ("kubernetes://Jobs", "lower-case letters"),
             ("kubernetes://-a", "lower-case letters"),
             ("kubernetes://a?colour=hunter2", "unknown option \"colour\""),
-            ("kubernetes://a?context=%", "%25"),
             ("kubernetes://a?in_cluster&context=b", "not both"),
-            ("kubernetes://a?in_cluster=hunter2", "true or false"),
         ] {
             let error = KubernetesOptions::from_url(url).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{url}: {error}");

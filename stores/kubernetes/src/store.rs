@@ -169,17 +169,13 @@ impl KubernetesStore {
         if !is_urgent {
             self.api.admit()?;
         }
-        let mut object = match expect {
-            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => {
-                match self.object(seat, version).await? {
-                    Some(object) => object,
-                    None => return Ok(Swap::Lost),
-                }
-            }
-            Expect::Absent(_) if expect.is_absent_elsewhere(&self.seats().now().1.to_string()) => {
-                return Ok(Swap::Lost);
-            }
-            Expect::Absent(_) => Lease::new(names::object_of(seat)),
+        let mut object = match expect.version() {
+            Some(version) => match self.object(seat, version).await? {
+                Some(object) => object,
+                None => return Ok(Swap::Lost),
+            },
+            None if expect.is_absent_elsewhere(&self.seats().now().1.to_string()) => return Ok(Swap::Lost),
+            None => Lease::new(names::object_of(seat)),
         };
         if let Some(theirs) = object.foreign_duration().filter(|theirs| *theirs != record.lease) {
             tracing::warn!(
@@ -194,7 +190,7 @@ impl KubernetesStore {
         let (asked, epoch) = self.seats().now();
         let written = match expect {
             Expect::Absent(_) => self.api.create(&object).await?,
-            Expect::Version(_) | Expect::Held(_) | Expect::HolderDead(_) => self.api.replace(&object).await?,
+            _ => self.api.replace(&object).await?,
         };
         let Some(written) = written else { return Ok(Swap::Lost) };
         let (version, revision) = (version_of(epoch, &written), written.revision()?);

@@ -286,24 +286,6 @@ async fn a_renewal_does_not_recreate_a_deleted_seat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_forty_candidates_one_leads_at_a_time() {
-    // Long, so that forty engines in one process have enough time. The test does not wait for it.
-    let lease = Duration::from_secs(20);
-    let server = Kubernetes::shared();
-    let kubeconfig = server.kubeconfig(&server.namespace());
-    let detector = OverlapDetector::new();
-    let candidates: Vec<_> = (0..40).map(|n| stand(&url(&kubeconfig), &format!("c{n}"), lease, &detector)).collect();
-    let mut token = Token::ZERO;
-    for _ in 0..4 {
-        token = acted_above(&detector, token).await;
-        let leaders: Vec<_> = candidates.iter().filter(|candidate| candidate.election.is_leader()).collect();
-        assert!(leaders.len() <= 1, "{} lead at once", leaders.len());
-        leaders.iter().for_each(|leader| leader.election.stop());
-    }
-    detector.acts_do_not_overlap().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_down_for_longer_than_a_lease_or_cannot_write_causes_no_second_leader() {
     let mut server = Kubernetes::start();
     let namespace = server.namespace();

@@ -1,14 +1,12 @@
 //! Opens one connection to one host: connects the socket, performs the TLS handshake, and logs in.
 
-use std::io;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, Socket, TcpKeepalive};
+use socket2::Socket;
 use tenure_core::StoreError;
-use tokio::net::TcpStream;
+use tenure_kit::socket::{Address, Keepalive};
 use tokio_postgres::config::{Host, SslMode as DriverSslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -17,24 +15,16 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::errors;
 use crate::options::SslMode;
-use crate::socket::{CheckedSocket, Duplex, First};
+use crate::socket::{CheckedSocket, First};
 
 /// One host of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) place: Place,
-    port: u16,
+    pub(crate) address: Address,
     /// The host name that its certificate must be issued for.
     name: String,
     /// Whether it is the only host.
     pub(crate) alone: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    Name(String),
-    Address(IpAddr),
-    Socket(PathBuf),
 }
 
 impl Target {
@@ -49,13 +39,13 @@ impl Target {
                     Some(Host::Tcp(name)) => name.clone(),
                     _ => addresses.get(number).map(ToString::to_string).unwrap_or_default(),
                 };
-                let place = match (addresses.get(number), hosts.get(number)) {
-                    (Some(address), _) => Place::Address(*address),
+                let address = match (addresses.get(number).copied().or(name.parse().ok()), hosts.get(number)) {
+                    (Some(address), _) => Address::Host(SocketAddr::new(address, port).to_string()),
                     #[cfg(unix)]
-                    (None, Some(Host::Unix(folder))) => Place::Socket(folder.join(format!(".s.PGSQL.{port}"))),
-                    _ => Place::Name(name.clone()),
+                    (None, Some(Host::Unix(folder))) => Address::Socket(folder.join(format!(".s.PGSQL.{port}"))),
+                    _ => Address::Host(format!("{name}:{port}")),
                 };
-                Self { place, port, name, alone: count == 1 }
+                Self { address, name, alone: count == 1 }
             })
             .collect()
     }
@@ -63,11 +53,7 @@ impl Target {
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.place {
-            Place::Name(name) => write!(f, "{name}:{}", self.port),
-            Place::Address(address) => write!(f, "{address}:{}", self.port),
-            Place::Socket(path) => write!(f, "{}", path.display()),
-        }
+        self.address.fmt(f)
     }
 }
 
@@ -91,7 +77,7 @@ pub(crate) async fn log_in(
 ) -> Result<Opened, StoreError> {
     let (first, second) = match ssl {
         // As in libpq, unix sockets are not encrypted.
-        _ if matches!(target.place, Place::Socket(_)) => (First::Plain, None),
+        _ if matches!(target.address, Address::Socket(_)) => (First::Plain, None),
         // As in libpq, a client that is rejected with encryption is tried without it, and the reverse.
         SslMode::Allow => (First::Plain, Some(First::MustEncrypt)),
         SslMode::Prefer => (First::MayEncrypt, Some(First::Plain)),
@@ -113,8 +99,8 @@ async fn open(
     tls: &MakeRustlsConnect,
     first: First,
 ) -> Result<Opened, (StoreError, bool)> {
-    let (stream, socket) =
-        connect(config, target).await.map_err(|error| (errors::unreachable(target, error), false))?;
+    let connected = target.address.connect(&keepalive(config)).await;
+    let (stream, socket) = connected.map_err(|error| (errors::unreachable(target, error), false))?;
     let (stream, mut config) = (CheckedSocket::new(stream, first, socket.clone()), config.clone());
     // With `Prefer`, the driver goes on without TLS if the server does not support it. `CheckedSocket` rejects that
     // where TLS is required.
@@ -128,40 +114,14 @@ async fn open(
     Ok(Opened { client, connection, socket })
 }
 
-/// Connects, and returns the stream and a second handle on its socket.
-async fn connect(config: &Config, target: &Target) -> io::Result<(Box<dyn Duplex>, Arc<Socket>)> {
-    let socket = match &target.place {
-        #[cfg(unix)]
-        Place::Socket(path) => {
-            let socket = tokio::net::UnixStream::connect(path).await?;
-            let handle = SockRef::from(&socket).try_clone()?;
-            return Ok((Box::new(socket), Arc::new(handle)));
-        }
-        #[cfg(not(unix))]
-        Place::Socket(_) => return Err(io::Error::other("this system has no unix sockets; name a host")),
-        Place::Name(name) => TcpStream::connect((name.as_str(), target.port)).await?,
-        Place::Address(address) => TcpStream::connect((*address, target.port)).await?,
-    };
-    tune(config, &socket);
-    let handle = SockRef::from(&socket).try_clone()?;
-    Ok((Box::new(socket), Arc::new(handle)))
-}
-
-/// Sets keepalives and time-outs, so that a peer that vanished is noticed within seconds instead of hours.
-fn tune(config: &Config, socket: &TcpStream) {
-    let _ = socket.set_nodelay(true);
-    let reference = SockRef::from(socket);
-    if config.get_keepalives() {
-        let two_hours = Duration::from_secs(2 * 60 * 60);
-        let idle = Some(config.get_keepalives_idle()).filter(|idle| *idle != two_hours);
-        let keepalive = TcpKeepalive::new()
-            .with_time(idle.unwrap_or(Duration::from_secs(10)))
-            .with_interval(config.get_keepalives_interval().unwrap_or(Duration::from_secs(3)));
-        #[cfg(not(windows))]
-        let keepalive = keepalive.with_retries(config.get_keepalives_retries().unwrap_or(3));
-        let _ = reference.set_tcp_keepalive(&keepalive);
+/// Returns the keepalives of the configuration. It has those of the system by default, which are hours.
+fn keepalive(config: &Config) -> Keepalive {
+    let (standard, two_hours) = (Keepalive::default(), Duration::from_secs(2 * 60 * 60));
+    let idle = Some(config.get_keepalives_idle()).filter(|idle| *idle != two_hours);
+    Keepalive {
+        idle: idle.or(standard.idle).filter(|_| config.get_keepalives()),
+        interval: config.get_keepalives_interval().unwrap_or(standard.interval),
+        retries: config.get_keepalives_retries().unwrap_or(standard.retries),
+        user_timeout: config.get_tcp_user_timeout().copied().unwrap_or(standard.user_timeout),
     }
-    #[cfg(target_os = "linux")]
-    let _ =
-        reference.set_tcp_user_timeout(Some(config.get_tcp_user_timeout().copied().unwrap_or(Duration::from_secs(20))));
 }

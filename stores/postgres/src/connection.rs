@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use futures_util::stream::FuturesUnordered;
 use socket2::Socket;
-use tenure_core::{Fault, StoreError};
-use tenure_kit::{Connection, Liveness, Patience, lock};
+use tenure_core::StoreError;
+use tenure_kit::{Connection, Liveness, Patience, first_of, lock};
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, SimpleQueryMessage, Statement};
@@ -57,7 +55,7 @@ pub(crate) enum Purpose {
 /// Opens connections.
 pub(crate) struct Connector {
     config: Config,
-    options: PostgresOptions,
+    pub(crate) options: PostgresOptions,
     /// Whether the warning about an unreadable timeline was logged.
     has_warned: AtomicBool,
     /// Whether connections only read, and create no tables.
@@ -77,36 +75,15 @@ impl Connector {
         self.read_only.store(true, Ordering::Relaxed);
     }
 
-    /// Connects to the first host that accepts writes. A host that has not answered after `STAGGER` does not delay the
-    /// next one, so a few silent hosts do not use up the time of the attempt.
+    /// Connects to the first host that accepts writes.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<PgConnection, StoreError> {
         let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let longest = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_WITHIN);
-        let targets = Target::all(&self.config);
-        let mut next = targets.iter().map(async |target| {
+        first_of(Target::all(&self.config).iter(), HEAD_START, async |target| {
             let opened = tokio::time::timeout(longest, self.connect_to(target, &tls, &purpose)).await;
-            // Nothing was written. Yet the fault is `Unknown`, as that of a call that times out: so a server that
-            // does not answer is reported once, and not once for each kind of fault.
             opened.unwrap_or_else(|_| Err(errors::silent(target)))
-        });
-        let mut attempts: FuturesUnordered<_> = next.next().into_iter().collect();
-        let mut problem = StoreError::denied("no host is given; write postgres://HOST/DATABASE");
-        while !attempts.is_empty() {
-            tokio::select! {
-                Some(opened) = attempts.next() => match opened {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => {
-                        // An error that may go away takes precedence over a permanent one.
-                        if problem.fault() == Fault::Denied {
-                            problem = error;
-                        }
-                        attempts.extend(next.next());
-                    }
-                },
-                () = tokio::time::sleep(STAGGER), if next.len() > 0 => attempts.extend(next.next()),
-            }
-        }
-        Err(problem)
+        })
+        .await
     }
 
     async fn connect_to(
@@ -194,7 +171,7 @@ impl Drop for CloseOnDrop {
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
 /// If a host has not answered after this time, the next one is tried as well.
-const STAGGER: Duration = Duration::from_millis(250);
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// If a pooler does not answer a statement within this time, the connection is closed.
 const POOLER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -205,7 +182,7 @@ pub(crate) struct PgConnection {
     pub(crate) server: Server,
     liveness: Arc<Liveness>,
     driver: AbortHandle,
-    socket: Arc<Socket>,
+    pub(crate) socket: Arc<Socket>,
     prepared: Mutex<HashMap<String, Statement>>,
     /// Held during a statement behind a pooler, where only one statement can be in flight.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -293,13 +270,6 @@ impl PgConnection {
     pub(crate) async fn ping(&self) {
         // If the connection is broken, the task that drives it closes it.
         let _ = self.client.check_connection().await;
-    }
-
-    /// Returns a duplicate of the socket. If this process is killed, the connection stays open until all
-    /// duplicates are closed.
-    #[cfg(unix)]
-    pub(crate) fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
-        Ok(self.socket.try_clone()?.into())
     }
 
     /// Closes the connection at once. The fate of statements in flight is unknown.

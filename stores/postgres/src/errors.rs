@@ -4,33 +4,24 @@ use std::error::Error as _;
 use std::io;
 
 use tenure_core::{Fault, StoreError};
+use tenure_kit::socket;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-use crate::connect::{Place, Target};
+use crate::connect::Target;
 use crate::options::SslMode;
 use crate::socket::NOT_POSTGRES;
 
+const TLS_ADVICE: &str = "check the certificates and the host name";
+
 /// Describes a connection that could not be opened, or that ended before the log-in.
 pub(crate) fn unreachable(target: &Target, error: io::Error) -> StoreError {
-    match (error.kind(), &target.place) {
-        (io::ErrorKind::NotFound, Place::Socket(_)) => StoreError::refused(format!(
-            "cannot connect to {target}: the socket does not exist; check the path, and that the server is running"
-        )),
-        (io::ErrorKind::ConnectionRefused, _) => StoreError::refused(format!(
-            "cannot connect to {target}: connection refused; check host and port, and that the server is running"
-        )),
-        (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, _) => StoreError::refused(format!(
-            "cannot connect to {target}: it closed the connection at once; check that it is a PostgreSQL server"
-        ))
-        .because(error),
-        _ => StoreError::refused(format!("cannot connect to {target}: {error}; check the host and the network")),
-    }
+    socket::unreachable(&target.address, "PostgreSQL", TLS_ADVICE, error)
 }
 
 /// Describes a server that accepts a connection, or may have accepted it, but does not answer.
 pub(crate) fn silent(target: &Target) -> StoreError {
-    StoreError::unknown(format!("{target} does not answer; check the network, and that it is a PostgreSQL server"))
+    socket::silent(&target.address, "PostgreSQL")
 }
 
 /// Describes a server that does not accept writes. If other hosts are named, the error is not permanent: one of
@@ -78,9 +69,7 @@ pub(crate) fn login_failed(target: &Target, ssl: SslMode, error: Error) -> Store
              turn on ssl on the server, or use sslmode=prefer"
         ))
     } else if error.to_string().contains("TLS") && !is_broken {
-        StoreError::denied(format!(
-            "cannot establish TLS with {target} (sslmode={mode}): {cause}; check the certificates and the host name"
-        ))
+        tenure_kit::no_tls(format!("{target} (sslmode={mode})"), TLS_ADVICE, &error)
     } else if let Some(kind) = kind {
         unreachable(target, io::Error::new(kind, cause))
     } else {
@@ -139,19 +128,13 @@ impl Failed {
         if let Self::Driver(error) = self { error.as_db_error() } else { None }
     }
 
-    /// Returns whether the server has not replied, so that the statement may still run.
-    pub(crate) fn may_still_run(&self) -> bool {
-        self.reply().is_none()
-    }
-
     pub(crate) fn is_missing_table(&self) -> bool {
         self.reply().is_some_and(|reply| is_missing_table(reply.code()))
     }
 
-    /// Returns whether the statement had no effect and one of its seats may be the cause: by the content of its
-    /// record, or by a conflict with another transaction. Errors about the role or the state of the server
-    /// concern all seats.
-    pub(crate) fn is_caused_by_one(&self) -> bool {
+    /// Returns whether the statement had no effect and one of its seats or notes may be the cause: by its content, or
+    /// by a conflict with another transaction. Errors about the role or the state of the server concern all of them.
+    fn is_caused_by_one(&self) -> bool {
         let is_one =
             |code: &SqlState| ["22", "23", "40", "54"].contains(&class(code)) || *code == SqlState::LOCK_NOT_AVAILABLE;
         self.reply().is_some_and(|reply| is_one(reply.code()))
@@ -169,10 +152,12 @@ impl Failed {
 
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
-        match failed {
+        let is_caused_by_one = failed.is_caused_by_one();
+        let error = match failed {
             Failed::Driver(error) => statement_failed(error),
             Failed::Unanswered => Self::unknown("PostgreSQL does not answer"),
-        }
+        };
+        if is_caused_by_one { error.caused_by_one() } else { error }
     }
 }
 

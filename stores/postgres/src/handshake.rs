@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tenure_core::StoreError;
+use tenure_kit::sql::{self, TABLES, WAIT_SLICE};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
 use crate::connect::Target;
-use crate::following::WAIT_SLICE;
-use crate::schema::{self, MARK, VERSION};
+use crate::schema;
 use crate::seats::Statements;
 use crate::{errors, notes};
 
@@ -84,7 +84,7 @@ pub(crate) async fn handshake(
     schema: &str,
     read_only: bool,
 ) -> Result<Server, StoreError> {
-    let tables = schema::TABLES.map(|name| format!("{}.{name}", schema::quoted(schema)));
+    let tables = TABLES.map(|name| format!("{}.{name}", schema::quoted(schema)));
     let params: [(&(dyn ToSql + Sync), Type); 1] = [(&tables.as_slice(), Type::TEXT_ARRAY)];
     // One statement after the other: a pooler may mix up the answers to pipelined ones.
     let row = client.query_typed_one(QUERY, &params).await.map_err(errors::statement_failed)?;
@@ -98,8 +98,10 @@ pub(crate) async fn handshake(
              turn that off, or name a server that accepts writes"
         )));
     }
-    if row.get(4) {
-        check_tables(schema, row.get(5), row.get::<_, Option<&str>>(6).unwrap_or_default())?;
+    // A table that another process has created during this statement has a name here, but no columns yet.
+    if let Some(columns) = row.get::<_, Option<&str>>(6) {
+        let has_column = |name: &str| columns.split(' ').any(|column| column == name);
+        sql::check_tables(&tables[0], "schema", row.get(5), has_column)?;
     }
     if !row.get::<_, bool>(7) && !read_only {
         create_tables(client, schema).await?;
@@ -147,27 +149,6 @@ async fn data_identity(client: &Client) -> Result<IdentitySql, StoreError> {
     }
     let unknown = || StoreError::refused("the server does not reveal the identity of its database");
     Err(last.map_or_else(unknown, errors::statement_failed))
-}
-
-/// Rejects tables of another program, or of a newer version.
-fn check_tables(schema: &str, mark: Option<&str>, columns: &str) -> Result<(), StoreError> {
-    let ours = ["name", "record", "version", "token", "written", "session", "lock_id"];
-    let has = |column: &&str| columns.split(' ').any(|other| other == *column);
-    if !ours.iter().all(has) {
-        return Err(StoreError::denied(format!(
-            "the table {}.seats was not created by Tenure; use another schema (schema=…), or drop the table",
-            schema::quoted(schema)
-        )));
-    }
-    let version = mark.and_then(|mark| mark.strip_prefix(MARK)).and_then(|version| version.parse::<u32>().ok());
-    match version.filter(|version| *version > VERSION) {
-        None => Ok(()),
-        Some(version) => Err(StoreError::denied(format!(
-            "the tables in schema {} are of a newer version of Tenure (version {version}, supported up to {VERSION}); \
-             upgrade this program",
-            schema::quoted(schema)
-        ))),
-    }
 }
 
 async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> {

@@ -3,7 +3,6 @@
 mod connect;
 mod connection;
 mod errors;
-mod following;
 mod handshake;
 mod leases;
 mod notes;
@@ -11,7 +10,6 @@ mod notifications;
 mod options;
 mod schema;
 mod seats;
-mod session;
 mod sessions;
 mod socket;
 mod store;

@@ -3,13 +3,13 @@
 //! Writes of notes do not wait for the disk. If the server crashes and loses a note, its writer writes it again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, StoreError};
+use tenure_kit::sql::notes::{DELETE_AT_MOST, answer_listed, answer_written, micros, seat_of};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Param, PgConnection, numbers, texts};
-use crate::errors::Failed;
 use crate::schema::{channel, quoted};
 use crate::seats::TIMEOUT;
 
@@ -19,10 +19,6 @@ pub(crate) struct Statements {
     list: String,
     delete_expired: String,
 }
-
-/// One statement deletes at most this many rows. A dead process may leave ten thousand rows, and the process that
-/// deletes them must not be kept from renewing its own seats.
-const DELETE_AT_MOST: u32 = 10_000;
 
 /// Keeps the commit from waiting for the disk, in this transaction only.
 const NO_SYNC: &str = "no_sync AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))";
@@ -76,16 +72,10 @@ pub(crate) async fn write(
     params.push((Box::new(notes.iter().map(|note| note.value.clone()).collect::<Vec<_>>()), Type::TEXT_ARRAY));
     params.push(numbers(notes.iter().map(|note| micros(note.lifetime)).collect()));
     let statements = &connection.server.notes;
-    let rows = connection.query(&statements.write, params).await.map_err(caused_by_one)?;
-    let was: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
-    let was: Vec<_> = was.unwrap_or_default().into_iter().map(|number| usize::try_from(number).unwrap_or(0)).collect();
-    let existed = |place: usize| was.contains(&(place + 1));
-    for place in 0..notes.len() {
-        to.set(place, Ok(if existed(place) { NoteState::Present } else { NoteState::Absent }));
-    }
-    // A process that announces itself for the first time deletes what dead processes left.
-    let is_first = |(place, note): (usize, &NoteWrite)| note.board == Board::Processes && !existed(place);
-    if notes.iter().enumerate().any(is_first)
+    let rows = connection.query(&statements.write, params).await?;
+    let existed: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
+    let existed: Vec<_> = existed.unwrap_or_default().into_iter().filter_map(|number| number.try_into().ok()).collect();
+    if answer_written(notes, &existed, to)
         && let Err(failed) = connection.query(&statements.delete_expired, Vec::new()).await
     {
         let error = StoreError::from(failed);
@@ -102,35 +92,15 @@ pub(crate) async fn list(
 ) -> Result<(), StoreError> {
     let rows = match connection.query(&connection.server.notes.list, columns(boards.iter())).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => Vec::new(),
-        rows => rows.map_err(caused_by_one)?,
+        rows => rows?,
     };
-    let mut listed: Vec<Vec<Note>> = boards.iter().map(|_| Vec::new()).collect();
-    for row in rows {
-        let place = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
-        if let Some(notes) = listed.get_mut(place) {
-            notes.push(Note { key: row.get(1), value: row.get(2) });
-        }
-    }
-    listed.into_iter().enumerate().for_each(|(place, notes)| to.set(place, Ok(notes)));
+    let note = |row: &Row| (row.get::<_, i64>(0).try_into().unwrap_or(0), Note { key: row.get(1), value: row.get(2) });
+    answer_listed(boards.len(), rows.iter().map(note), to);
     Ok(())
 }
 
-/// Returns the seats and the kinds of boards, as columns. A board without a seat has the empty name, which no
-/// seat has.
+/// Returns the seats and the kinds of boards, as columns.
 fn columns<'a>(boards: impl Iterator<Item = &'a Board> + Clone) -> Vec<Param> {
-    let seat = |board: &Board| board.seat().map_or("", |seat| seat.as_str()).to_owned();
     let kinds = boards.clone().map(|board| board.kind().to_owned());
-    vec![texts(boards.map(seat).collect()), texts(kinds.collect())]
-}
-
-/// Converts the error of a statement, and marks it if a single note may be the cause.
-fn caused_by_one(failed: Failed) -> StoreError {
-    let is_caused_by_one = failed.is_caused_by_one();
-    let error = StoreError::from(failed);
-    if is_caused_by_one { error.caused_by_one() } else { error }
-}
-
-/// Returns a lifetime in microseconds, at most a century: a longer one could overflow the timestamp.
-fn micros(lifetime: Duration) -> i64 {
-    i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX).min(3_155_760_000_000_000)
+    vec![texts(boards.map(|board| seat_of(board).to_owned()).collect()), texts(kinds.collect())]
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tenure_core::{News, PushDetail, SeatName, SessionId};
+use tenure_core::{News, PushDetail, SeatName};
 
 /// Forwards notifications to the engine, once the engine has attached its `News`. Clones share the same `News`.
 #[derive(Clone, Default)]
@@ -54,11 +54,6 @@ impl Payload {
 /// Returns the payload for a seat that was removed.
 pub(crate) fn removal_payload(seat: &SeatName) -> String {
     format!("h{}", seat.as_str())
-}
-
-/// Returns the name of a session, of this process or another, as the engine uses it.
-pub(crate) fn session_id(session: i64) -> SessionId {
-    SessionId::new(format!("{session:016x}"))
 }
 
 #[cfg(test)]

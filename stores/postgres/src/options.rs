@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::ConfigError;
+pub use tenure_kit::sql::Mode;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 
@@ -50,19 +51,6 @@ pub struct PostgresOptions {
     pub sslcert: Option<PathBuf>,
     /// A PEM file with the private key of the client's certificate.
     pub sslkey: Option<PathBuf>,
-}
-
-/// How the database holds a seat for its leader. The README compares the two modes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// A row that the leader renews holds the seat; its age is measured by the server's clock. Works through a
-    /// connection pooler.
-    #[default]
-    Lease,
-    /// An advisory lock of the leader's session holds the seat. The server frees the lock when the session ends, so
-    /// that another candidate takes over within milliseconds after the leader's process dies.
-    Session,
 }
 
 /// Whether to encrypt connections, and what to verify: the `sslmode` of libpq.

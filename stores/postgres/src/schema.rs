@@ -1,18 +1,10 @@
 //! The tables, the statements that create them, and the keys of advisory locks.
 
 use tenure_core::SeatName;
+use tenure_kit::sql::{MARK, VERSION};
 
 /// The schema of the tables, unless the options name another one.
 pub const DEFAULT_SCHEMA: &str = "tenure";
-
-/// The version of the tables. The store refuses to work with newer tables, and does not change them.
-pub(crate) const VERSION: u32 = 1;
-
-/// The comment on the table `seats`, followed by the version.
-pub(crate) const MARK: &str = "Tenure, version ";
-
-/// The names of the tables. The first one carries the [`MARK`].
-pub(crate) const TABLES: [&str; 3] = ["seats", "floors", "notes"];
 
 /// Returns the SQL that creates the schema and its tables, for an administrator to run where the program's role
 /// is not allowed to. It is safe to run again: existing tables stay as they are. See [`grants_sql`] for the

@@ -63,11 +63,7 @@
 //! it tests the condition on the current row and not on the row in the snapshot. It releases the lock before the
 //! transaction commits; this is safe too, as another session that takes the lock in between finds the row locked.
 //! If the lock and the row disagree nevertheless, because a statement failed or the row was removed by hand, a
-//! separate statement releases the lock (`session.rs`).
-//!
-//! *The heartbeat* (`mode=session`) returns the versions of the rows that name this session and whose locks this
-//! session holds. No two writes have the same version, so a seat is still held in the same term if and only if
-//! the version of the write that won it is among them.
+//! separate statement releases the lock (`tenure_kit::sql`).
 //!
 //! *The floor* of tokens is raised in the same statement, and stays when the seat is removed.
 //!
@@ -84,8 +80,6 @@
 //! same number if the second never followed the first; the store's promises exclude that. `pg_upgrade` restarts
 //! at timeline 1, and a role that is not allowed to read the timeline has a floor of 0 (`handshake.rs`): see the
 //! README.
-
-use tenure_core::{Expect, Version};
 
 use crate::handshake::IdentitySql;
 use crate::schema::{channel, quoted};
@@ -274,76 +268,7 @@ const UNLOCK: &str = "SELECT (SELECT identity FROM data), array_agg(version) FIL
      CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS sent \
      FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
-/// The parts of a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VersionParts {
-    /// The nonce of the write.
-    pub(crate) nonce: String,
-    /// The identity of the data that the version was read from.
-    pub(crate) identity: String,
-    /// The session that holds the seat.
-    pub(crate) session: Option<i64>,
-}
-
-impl VersionParts {
-    /// Returns the version that a write expects, if it expects one.
-    pub(crate) fn of(expect: &Expect) -> Option<Self> {
-        match expect {
-            Expect::Absent(_) => None,
-            Expect::Version(version) | Expect::Held(version) | Expect::HolderDead(version) => Self::parse(version),
-        }
-    }
-
-    /// Parses a version. Returns `None` if it is not in the exact form of [`version`](Self::version): then no
-    /// seat ever had it.
-    pub(crate) fn parse(version: &Version) -> Option<Self> {
-        let mut parts = version.as_str().split(':');
-        let (nonce, identity, session) = (parts.next()?, parts.next()?, parts.next());
-        let session = match session {
-            None => None,
-            Some(session) => Some(i64::from_str_radix(session, 16).ok()?),
-        };
-        let parts = Self { nonce: nonce.to_owned(), identity: identity.to_owned(), session };
-        Some(parts).filter(|parts| parts.version() == *version)
-    }
-
-    /// Returns the nonce as a number.
-    pub(crate) fn nonce_as_number(&self) -> Option<u64> {
-        u64::from_str_radix(&self.nonce, 16).ok()
-    }
-
-    pub(crate) fn version(&self) -> Version {
-        Version::new(match self.session {
-            None => format!("{}:{}", self.nonce, self.identity),
-            Some(session) => format!("{}:{}:{session:016x}", self.nonce, self.identity),
-        })
-    }
-}
-
-/// Returns the nonce of a write in the form that rows have.
-pub(crate) fn nonce_of(record: &tenure_core::Record) -> String {
-    format!("{:016x}", record.nonce)
-}
-
 /// Returns a token as a `bigint`.
 pub(crate) fn number_of(token: tenure_core::Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_is_parsed_only_in_its_exact_form() {
-        for session in [None, Some(7), Some(i64::MAX)] {
-            let parts = VersionParts { nonce: "00c0ffee00c0ffee".into(), identity: "7708.00000001".into(), session };
-            assert_eq!(VersionParts::parse(&parts.version()), Some(parts.clone()));
-            for more in [":", "0", ":0", ":0000000000000007"] {
-                let odd = VersionParts::parse(&Version::new(format!("{}{more}", parts.version().as_str())));
-                assert_ne!(odd, Some(parts.clone()), "{more}");
-                assert!(session.is_none() || odd.is_none(), "{more}: {odd:?}");
-            }
-        }
-    }
 }

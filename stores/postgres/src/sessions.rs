@@ -1,143 +1,130 @@
 //! `mode=session`: the locks of a session hold the seats, and the server frees them when the session ends.
+//!
+//! Only the server knows which locks a session holds, so each write reads them from `pg_locks`.
+//!
+//! A waiting statement holds a snapshot, and a snapshot keeps `VACUUM`, in the whole database, from removing rows that
+//! were deleted after it was taken: for at most [`WAIT_SLICE`](tenure_kit::sql::WAIT_SLICE), as each slice of a wait is a
+//! transaction of its own.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tenure_core::{Answers, Expect, Interest, Life, News, Reading, SeatName, StoreError, Swap, Write};
-use tenure_kit::PooledSession;
-use tokio::sync::Mutex;
+use tenure_core::{Record, SeatName, StoreError};
+use tenure_kit::nonce_of;
+use tenure_kit::sql::{LockConnection, LockServer, Noticed, WriteKind, WriteSet, Written};
+use tokio_postgres::types::Type;
 
-use crate::connection::{Connector, PgConnection};
-use crate::errors;
-use crate::following::Following;
-use crate::leases::{self, WriteSet};
-use crate::notifications::session_id;
+use crate::connection::{Connector, Param, PgConnection, Purpose, number, numbers};
+use crate::handshake;
+use crate::leases;
 use crate::schema::lock_of;
-use crate::seats::VersionParts;
-use crate::session::{self, Renewal, Session};
 
-/// The sessions of a store: one for each length of lease, as a session's time-outs on the server depend on it.
-pub(crate) struct Sessions {
-    lock_id: Option<i64>,
-    /// The only seat that `lock_id` is used for.
-    lock_id_seat: OnceLock<SeatName>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) pool: tenure_kit::Sessions<Session>,
-    following: Mutex<Following>,
-}
+type Session = tenure_kit::sql::LockSession<Connector>;
 
-/// The seats of a call that go to one session.
-#[derive(Default)]
-struct Group {
-    /// The session that holds the seats; `None`: the session for bids with this lease.
-    session: Option<Arc<PooledSession<Session>>>,
-    renewals: Vec<Renewal>,
-    new: WriteSet<Write>,
-    next: WriteSet<Write>,
-}
+impl LockServer for Connector {
+    type Connection = PgConnection;
 
-impl Sessions {
-    pub(crate) fn new(connector: Arc<Connector>, lock_id: Option<i64>) -> Self {
-        let opened_by = connector.clone();
-        let pool = tenure_kit::Sessions::new(move |lease, clock| {
-            let connector = opened_by.clone();
-            async move { Session::open(&connector, lease, lock_id, clock).await }
-        });
-        Self { lock_id, lock_id_seat: OnceLock::new(), connector, pool, following: Mutex::default() }
+    fn number_of(&self, record: &Record) -> String {
+        nonce_of(record)
     }
 
-    pub(crate) async fn read(
-        &self,
-        connection: &Arc<PgConnection>,
-        seats: &[SeatName],
-        to: &Answers<Reading>,
-    ) -> Result<(), StoreError> {
-        if connection.server.pooled {
-            return Err(errors::pooler());
-        }
-        let life = |row: &tokio_postgres::Row, seat: &SeatName, record: &tenure_core::Record| {
-            let (session, lock_id): (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
-            if record.is_vacant() {
-                return Ok(Life::Over);
-            }
-            if session.is_none() {
-                return Err(leases::other_mode("lease", "session"));
-            }
-            let ours = lock_of(seat, self.lock_id);
-            if lock_id != Some(ours) {
-                return Err(StoreError::denied(format!(
-                    "the seat is held by the lock {}, but this program uses the lock {ours}; use the same lock_id in all \
-                     candidates",
-                    lock_id.unwrap_or_default(),
-                )));
-            }
-            let alive: Option<bool> = row.get(9);
-            Ok(if alive == Some(true) { Life::Held } else { Life::Over })
+    async fn open(&self, session: i64, lease: Duration) -> Result<Arc<PgConnection>, StoreError> {
+        let connection = Arc::new(self.connect(Purpose::Session(lease)).await?);
+        let halves = halves(session).map(|half| -> Param { (Box::new(half), Type::INT4) });
+        // The server parses and plans the statement of a bid now, as that takes several times as long as the bid.
+        let bid = self.params(&connection, session, lease, &WriteSet { kind: WriteKind::Next, rows: Vec::new() });
+        let opening = async {
+            tokio::join!(
+                connection.run("SELECT pg_try_advisory_lock($1, $2)", &halves),
+                connection.run(&connection.server.seats.update_locked, &bid),
+            )
         };
-        leases::read_by(connection, &connection.server.seats.read_alive, seats, to, life).await
-    }
-
-    /// Writes each seat on the session that holds it, if that session belongs to this process: no other session
-    /// can take the lock. All other seats are written on the session for this lease.
-    pub(crate) async fn write(&self, lease: Duration, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        let mut groups: BTreeMap<Option<i64>, Group> = BTreeMap::new();
-        for (place, write) in writes.iter().enumerate() {
-            if self.lock_id.is_some() && *self.lock_id_seat.get_or_init(|| write.seat.clone()) != write.seat {
-                to.set(place, Err(errors::one_lock()));
-                continue;
-            }
-            let expected = VersionParts::of(&write.expect);
-            let holder = expected.as_ref().and_then(|parts| self.pool.find(session_id(parts.session?).as_str()));
-            let is_lost = match write.expect {
-                Expect::Absent(_) => false,
-                // The session of a dead process ends with its connection, so its will needs no exception.
-                Expect::Version(_) | Expect::HolderDead(_) => expected.is_none(),
-                Expect::Held(_) => holder.is_none(),
-            };
-            if is_lost {
-                to.set(place, Ok(Swap::Lost));
-                continue;
-            }
-            let group = groups.entry(holder.as_ref().map(|session| session.id)).or_default();
-            group.session = holder;
-            match &write.expect {
-                Expect::Held(version) => {
-                    let (seat, version) = (write.seat.clone(), version.clone());
-                    let nonce = expected.and_then(|parts| parts.nonce_as_number());
-                    group.renewals.push(Renewal { place, seat, version, nonce });
-                }
-                Expect::Absent(_) => group.new.push(place, write.clone(), None),
-                Expect::Version(_) | Expect::HolderDead(_) => group.next.push(place, write.clone(), expected),
-            }
+        let (locked, _) = tokio::time::timeout(lease, opening).await.map_err(|_| {
+            connection.abort();
+            StoreError::unknown("PostgreSQL does not answer")
+        })?;
+        if !locked?.first().is_some_and(|row| row.get(0)) {
+            return Err(StoreError::refused(
+                "another session has the same random number; the next attempt draws another",
+            ));
         }
-        let groups = groups.into_values().map(async |Group { session, renewals, new, next }| {
-            let session = match session {
-                Some(session) => session,
-                None => self.pool.get(lease).await?,
-            };
-            let (written, ()) = tokio::join!(
-                session::write(session.clone(), new, next, to.clone()),
-                session::renew(session, renewals, to.clone()),
-            );
-            written
-        });
-        join_all(groups).await.into_iter().fold(Ok(()), Result::and)
+        Ok(connection)
     }
 
-    /// Waits for the sessions of other leaders to end, and keeps sessions open for bids on their seats. Never
-    /// returns.
-    pub(crate) async fn follow(&self, calls: &PgConnection, interest: &Interest, news: &News) {
-        self.following.lock().await.follow(self, calls, interest, news).await;
+    async fn heartbeat(&self, session: &Session) -> Result<Vec<String>, StoreError> {
+        let statements = &session.connection.server.seats;
+        let rows = match session.connection.run(&statements.heartbeat, &[number(session.id)]).await {
+            // The table was dropped, and with it every seat. The leaders then read their seats, and the connection for
+            // reads creates the table or reports why it cannot.
+            Err(failed) if failed.is_missing_table() => Vec::new(),
+            rows => rows?,
+        };
+        Ok(rows.first().and_then(|row| row.get(0)).unwrap_or_default())
     }
 
-    /// Returns a duplicate of the socket of the session that holds a seat.
-    ///
-    /// It stays valid for the whole term: the session that won a seat holds it until the term ends, and the end
-    /// of the session ends the term.
+    async fn write(&self, session: &Session, set: &WriteSet) -> Result<Written, StoreError> {
+        let statements = &session.connection.server.seats;
+        let sql = if set.kind == WriteKind::New { &statements.insert_locked } else { &statements.update_locked };
+        let params = self.params(&session.connection, session.id, session.lease, set);
+        leases::written(session.connection.run(sql, &params).await)
+    }
+
+    async fn release_leftovers(&self, session: &Session, seats: &[SeatName]) -> Result<(), StoreError> {
+        let params = [number(session.id), self.keys(seats.iter())];
+        session.connection.run(&session.connection.server.seats.release_leftovers, &params).await?;
+        Ok(())
+    }
+
+    async fn connect_to_wait(&self) -> Result<Arc<PgConnection>, StoreError> {
+        self.connect(Purpose::Waiting).await.map(Arc::new)
+    }
+
+    /// The block catches the lock's time-out, so that the server does not log an error for every slice. The lock is
+    /// released at once.
+    async fn wait(&self, connection: &Arc<PgConnection>, session: i64) -> Result<Noticed, StoreError> {
+        let [high, low] = halves(session);
+        let sql = format!(
+            "DO $$ BEGIN PERFORM pg_advisory_lock_shared({high}, {low}); \
+             PERFORM pg_advisory_unlock_shared({high}, {low}), set_config('tenure.ended', 'true', false); \
+             EXCEPTION WHEN lock_not_available THEN PERFORM set_config('tenure.ended', 'false', false); END $$; \
+             SELECT current_setting('tenure.ended')"
+        );
+        let has_ended = connection.text(&sql).await?.as_deref() == Some("true");
+        Ok(if has_ended { Noticed::End } else { Noticed::Nothing })
+    }
+}
+
+impl LockConnection for PgConnection {
+    fn abort(&self) {
+        self.abort();
+    }
+
     #[cfg(unix)]
-    pub(crate) fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
-        self.pool.live().iter().find_map(|session| session.lifeline(seat).transpose()).transpose()
+    fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
+        Ok(self.socket.try_clone()?.into())
     }
+}
+
+impl Connector {
+    fn params(&self, connection: &PgConnection, session: i64, lease: Duration, set: &WriteSet) -> Vec<Param> {
+        let holder = |vacant: bool| (!vacant).then_some(session);
+        let sessions: Vec<_> = set.rows.iter().map(|row| holder(row.write.record.is_vacant())).collect();
+        let idle = handshake::idle_session_timeout(connection.server.version, lease);
+        let mut params = leases::columns(set);
+        params.push(self.keys(set.rows.iter().map(|row| &row.write.seat)));
+        params.push((Box::new(sessions), Type::INT8_ARRAY));
+        params.push((Box::new(idle), Type::TEXT));
+        params.extend(leases::expectations(set));
+        params
+    }
+
+    /// Returns the keys of the seats' locks.
+    fn keys<'a>(&self, seats: impl Iterator<Item = &'a SeatName>) -> Param {
+        numbers(seats.map(|seat| lock_of(seat, self.options.lock_id)).collect())
+    }
+}
+
+/// Returns the two halves of a session's number, of 31 bits each, which are the key of its lock.
+fn halves(session: i64) -> [i32; 2] {
+    [(session >> 32) as i32, (session & 0x7fff_ffff) as i32]
 }

@@ -12,12 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use socket2::Socket;
+use tenure_kit::socket::Duplex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// A stream of any kind: TCP or a unix socket.
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// The first reply that the client expects from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The store: turns the engine's calls into statements, on the shared connection or on that of a session.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{
@@ -8,15 +8,14 @@ use tenure_core::{
     NoteState, NoteWrite, Notes, Promises, Push, Reading, Scope, SeatName, SessionId, Store, StoreError, Swap,
     Takeover, Version, Write,
 };
+use tenure_kit::sql::{self, SeatLocks};
 use tenure_kit::{Connection, Reconnect};
 use tokio_postgres::Config;
 
 use crate::connection::{Connector, PgConnection, Purpose};
-use crate::notifications::{self, Notifications};
+use crate::notifications::Notifications;
 use crate::options::{self, Mode, PostgresOptions};
-use crate::seats::VersionParts;
-use crate::sessions::Sessions;
-use crate::{leases, notes};
+use crate::{errors, leases, notes};
 
 /// A store that keeps seats in the tables of a PostgreSQL database.
 ///
@@ -25,7 +24,9 @@ use crate::{leases, notes};
 pub struct PostgresStore {
     connection: Reconnect<PgConnection>,
     /// Only in `mode=session`.
-    sessions: Option<Sessions>,
+    sessions: Option<SeatLocks<Connector>>,
+    /// The only seat that the `lock_id` of the options is used for.
+    lock_id_seat: OnceLock<SeatName>,
     notifications: Notifications,
     schema: String,
     connector: Arc<Connector>,
@@ -67,16 +68,16 @@ impl PostgresStore {
     }
 
     fn build(config: Config, options: PostgresOptions) -> Self {
-        let (mode, lock_id, schema) = (options.mode(), options.lock_id, options.schema().to_owned());
+        let (mode, schema) = (options.mode(), options.schema().to_owned());
         let connector = Arc::new(Connector::new(config, options));
         let notifications = Notifications::default();
-        let sessions = (mode == Mode::Session).then(|| Sessions::new(connector.clone(), lock_id));
+        let sessions = (mode == Mode::Session).then(|| SeatLocks::new(connector.clone()));
         let (calls, opens) = (notifications.clone(), connector.clone());
         let connection = Reconnect::new(move || {
             let (connector, calls) = (opens.clone(), Purpose::Calls(calls.clone()));
             async move { connector.connect(calls).await }
         });
-        Self { connection, sessions, notifications, schema, connector }
+        Self { connection, sessions, lock_id_seat: OnceLock::new(), notifications, schema, connector }
     }
 
     /// Makes the store read only: its role needs only `USAGE` on the schema and `SELECT` on the tables, and the store
@@ -89,8 +90,8 @@ impl PostgresStore {
     }
 
     /// Prepares for bids on the seats that this process follows. In `mode=session`, also waits for the sessions of
-    /// their leaders to end. Never returns.
-    async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) {
+    /// their leaders to end.
+    async fn follow(&self, connection: &Arc<PgConnection>, interest: &Interest, news: &News) -> StoreError {
         match &self.sessions {
             None => {
                 let mut is_warm = false;
@@ -104,7 +105,7 @@ impl PostgresStore {
                     }
                 }
             }
-            Some(sessions) => sessions.follow(connection, interest, news).await,
+            Some(sessions) => sessions.follow(interest, news, Some(connection.liveness())).await,
         }
     }
 }
@@ -181,27 +182,32 @@ impl Store for PostgresStore {
     fn attach(&self, clock: &Clock, news: &News) {
         self.notifications.attach(news);
         if let Some(sessions) = &self.sessions {
-            sessions.pool.attach(clock, Some(news));
+            sessions.attach(clock, news);
         }
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
-        match &self.sessions {
-            None => leases::read(&connection, seats, to).await,
-            Some(sessions) => sessions.read(&connection, seats, to).await,
+        let options = &self.connector.options;
+        if self.sessions.is_some() && connection.server.pooled {
+            return Err(errors::pooler());
         }
+        leases::read(&connection, options.mode(), options.lock_id, seats, to).await
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        match &self.sessions {
-            None => leases::write(&self.connection.get().await?, writes, to).await,
-            Some(sessions) => sessions.write(call.lease, writes, to).await,
+        let Some(sessions) = &self.sessions else {
+            return leases::write(&self.connection.get().await?, writes, to).await;
+        };
+        let is_other = |write: &Write| *self.lock_id_seat.get_or_init(|| write.seat.clone()) != write.seat;
+        if self.connector.options.lock_id.is_some() && writes.iter().any(is_other) {
+            return Err(errors::one_lock().caused_by_one());
         }
+        sessions.write(call.lease, writes, to).await
     }
 
     fn session_of(&self, version: &Version) -> Option<SessionId> {
-        VersionParts::parse(version)?.session.map(notifications::session_id)
+        sql::session_of(version)
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
@@ -218,7 +224,7 @@ impl Store for PostgresStore {
         tokio::select! {
             () = connection.liveness().closed() => {}
             () = connection.liveness().fell_silent(|| connection.ping()), if is_pushed => {}
-            () = self.follow(&connection, interest, news) => {}
+            error = self.follow(&connection, interest, news) => return error,
         }
         StoreError::unknown("the watch ended: its connection was closed, or the server does not answer")
     }

@@ -291,7 +291,8 @@ fn server() -> Arc<Postgres> {
     static SERVER: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
     let mut server = SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     server.upgrade().unwrap_or_else(|| {
-        let started = Arc::new(Postgres::start());
+        // In session mode, forty candidates need more connections than the default.
+        let started = Arc::new(PostgresSetup::new().with("max_connections=400").start());
         *server = Arc::downgrade(&started);
         started
     })

@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tenure_core::StoreError;
+use tenure_kit::is_about_tls;
 
 /// Classifies an error of a call that was sent.
 pub(crate) fn call_failed(address: &str, error: RedisError) -> StoreError {
@@ -21,12 +22,11 @@ pub(crate) fn connect_failed(address: &str, error: RedisError) -> StoreError {
     if let Some(known) = by_code(address, &error) {
         return known.because(error);
     }
-    let text = error.to_string();
-    if text.contains("CertificateRequired") {
+    if error.to_string().contains("CertificateRequired") {
         return StoreError::denied(format!("{address} requires a client certificate; give one: ?cert=FILE&key=FILE"))
             .because(error);
     }
-    let tls = ["tls", "certificate", "CorruptMessage", "InvalidContentType", "corrupt message"];
+    let is_closed = error.is_connection_dropped() && !error.is_connection_refusal() && !is_about_tls(&error);
     match error.kind() {
         ErrorKind::RESP3NotSupported => {
             StoreError::denied(format!("{address} is too old; upgrade it to Redis 6 or later, or to Valkey"))
@@ -38,21 +38,17 @@ pub(crate) fn connect_failed(address: &str, error: RedisError) -> StoreError {
         ErrorKind::InvalidClientConfig => {
             StoreError::denied(format!("cannot connect to {address} with this configuration; check the URL"))
         }
-        _ if tls.iter().any(|word| text.contains(word)) => StoreError::denied(format!(
-            "cannot establish TLS with {address}; check that it serves TLS (if not, use redis://), and that its \
-             certificate is trusted (?ca=FILE) and names this host"
-        )),
-        _ if error.is_connection_refusal() => StoreError::refused(format!(
-            "cannot connect to {address}: connection refused; check host and port, and that the server is running"
-        )),
-        _ if error.is_connection_dropped() => StoreError::refused(format!(
+        _ if is_closed => StoreError::refused(format!(
             "{address} closed the connection at once; it is shutting down, requires TLS (rediss://), or is not a Redis \
              server"
         )),
-        _ => StoreError::refused(format!("cannot connect to {address}; check the host and the network")),
+        _ => return tenure_kit::cannot_connect(address, "the server", TLS_ADVICE, &error),
     }
     .because(error)
 }
+
+const TLS_ADVICE: &str = "check that it serves TLS (if not, use redis://), and that its certificate is trusted (?ca=FILE) \
+     and names this host";
 
 /// Describes a server that speaks the Redis protocol, but without TLS.
 pub(crate) fn plain(address: &str) -> StoreError {

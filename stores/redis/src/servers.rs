@@ -13,11 +13,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
-use tenure_core::{DataIdentity, Fault, SeatName, StoreError};
-use tenure_kit::{Reconnect, lock};
+use tenure_core::{DataIdentity, SeatName, StoreError};
+use tenure_kit::{Reconnect, first_of, lock};
 
 use crate::connection::{self, RedisConnection};
 use crate::errors;
@@ -158,7 +156,8 @@ impl Servers {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let no_cluster = ("cluster support disabled", "is not part of a cluster; use redis://");
-        let slots = first(infos.map(async |info| {
+        let infos: Vec<_> = infos.collect();
+        let slots = first_of(infos.into_iter(), Duration::ZERO, async |info| {
             let (address, answer) = ask_once(info, &command, no_cluster).await?;
             match read_slots(&answer, &address) {
                 slots if slots.is_empty() => Err(StoreError::refused(format!(
@@ -166,7 +165,7 @@ impl Servers {
                 ))),
                 slots => Ok(slots),
             }
-        }))
+        })
         .await?;
         let mut known = lock(&self.known);
         // Before the first connection there was no write to lose.
@@ -247,7 +246,7 @@ fn read_slots(answer: &Value, asked: &str) -> Vec<(u16, u16, Node)> {
 async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(String, u16), StoreError> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    first(sentinels.iter().map(async |info| {
+    first_of(sentinels.iter(), Duration::ZERO, async |info| {
         let (address, answer) =
             ask_once(info.clone(), &command, ("unknown command", "is not a Sentinel; use redis://")).await?;
         match redis::from_redis_value::<Option<(String, u16)>>(answer) {
@@ -256,7 +255,7 @@ async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(Stri
                 "the Sentinel at {address} monitors no master named {name:?}; check the name in the URL"
             ))),
         }
-    }))
+    })
     .await
 }
 
@@ -265,26 +264,12 @@ async fn ask_sentinels(sentinels: &[ConnectionInfo], name: &str) -> Result<(Stri
 async fn ask_once(info: ConnectionInfo, command: &Cmd, wrong: (&str, &str)) -> Result<(String, Value), StoreError> {
     let address = info.addr().to_string();
     let mut connection = connection::connect(info, None).await?;
-    match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+    // A server that does not answer this must not keep the attempt going forever.
+    let answer = tokio::time::timeout(STALE_ATTEMPT, connection.send_packed_command(command)).await;
+    let answer = answer.map_err(|_| StoreError::refused(format!("{address} does not answer; check the server")))?;
+    match answer.and_then(Value::extract_error) {
         Ok(answer) => Ok((address, answer)),
         Err(error) if error.to_string().contains(wrong.0) => Err(StoreError::denied(format!("{address} {}", wrong.1))),
         Err(error) => Err(errors::connect_failed(&address, error)),
     }
-}
-
-/// Returns the first success. If all fail, returns one of the errors, preferably a permanent one.
-async fn first<T, F>(asked: impl Iterator<Item = F>) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    let mut answers: FuturesUnordered<F> = asked.collect();
-    let mut failed: Option<StoreError> = None;
-    while let Some(answer) = answers.next().await {
-        match answer {
-            Ok(answer) => return Ok(answer),
-            Err(error) if failed.is_none() || error.fault() == Fault::Denied => failed = Some(error),
-            Err(_) => {}
-        }
-    }
-    Err(failed.unwrap_or_else(|| StoreError::denied("no host is given; name at least one in the URL")))
 }

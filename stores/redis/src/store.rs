@@ -12,6 +12,7 @@ use tenure_core::{
     LifeKind, News, Promises, Push, Reading, Record, Seat, SeatName, Store, StoreError, StoreTime, Swap, Token,
     Version, Write, record,
 };
+use tenure_kit::nonce_of;
 
 use crate::keys::Names;
 use crate::options::RedisOptions;
@@ -89,15 +90,15 @@ impl RedisStore {
         let keys = self.names().keys(seat);
         let holder = holder(record);
         // The write may run only on the process from which its condition was read: another one may lack later writes.
+        // A version that this store never returned has an empty identity, which no server has.
+        let read = expect.version().and_then(VersionParts::parse).unwrap_or_default();
         let (only, field, expected) = match expect {
             Expect::Absent(read_from) => (read_from.clone(), "nonce", String::new()),
-            Expect::Version(version) | Expect::HolderDead(version) => {
-                let (identity, nonce) = parts(version);
-                (Some(identity), "nonce", nonce.to_owned())
-            }
-            Expect::Held(version) => (Some(parts(version).0), "holder", holder.clone()),
+            Expect::Version(_) | Expect::HolderDead(_) => (Some(DataIdentity::new(read.identity)), "nonce", read.write),
+            Expect::Held(_) => (Some(DataIdentity::new(read.identity)), "holder", holder.clone()),
         };
-        let arguments = vec![field.to_owned(), expected, nonce(record), record::to_json(record), holder, keys.channel];
+        let arguments =
+            vec![field.to_owned(), expected, nonce_of(record), record::to_json(record), holder, keys.channel];
         // A release does not wait for replicas: if it is lost, the seat expires a lease later.
         let waits = self.min_replicas > 0 && !record.is_vacant();
         ScriptCall::new(place, keys.slot, &scripts::SWAP, vec![keys.seat], arguments).on(only, waits)
@@ -165,7 +166,7 @@ impl Store for RedisStore {
                     if value != Value::Int(1) {
                         return Swap::Lost;
                     }
-                    Swap::Done { version: version(&connection.identity, &nonce(record)), since: None, granted: None }
+                    Swap::Done { version: version(&connection.identity, nonce_of(record)), since: None, granted: None }
                 }),
             );
         })
@@ -209,7 +210,7 @@ fn reading(identity: &DataIdentity, answer: Value) -> Result<Reading, StoreError
             Some(renewed) => Life::Clock { now: store_time(now), renewed: store_time(renewed) },
             None => Life::Observe,
         };
-        let version = version(identity, &nonce.unwrap_or_default());
+        let version = version(identity, nonce.unwrap_or_default());
         Ok::<_, StoreError>(Seat { record: record::from_json(&json)?, version, life })
     };
     let floor = Token::new(floor.unwrap_or(0).max(clock_floor(now)));
@@ -249,18 +250,12 @@ fn store_time(micros: i64) -> StoreTime {
     StoreTime::from_nanos(i128::from(micros) * 1000)
 }
 
-fn version(identity: &DataIdentity, nonce: &str) -> Version {
-    Version::new(format!("{}/{nonce}", identity.as_str()))
-}
+/// The parts of a version: the nonce of the write, and the process of the server from which it was read. There are no
+/// sessions.
+type VersionParts = tenure_kit::VersionParts<String, String, String>;
 
-/// Returns the process of the server from which a version was read, and the nonce.
-fn parts(version: &Version) -> (DataIdentity, &str) {
-    let (identity, nonce) = version.as_str().split_once('/').unwrap_or_default();
-    (DataIdentity::new(identity), nonce)
-}
-
-fn nonce(record: &Record) -> String {
-    format!("{:016x}", record.nonce)
+fn version(identity: &DataIdentity, nonce: String) -> Version {
+    VersionParts { write: nonce, identity: identity.as_str().to_owned(), session: None }.version()
 }
 
 /// Returns the holder and the token of a record, in the form that the seat keeps and the script publishes.

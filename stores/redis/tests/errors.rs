@@ -133,7 +133,8 @@ async fn a_replica_is_rejected_and_a_server_that_becomes_one_is_reconnected() {
     let store = open(&other.url());
     assert!(matches!(store.swap(&seat(), None, &record(1)).await, Ok(Swap::Done { .. })));
     let held = store.read(&seat()).await.unwrap().seat.unwrap().version;
-    other.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    // Of a master that does not run: a copy of another master's data would lack the seat, and the renewal would be lost.
+    other.ask(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
     let error = store.renew(&seat(), &held, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Refused, "{}", told(&error));
     other.ask(&["REPLICAOF", "NO", "ONE"]);

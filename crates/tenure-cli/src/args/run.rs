@@ -83,9 +83,10 @@ If the guard is killed as well, the machine fails or the store cannot be reached
 free when its lease expires. docs/last-will.md says more.
 
 Not promised: the descendants of CMD if the guard gets SIGKILL while tenure is killed or stopped
-(CMD itself dies); CMD while both tenure and the guard are stopped, or while a debugger holds the
-guard and tenure is killed or stopped; processes that are frozen or in uninterruptible sleep; work
-that CMD delegates, for example to systemd-run or docker run. Without a control group (cgroup v2, as
+(CMD itself dies; with mode=session, perhaps a moment after the seat is free); CMD
+while both tenure and the guard are stopped, or while a debugger holds the guard and tenure is
+killed or stopped; processes that are frozen or in uninterruptible sleep; work that CMD delegates,
+for example to systemd-run or docker run. Without a control group (cgroup v2, as
 root in a container or in a service with Delegate=yes), also not: a CMD that raises its privileges
 (setuid, sudo), or forks faster than its processes can be found and killed. Check TENURE_TERM where
 two writers would do harm.

@@ -136,8 +136,8 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
             Report::Quiet
         },
     };
-    // Without a will, a crash costs a lease, as it does when this machine fails.
-    let will = will.seal().ok();
+    // A store with a lifeline needs no will. Without a will, a crash costs a lease, as it does when this machine fails.
+    let will = if elections.promises().lifeline { None } else { will.seal().ok() };
     let guard = start_guard(&election, &task.job, will.as_ref())?;
     // A command with a terminal of its own has its own Ctrl-Z.
     let job_control = if task.job.tty { None } else { Some(JobControl::start(global.prints_messages())?) };
@@ -154,6 +154,7 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
         messages: Messages::new(global, &task.job.election),
         location: setup.location().map(|location| (setup.shown(), location)),
         store_works: false,
+        denied: false,
         guards: 1,
         asked: None,
         give_up_at: task.patience.map(|patience| tokio::time::Instant::now() + patience),
@@ -166,11 +167,13 @@ pub(crate) async fn run_task(global: &Global, setup: &Setup, task: Task) -> Resu
     };
     let watchdog = runner.supervisor.watchdog();
     let work = async {
-        let reason = runner.run().await?;
-        if runner.leave().await {
+        let reason = runner.run().await;
+        // A store that denies the first call has changed nothing.
+        let left = if reason.is_err() { runner.denied } else { runner.leave().await };
+        if left {
             runner.guard.settled();
         }
-        Ok::<_, Failure>(reason)
+        reason
     };
     let reason = tokio::select! {
         reason = work => reason?,
@@ -232,6 +235,8 @@ struct Runner {
     pty: Option<Pty>,
     /// Whether the store has answered.
     store_works: bool,
+    /// Whether the store has denied the first call.
+    denied: bool,
     /// The number of guards started so far.
     guards: u32,
     /// The signal that asked this process to leave.
@@ -253,6 +258,7 @@ impl Runner {
                 },
             };
             self.give_up_at = None;
+            self.store_works = true;
             // If a signal asked to leave meanwhile, or the term is ending, the command is not started.
             let Some(work) = self.asked.is_none().then(|| term.begin_work()).flatten() else {
                 self.await_end(&term).await?;
@@ -466,6 +472,7 @@ impl Runner {
             EventKind::Error { error }
                 if !self.store_works && error.store_error().is_some_and(|error| error.fault() == Fault::Denied) =>
             {
+                self.denied = true;
                 return Err(Failure::new(error_words(error)));
             }
             EventKind::LeaderChanged { .. } | EventKind::BecameLeader { .. } | EventKind::Recovered => {

@@ -25,6 +25,8 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
     match args.of.as_str() {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(("postgres", postgres(args)?)),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(("mysql", mysql(args)?)),
         "sqlite" => Err(Failure::new("sqlite creates its tables itself, so there is no SQL to run; use it as it is")),
         store if tenure::schemes().contains(&store) => {
             Err(Failure::new(format!("{store} has no tables, so there is no SQL to run; use it as it is")))
@@ -41,6 +43,8 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
 const WITH_TABLES: &[&str] = &[
     #[cfg(feature = "postgres")]
     "postgres",
+    #[cfg(feature = "mysql")]
+    "mysql",
 ];
 
 fn known() -> String {
@@ -67,6 +71,32 @@ fn postgres(args: &Schema) -> Result<String, Failure> {
             return Err(Failure::new(format!("{role:?} is not a valid name for a role; pass --role NAME")));
         }
         sql += &grants_sql(schema, role);
+    }
+    Ok(sql)
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(args: &Schema) -> Result<String, Failure> {
+    use tenure::mysql::{DEFAULT_TABLE_PREFIX, MysqlOptions, MysqlStore, grants_sql, schema_sql};
+    // In MySQL, a schema is a database.
+    let mut options =
+        MysqlOptions { database: args.schema.clone().unwrap_or("tenure".into()), ..MysqlOptions::default() };
+    options.table_prefix = DEFAULT_TABLE_PREFIX.to_owned();
+    MysqlStore::new(options)?;
+    let mut sql = String::new();
+    if let Some(database) = &args.schema {
+        sql = format!("USE `{}`;\n", database.replace('`', "``"));
+    }
+    sql += &schema_sql(DEFAULT_TABLE_PREFIX);
+    if let Some(role) = &args.role {
+        let Some(database) = &args.schema else {
+            return Err(Failure::new("the grants name the database; pass --schema DATABASE"));
+        };
+        if role.is_empty() || role.contains(['\0', '\'', '\\']) {
+            return Err(Failure::new(format!("{role:?} is not a valid name for a role; pass --role NAME")));
+        }
+        let (name, host) = role.split_once('@').unwrap_or((role, "%"));
+        sql += &grants_sql(database, DEFAULT_TABLE_PREFIX, &format!("'{name}'@'{host}'"));
     }
     Ok(sql)
 }

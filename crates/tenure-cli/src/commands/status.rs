@@ -34,7 +34,7 @@ async fn one(global: &Global, setup: &Setup, election: &str) -> Result<u8, Failu
             None => {
                 let crash = look.crash.as_ref().filter(|crash| crash.token == look.token);
                 let died = crash.map(|crash| {
-                    format!("; {} died, and {} freed the seat", printable(&crash.of), printable(&crash.by))
+                    format!("; {} died, and {} freed the seat", printable(&crash.of.id), printable(&crash.by))
                 });
                 let died = died.unwrap_or_default();
                 print(paint.yellow(format!("vacant: no leader (last term: {}{died})", look.token)))?;

@@ -141,7 +141,7 @@ fn print_crash(global: &Global, setup: &Setup, election: &str, crash: &Crash, na
 
 /// Formats the crash of a leader for people, with the name of the election if there are several.
 fn death(at: SystemTime, election: Option<&str>, Crash { of, token, by }: &Crash, paint: Paint) -> String {
-    let died = paint.red(format!("{} (term {token}) died", printable(of)));
+    let died = paint.red(format!("{} (term {token}) died", printable(&of.id)));
     format!("{}  {}{died}; {} has freed the seat", paint.dim(timestamp(at)), prefix(election), printable(by))
 }
 

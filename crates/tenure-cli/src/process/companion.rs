@@ -6,7 +6,7 @@
 //!
 //! ```json
 //! {"store":"redis://…","parent":4711}
-//! {"arm":{"election":"jobs","candidate":"web-1-4711","incarnation":"5f0c…","token":7,"lease_ms":15000}}
+//! {"arm":{"election":"jobs","candidate":"web-1-4711","incarnation":"5f0c…","token":7,"lease_ms":15000,"won":true}}
 //! {"disarm":"jobs","token":7}
 //! ```
 //!
@@ -19,7 +19,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
@@ -37,8 +37,8 @@ use crate::stderr;
 struct Companion {
     program: Mortal,
     store: String,
-    /// The seats that the program holds, each with its term.
-    armed: BTreeMap<String, (Will, Token)>,
+    /// The seats that the program may hold, each with its last term, and whether that was won.
+    armed: BTreeMap<String, (Will, Token, bool)>,
     /// Text from the program that is not a whole line yet.
     rest: Vec<u8>,
 }
@@ -116,20 +116,21 @@ impl Companion {
     }
 
     fn longest_lease(&self) -> Duration {
-        self.armed.values().map(|(will, _)| will.lease).max().unwrap_or_default()
+        self.armed.values().map(|(will, ..)| will.lease).max().unwrap_or_default()
     }
 
     /// Processes all whole lines. A line that is not understood changes nothing.
     fn take_in(&mut self) {
         while let Some(line) = take_line(&mut self.rest) {
             let Ok(line) = serde_json::from_slice::<Value>(&line) else { continue };
+            // The seat can be armed for the next term already.
+            let is_current = |(_, token, _): &(Will, Token, bool)| line["token"] == token.get();
             if let Some(election) = line["disarm"].as_str() {
-                // The seat can be armed for the next term already.
-                if self.armed.get(election).is_some_and(|(_, token)| line["token"] == token.get()) {
+                if self.armed.get(election).is_some_and(is_current) {
                     self.armed.remove(election);
                 }
             } else if let Some((will, token)) = self.will(&line["arm"]) {
-                self.armed.insert(will.election.clone(), (will, token));
+                self.armed.insert(will.election.clone(), (will, token, line["arm"]["won"] == true));
             }
         }
     }
@@ -149,8 +150,9 @@ impl Companion {
 
     /// Frees the seats of the dead program. Returns whether none has failed.
     fn execute(self) -> bool {
-        let wills: Vec<_> = self.armed.into_values().collect();
-        wills.is_empty() || will::execute_all("companion", &self.store, &wills)
+        let died = Instant::now();
+        let wills: Vec<_> = self.armed.into_values().map(|(will, _, won)| (will, won)).collect();
+        wills.is_empty() || will::execute_all("companion", &self.store, &wills, died)
     }
 }
 

@@ -153,6 +153,12 @@ pub(crate) fn is_in_group(child: Pid, leader: Pid) -> bool {
     group(&name(child)) == Some(leader.as_raw_nonzero().get())
 }
 
+/// Returns whether this process is neither stopped nor dead.
+pub(crate) fn runs(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", name(process))).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 't', 'Z', 'X']))
+}
+
 /// Returns the process group of this process.
 pub(crate) fn own_group() -> Option<i32> {
     group("self")

@@ -10,7 +10,8 @@
 //! command is left. Until then it keeps the lifeline open: the lock file, or the socket of the session, that holds the
 //! seat. While the lifeline is open, the death of tenure does not free the seat. A store without a lifeline holds the
 //! seat of a dead leader until its lease expires or its last will is executed. The guard is done before that: when
-//! tenure was killed, and no process of the command is left, the guard executes the will (`will.rs`).
+//! tenure was killed, and no process of the command is left, the guard executes the will (`will.rs`). It does so even if
+//! no command has run: tenure may have died right after it had won the seat.
 //!
 //! With hooks, a term has stages (`plan.rs`). The hook for the end runs in all these cases, when everything else is
 //! dead, and before the end of the term:
@@ -29,6 +30,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -86,10 +88,8 @@ struct Guard {
     stamp: OsString,
     /// The process of tenure, if the system can prove its death.
     tenure: Option<Mortal>,
-    /// The last will of tenure's candidate.
+    /// The last will of tenure's candidate, unless its seat is freed without one.
     will: Option<OwnedFd>,
-    /// The token of the last term, if its seat outlives tenure: the term that the will ends.
-    seat_left: Option<u64>,
 }
 
 /// A shim that waits for its start message, and the control group that it has joined.
@@ -150,7 +150,6 @@ impl Guard {
             stamp,
             tenure,
             will: None,
-            seat_left: None,
         };
         guard.send(GuardEvent::Ready);
         Ok(guard)
@@ -197,7 +196,7 @@ impl Guard {
     fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
         match order {
             Order::KeepWill => self.will = descriptors.into_iter().next(),
-            Order::Settled => self.seat_left = None,
+            Order::Settled => self.will = None,
             Order::Prepare => {
                 if self.job.is_none() && self.prepared.is_none() {
                     // If this fails, the shim is started when it is needed.
@@ -209,7 +208,6 @@ impl Guard {
                     self.send(GuardEvent::TimeUp);
                     return self.send(GuardEvent::Gone);
                 }
-                self.note_term(token, &descriptors);
                 let started = self.start(token, kill_at, grace, descriptors);
                 self.report_start(started);
             }
@@ -217,7 +215,6 @@ impl Guard {
                 if self.job.is_some() || now() >= kill_at {
                     return self.send(GuardEvent::Gone);
                 }
-                self.note_term(token, &descriptors);
                 // A prepared shim would count as a process of the term. It ends when its connection is closed.
                 self.prepared = None;
                 let started = Job::new(&self.plan, token, kill_at, 0, Cgroup::make(&self.stamp), descriptors);
@@ -249,11 +246,6 @@ impl Guard {
                 }
             }
         }
-    }
-
-    /// Notes the term whose seat must be freed if tenure dies. A lifeline frees the seat by itself.
-    fn note_term(&mut self, token: Option<u64>, descriptors: &[OwnedFd]) {
-        self.seat_left = token.filter(|_| descriptors.len() <= job::LIFELINE);
     }
 
     fn report_start(&mut self, started: std::io::Result<Job>) {
@@ -406,6 +398,7 @@ impl Guard {
     /// Kills everything, including a prepared shim. The hook for the end still runs, or continues.
     fn leave(&mut self) {
         self.is_alone = true;
+        let (led, died) = (self.job.is_some(), Instant::now());
         if self.job.as_ref().is_some_and(|job| job.stage != Stage::OnStop) {
             self.kill();
         }
@@ -418,16 +411,16 @@ impl Guard {
             let _ = kill_process(prepared.shim.pid, Signal::KILL);
             while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
         }
-        self.execute_will();
+        self.execute_will(led, died);
     }
 
     /// Frees the seat of a tenure that was killed. No process of the command is left.
-    fn execute_will(&mut self) {
-        if let (Some(will), Some(token)) = (self.will.take(), self.seat_left)
+    fn execute_will(&mut self, led: bool, died: Instant) {
+        if let Some(will) = self.will.take()
             // A closed connection alone proves nothing: tenure may be alive, and may hand over in order.
             && self.tenure.as_ref().is_some_and(Mortal::is_dead)
         {
-            will::execute(&will, token);
+            will::execute(&will, led, died);
         }
     }
 

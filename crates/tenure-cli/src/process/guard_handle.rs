@@ -35,7 +35,7 @@ pub(crate) struct GuardHandle {
     before: Vec<Pid>,
     socket: Arc<AsyncFd<OwnedFd>>,
     /// The process group of the command or hook, while it runs. Later another group can have its number.
-    group: Option<Pid>,
+    group: Arc<Mutex<Option<Pid>>>,
     /// Events that were received and not yet returned.
     inbox: VecDeque<GuardEvent>,
     /// The guard has closed its end of the connection.
@@ -64,7 +64,11 @@ pub(crate) fn make_room() {
 static GUARDS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn guards() -> MutexGuard<'static, Vec<Pid>> {
-    GUARDS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    lock(&GUARDS)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl GuardHandle {
@@ -116,7 +120,7 @@ impl GuardHandle {
             stamp,
             before,
             socket: Arc::new(socket),
-            group: None,
+            group: Arc::default(),
             inbox,
             is_closed: false,
             unacknowledged: 0,
@@ -192,7 +196,7 @@ impl GuardHandle {
 
     /// Returns a sender of orders to this guard.
     pub(crate) fn orders(&self) -> Orders {
-        Orders(self.socket.clone())
+        Orders { socket: self.socket.clone(), group: self.group.clone() }
     }
 
     /// Returns whether the guard has closed its connection, which it does only when it ends.
@@ -237,11 +241,11 @@ impl GuardHandle {
                 Received::Message(GuardEvent::Acknowledged, _) => self.unacknowledged = 0,
                 Received::Message(event, _) => {
                     match event {
-                        GuardEvent::Started { pid } => self.group = Pid::from_raw(pid),
+                        GuardEvent::Started { pid } => *lock(&self.group) = Pid::from_raw(pid),
                         GuardEvent::Exited(_)
                         | GuardEvent::HookEnded(..)
                         | GuardEvent::Failed { .. }
-                        | GuardEvent::Gone => self.group = None,
+                        | GuardEvent::Gone => *lock(&self.group) = None,
                         _ => {}
                     }
                     self.inbox.push_back(event);
@@ -261,7 +265,7 @@ impl GuardHandle {
     /// Kills the guard and every process that it guards, and returns when all of them are gone.
     pub(crate) async fn destroy(&self) {
         let _ = kill_process(self.pid, Signal::KILL);
-        if let Some(group) = self.group {
+        if let Some(group) = *lock(&self.group) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         // Dropping this removes the control group, which is empty by then.
@@ -308,7 +312,10 @@ impl GuardHandle {
 }
 
 /// Sends orders to a guard.
-pub(crate) struct Orders(Arc<AsyncFd<OwnedFd>>);
+pub(crate) struct Orders {
+    socket: Arc<AsyncFd<OwnedFd>>,
+    group: Arc<Mutex<Option<Pid>>>,
+}
 
 impl Orders {
     /// Forwards a signal to the command, if it runs.
@@ -316,9 +323,14 @@ impl Orders {
         self.send(Order::PassOn(signal));
     }
 
+    /// Returns whether the command or hook runs and is not stopped.
+    pub(crate) fn command_runs(&self) -> bool {
+        lock(&self.group).is_some_and(family::runs)
+    }
+
     fn send(&self, order: Order) {
         // If the connection is full or closed, the missing acknowledgement shows it.
-        let _ = wire::send(self.0.get_ref(), &order.to_string(), &[]);
+        let _ = wire::send(self.socket.get_ref(), &order.to_string(), &[]);
     }
 }
 
@@ -355,7 +367,7 @@ mod tests {
         ] {
             wire::send(&guard, &event.to_string(), &[]).unwrap();
             handle.collect();
-            assert_eq!(handle.group, group, "{event:?}");
+            assert_eq!(*lock(&handle.group), group, "{event:?}");
         }
     }
 

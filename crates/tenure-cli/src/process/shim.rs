@@ -5,7 +5,7 @@
 //! reason, and it joins the control group. Both settings stay in force when the shim executes the command.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -89,17 +89,18 @@ fn wait_ready(parent: Option<Pid>, has_terminal: bool, procs_file: &OsStr) -> ru
         // If this fails, the guard finds the processes without a control group.
         let _ = std::fs::write(procs_file, "0");
     }
-    fcntl_dupfd_cloexec(std::io::stdin(), 3)
+    // Above the numbers that the command's descriptors get.
+    fcntl_dupfd_cloexec(std::io::stdin(), 200)
 }
 
 /// Waits for the start message and executes the command. Returns only if that fails.
 fn become_command(socket: &OwnedFd, has_terminal: bool, command: &mut Command) -> std::io::Error {
-    let lifeline = match receive_start(socket) {
-        Ok((token, lifeline)) => {
+    let lifelines = match receive_start(socket) {
+        Ok((token, lifelines)) => {
             if let Some(token) = token {
                 command.env("TENURE_TERM", token);
             }
-            lifeline
+            lifelines
         }
         Err(error) => return error.into(),
     };
@@ -107,11 +108,11 @@ fn become_command(socket: &OwnedFd, has_terminal: bool, command: &mut Command) -
         return error.into();
     }
     let error = command.exec();
-    drop(lifeline);
+    drop(lifelines);
     error
 }
 
-fn receive_start(socket: &OwnedFd) -> rustix::io::Result<(Option<String>, Option<OwnedFd>)> {
+fn receive_start(socket: &OwnedFd) -> rustix::io::Result<(Option<String>, Vec<OwnedFd>)> {
     let Some(packet) = wire::receive(socket, RecvFlags::empty())? else {
         // The parent does not need this shim any more.
         std::process::exit(126);
@@ -121,12 +122,17 @@ fn receive_start(socket: &OwnedFd) -> rustix::io::Result<(Option<String>, Option
     rustix::stdio::dup2_stdin(next()?)?;
     rustix::stdio::dup2_stdout(next()?)?;
     rustix::stdio::dup2_stderr(next()?)?;
-    // Above the small numbers that scripts use for their own descriptors.
-    let lifeline = descriptors.next().map(|lifeline| fcntl_dupfd_cloexec(&lifeline, 100).unwrap_or(lifeline));
-    if let Some(lifeline) = &lifeline {
-        // All descendants inherit the lifeline. So while any of them lives, the seat does not become free before its
-        // lease has expired.
-        fcntl_setfd(lifeline.as_fd(), FdFlags::empty())?;
+    // All descendants inherit the lifeline. So while any of them lives, the seat does not become free before its lease has
+    // expired. It is there twice. One number is above the small ones that scripts use for their own descriptors. The other
+    // is the smallest one: the kernel closes the files of a dead process from the highest number down, and locks or ports
+    // of the command should be free before its seat is.
+    let mut lifelines = Vec::new();
+    if let Some(lifeline) = descriptors.next() {
+        for number in [3, 100] {
+            let duplicate = fcntl_dupfd_cloexec(&lifeline, number)?;
+            fcntl_setfd(&duplicate, FdFlags::empty())?;
+            lifelines.push(duplicate);
+        }
     }
-    Ok((packet.text.strip_prefix("go ").map(str::to_owned), lifeline))
+    Ok((packet.text.strip_prefix("go ").map(str::to_owned), lifelines))
 }

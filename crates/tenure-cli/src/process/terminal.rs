@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::family;
-use super::guard_handle::Orders;
+use super::guard_handle::{Orders, lock};
 use super::signals::Signals;
 use crate::stderr;
 
@@ -22,6 +22,9 @@ pub(crate) fn is_in_background() -> bool {
 
 /// How often to check whether this process is in the foreground again: not every shell sends a signal then.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long to wait at most until the command is stopped.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
 
 const HELD: &str = "tenure: the command stays stopped in the background, because it could read what is typed for other \
                     programs; bring it to the foreground (fg), or start it with < /dev/null";
@@ -39,11 +42,7 @@ impl JobControl {
         let guard = Arc::<Mutex<Option<Orders>>>::default();
         let current = guard.clone();
         tokio::spawn(async move {
-            let pass_on = |signal: Signal| {
-                if let Some(guard) = &*current.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-                    guard.pass_on(signal.as_raw());
-                }
-            };
+            let pass_on = |signal: Signal| with(&current, |guard| guard.pass_on(signal.as_raw()));
             let mut is_held = false;
             loop {
                 tokio::select! {
@@ -53,6 +52,11 @@ impl JobControl {
                             continue;
                         }
                         pass_on(Signal::STOP);
+                        // Before the shell continues, and asks for input that the command could still read.
+                        let until = tokio::time::Instant::now() + STOPS_WITHIN;
+                        while with(&current, Orders::command_runs) == Some(true) && tokio::time::Instant::now() < until {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
                         let _ = kill_process(getpid(), Signal::STOP);
                         // This process was resumed.
                         if prints && !is_held && is_in_background() {
@@ -73,6 +77,10 @@ impl JobControl {
 
     /// Sets the guard of the command.
     pub(crate) fn follow(&self, guard: Orders) {
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(guard);
+        *lock(&self.0) = Some(guard);
     }
+}
+
+fn with<T>(current: &Mutex<Option<Orders>>, act: impl FnOnce(&Orders) -> T) -> Option<T> {
+    lock(current).as_ref().map(act)
 }

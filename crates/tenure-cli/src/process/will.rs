@@ -33,7 +33,7 @@ use crate::{json, stderr};
 /// takes a moment at most.
 const DYING: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The will of a candidate, except for the token of its current term.
+/// The will of a candidate.
 pub(crate) struct Will {
     pub(crate) store: String,
     pub(crate) election: String,
@@ -116,12 +116,17 @@ impl Mortal {
     }
 }
 
-/// Executes the will of a tenure that is dead, for the term with this token. Signals that end a whole service or
-/// terminal do not end this process: the guard has handlers for them.
-pub(super) fn execute(will: &OwnedFd, token: u64) {
+/// How long to try for a process that most likely did not lead. A process that waited has nothing to free, so its guard
+/// does not stay for a whole lease because a store does not answer.
+const NOT_LED: Duration = Duration::from_secs(2);
+
+/// Executes the will of a tenure that died at this time. `led`: a command ran when it died. Otherwise tenure was waiting, or
+/// died right after it had won the seat. Signals that end a whole service or terminal do not end this process: the guard
+/// has handlers for them.
+pub(super) fn execute(will: &OwnedFd, led: bool, died: Instant) {
     if let Some(will) = Will::read(will) {
         let store = will.store.clone();
-        execute_all("guard", &store, &[(will, Token::new(token))]);
+        execute_all("guard", &store, &[(will, led)], died);
     }
     stderr::flush();
 }
@@ -129,49 +134,57 @@ pub(super) fn execute(will: &OwnedFd, token: u64) {
 /// How many wills to execute at once.
 const AT_ONCE: usize = 64;
 
-/// Executes the wills of one dead process, in the role of its guard or companion. Returns whether none has failed.
-pub(super) fn execute_all(role: &str, store: &str, wills: &[(Will, Token)]) -> bool {
-    let (began, host) = (Instant::now(), rustix::system::uname().nodename().to_string_lossy().into_owned());
+/// Executes the wills of one dead process, in the role of its guard or companion. Each will says whether the process has
+/// led. Returns whether none has failed.
+pub(super) fn execute_all(role: &str, store: &str, wills: &[(Will, bool)], died: Instant) -> bool {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let by: Arc<str> = format!("{role} {} on {host}", getpid().as_raw_nonzero()).into();
     let elections = tenure::connect(store).map(Elections::new).map_err(|error| error.to_string());
-    let execute = async |(will, token): &(Will, Token)| {
+    let execute = async |will: &Will, led: bool| {
         let elections = elections.as_ref().map_err(String::clone)?;
-        let last = LastWill { candidate: will.candidate.clone(), token: *token, by: by.clone() };
+        let last = LastWill { candidate: will.candidate.clone(), by: by.clone() };
         // All leases began before the death.
-        let left = will.lease.saturating_sub(began.elapsed());
+        let left = if led { will.lease } else { will.lease.min(NOT_LED) }.saturating_sub(died.elapsed());
         let freed = elections.execute_will(&will.election, &last, will.lease, left).await;
         freed.map_err(|error| error_words(&error))
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return false };
-    let results: Vec<_> = runtime.block_on(async {
-        let executed = wills.iter().map(async |one| (&one.0, one.1, execute(one).await));
+    let results: Vec<Executed<'_>> = runtime.block_on(async {
+        let executed = wills.iter().map(async |(will, led)| (will, *led, execute(will, *led).await));
         futures_util::stream::iter(executed).buffer_unordered(AT_ONCE).collect().await
     });
-    report(role, results.iter().filter(|result| result.2 == Ok(true)));
-    report(role, results.iter().filter(|result| result.2 == Ok(false)));
-    report(role, results.iter().filter(|result| result.2.is_err()));
-    !results.iter().any(|result| result.2.is_err())
+    report(role, results.iter().filter(|(_, _, freed)| matches!(freed, Ok(Some(_)))));
+    report(role, results.iter().filter(|(_, led, freed)| *led && matches!(freed, Ok(None))));
+    for led in [true, false] {
+        report(role, results.iter().filter(|(_, has_led, freed)| *has_led == led && freed.is_err()));
+    }
+    !results.iter().any(|(_, _, freed)| freed.is_err())
 }
 
-/// A will, the token of its term, and whether it has freed the seat.
-type Executed<'a> = (&'a Will, Token, Result<bool, String>);
+/// A will, whether its process has led, and the term that the will has ended, if any.
+type Executed<'a> = (&'a Will, bool, Result<Option<Token>, String>);
 
 /// Reports executions with the same outcome in one line.
 fn report<'a>(role: &str, mut results: impl Iterator<Item = &'a Executed<'a>>) {
-    let Some((will, token, result)) = results.next() else { return };
-    let leader = format!("{} (term {token})", will.candidate.id);
+    let Some((will, led, result)) = results.next() else { return };
+    let leader = &will.candidate.id;
     let seats = match results.count() {
         0 => format!("the seat of {}", will.election),
         more => format!("the seat of {} and {more} more", will.election),
     };
     let (message, is_error) = match result {
-        Ok(true) => (format!("the process of {leader} died; its {role} has freed {seats}"), false),
-        Ok(false) => {
-            let why = "which no longer names that term: another candidate has taken it, or it was removed";
+        Ok(Some(token)) => {
+            (format!("the process of {leader} (term {token}) died; its {role} has freed {seats}"), false)
+        }
+        Ok(None) => {
+            let why = "which does not name it: another candidate has taken it, or it was removed";
             (format!("the process of {leader} died; its {role} has left {seats} alone, {why}"), false)
         }
         Err(error) => {
-            let then = "it becomes free when its lease expires";
+            let then = match led {
+                true => "it becomes free when its lease expires",
+                false => "if it had just won, the seat becomes free when its lease expires",
+            };
             (format!("cannot free {seats} after the process of {leader} died: {error}; {then}"), true)
         }
     };

@@ -18,7 +18,7 @@ use rustix::process::WaitStatus;
 pub(crate) enum Order {
     /// Keep the last will of tenure's candidate, which the packet carries.
     KeepWill,
-    /// No seat names a term of this candidate any more: the last will is not to be executed.
+    /// The seat does not name this candidate, and will not: the last will is not to be executed.
     Settled,
     /// Prepare to run the command.
     Prepare,

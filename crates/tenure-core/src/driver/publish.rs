@@ -175,7 +175,7 @@ impl Entry {
         let logged = crash.clone();
         self.log(Level::WARN, move |election, _| {
             let Crash { of, token, by } = &*logged;
-            warn!(%election, leader = %of, token = token.get(), %by, "the leader crashed, and its last will freed the seat");
+            warn!(%election, leader = %of.id, token = token.get(), %by, "the leader crashed, and its last will freed the seat");
         });
         self.notify_and(EventKind::LeaderCrashed { crash }, |_| {});
     }

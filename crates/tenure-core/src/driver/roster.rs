@@ -171,7 +171,7 @@ impl Driver {
             log_failed(seat.clone(), error, "a candidate could not be announced");
             fault
         });
-        self.step_presence(PresenceInput::Notification(seat, result));
+        self.step_presence(PresenceInput::NoticeWritten(seat, result));
     }
 
     pub(super) fn on_present(&mut self, answer: Result<NoteState, StoreError>) {

@@ -78,6 +78,10 @@ impl Driver {
             let watch = AssertUnwindSafe(async { store.watch(&interest, &news).await });
             Answer::WatchEnded(watch.catch_unwind().await.unwrap_or_else(|panic| panicked(&misbehaviours, &*panic)))
         });
+        // A store that only gives hints need not say that it listens.
+        if self.store.promises().push == Push::Hint {
+            self.listens_since = Some(self.clock.now());
+        }
         self.at(self.clock.now() + LISTENS_WITHIN, Due::ShouldListen(watch.number));
         self.watching = Some(watch);
     }

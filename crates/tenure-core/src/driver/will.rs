@@ -7,7 +7,7 @@ use super::Driver;
 use crate::{Answers, Call, DynStore, Error, Expect, SeatName, StoreError, Write};
 
 impl Driver {
-    /// Reads the seat, and frees it if it still names the dead process and its term. Answers `None` if another write
+    /// Reads the seat, and frees it if it still names the dead process. Answers `None` if another write
     /// came in between.
     pub(super) fn execute_will(
         &self,
@@ -33,9 +33,10 @@ async fn execute(
         WillStep::Free { expected, record } => (expected, *record),
         done => return Ok(Some(done)),
     };
+    let token = record.token;
     let write = Write { seat, expect: Expect::HolderDead(expected), record };
     match Answers::one(async |to| store.write(&call, &[write], &to).await).await? {
-        Swap::Done { .. } => Ok(Some(WillStep::Freed)),
+        Swap::Done { .. } => Ok(Some(WillStep::Freed(token))),
         Swap::Lost => Ok(None),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_protocol::{Fault, LastWill, Reading, WillStep};
+use tenure_protocol::{Fault, LastWill, Reading, Token, WillStep};
 use tokio::sync::oneshot;
 
 use super::Elections;
@@ -99,8 +99,8 @@ impl Elections {
     }
 
     /// Executes the last will of a candidate whose process is dead: frees its seat, if the seat still names that
-    /// candidate and that term. Returns whether the seat is free because of it. `lease` is that of the candidate, and
-    /// `within` is how much of it is left.
+    /// candidate. Returns the token of the term that it has ended, or `None` if there was nothing to free. `lease` is
+    /// that of the candidate, and `within` is how much of it is left.
     ///
     /// **The caller must have seen that the process is dead, and that no work of its term is left.** The seat of a leader
     /// that is alive would be taken from it, and two leaders could work at once. `tenure run` and `tenure will` execute
@@ -116,7 +116,7 @@ impl Elections {
         will: &LastWill,
         lease: Duration,
         within: Duration,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Token>, Error> {
         let seat = SeatName::new(name)?;
         let (engine, clock) = (self.engine.start_thread()?, &self.engine.clock);
         let until = clock.now() + within;
@@ -130,7 +130,8 @@ impl Elections {
             let left = until.since(clock.now());
             let is_late = left <= FIRST_PAUSE;
             match result {
-                Ok(Some(step)) => return Ok(step == WillStep::Freed),
+                Ok(Some(WillStep::Freed(token))) => return Ok(Some(token)),
+                Ok(Some(_)) => return Ok(None),
                 Ok(None) if is_late => return Err(Error::Store(StoreError::refused(CONTENDED).into())),
                 Ok(None) => {}
                 Err(error) => {

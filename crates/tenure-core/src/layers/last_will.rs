@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tracing::{Level, warn};
 
 use crate::{
-    Answers, Call, Clock, ConfigError, DynNotes, Expect, Interest, Lifeline, News, Promises, Reading, Record, SeatName,
-    SessionId, Store, StoreError, Swap, Token, Version, Write, log,
+    Answers, Call, Clock, ConfigError, DynNotes, Expect, Incarnation, Interest, Lifeline, News, Promises, Reading,
+    Record, SeatName, SessionId, Store, StoreError, Swap, Token, Version, Write, log,
 };
 
 /// A store whose seats are freed at once when this process dies: after a crash, `abort`, `kill -9`, an exit without a
@@ -31,7 +31,7 @@ use crate::{
 /// It promises no more than that: processes that this one has started may still run. If the machine fails, the
 /// companion is killed as well, or it cannot reach the store, then the lease decides, as it does without a last will.
 ///
-/// Stores with a lifeline (SQLite, PostgreSQL with `mode=session`) free the seats of a dead process by themselves.
+/// Stores with a lifeline (SQLite, PostgreSQL and MySQL with `mode=session`) free the seats of a dead process by themselves.
 #[derive(Debug)]
 pub struct LastWills<S> {
     store: S,
@@ -61,7 +61,7 @@ impl<S: Store> LastWills<S> {
         Ok(Self { store, companion })
     }
 
-    /// Tells the companion which seat this process is about to win.
+    /// Tells the companion which seat this process is about to win, unless it knows.
     fn arm(&self, seat: &SeatName, record: &Record) {
         let Some(holder) = record.holder.as_ref().filter(|_| !self.store.promises().lifeline) else { return };
         let line = json!({ "arm": {
@@ -72,8 +72,10 @@ impl<S: Store> LastWills<S> {
             "lease_ms": u64::try_from(record.lease.as_millis()).unwrap_or(u64::MAX),
         } });
         let mut companion = lock(&self.companion);
-        companion.tell(&line);
-        companion.held.insert(seat.clone(), (record.token, line));
+        if companion.held.get(seat).is_none_or(|held| held.names != record.names()) {
+            companion.tell(&line);
+            companion.held.insert(seat.clone(), Held { names: record.names(), line });
+        }
     }
 }
 
@@ -166,8 +168,17 @@ struct Companion {
     socket: UnixStream,
     /// Text that did not fit into the socket.
     pending: Vec<u8>,
-    /// The seats that this process may hold, each with its term and the line about it.
-    held: BTreeMap<SeatName, (Token, Value)>,
+    /// The seats that this process may hold.
+    held: BTreeMap<SeatName, Held>,
+}
+
+/// A seat that this process may hold.
+#[derive(Debug)]
+struct Held {
+    /// Its candidate and its term.
+    names: (Option<Incarnation>, Token),
+    /// The line that arms the companion, and says whether the store has confirmed the seat (`won`).
+    line: Value,
 }
 
 impl Companion {
@@ -184,18 +195,40 @@ impl Companion {
         }
     }
 
-    /// Tells the companion that this seat was released.
-    fn disarm(&mut self, seat: &SeatName, token: Token) {
-        if self.held.get(seat).is_some_and(|(held, _)| *held == token) {
-            self.held.remove(seat);
+    fn held(&mut self, seat: &SeatName, token: Token) -> Option<&mut Held> {
+        self.held.get_mut(seat).filter(|held| held.names.1 == token)
+    }
+
+    /// Tells the companion that the store has confirmed that this process holds this seat.
+    fn won(&mut self, seat: &SeatName, token: Token) {
+        if let Some(held) = self.held(seat, token).filter(|held| held.line["arm"]["won"] != true) {
+            held.line["arm"]["won"] = true.into();
+            let line = held.line.clone();
+            self.tell(&line);
         }
-        self.tell(&json!({ "disarm": seat.as_str(), "token": token.get() }));
+    }
+
+    /// Tells the companion that this process does not hold this seat.
+    fn disarm(&mut self, seat: &SeatName, token: Token) {
+        if self.held(seat, token).is_some() {
+            self.held.remove(seat);
+            self.tell(&json!({ "disarm": seat.as_str(), "token": token.get() }));
+        }
+    }
+
+    /// Disarms the companion if the seat was read in a term of another candidate, or vacant, and not before the term of
+    /// this process. A bid of this process that is still on its way expects an earlier version, and loses.
+    fn read(&mut self, seat: &SeatName, seen: (Option<Incarnation>, Token)) {
+        let Some(held) = self.held.get(seat) else { return };
+        if held.names.0 != seen.0 && held.names.1 <= seen.1 {
+            self.disarm(seat, held.names.1);
+        }
     }
 
     /// Continues with another companion.
     fn moved_to(&mut self, socket: UnixStream) {
         self.socket = socket;
-        self.pending = self.held.values().flat_map(|(_, line)| format!("{line}\n").into_bytes()).collect();
+        self.pending = self.held.values().flat_map(|held| format!("{}\n", held.line).into_bytes()).collect();
         self.flush();
     }
 }
@@ -239,7 +272,14 @@ impl<S: Store> Store for LastWills<S> {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        self.store.read(call, seats, to).await
+        let (companion, names, to) = (self.companion.clone(), seats.to_vec(), to.clone());
+        let to = Answers::new(move |place, answer: Result<Reading, StoreError>| {
+            if let (Ok(Reading { seat: Some(seat), .. }), Some(name)) = (&answer, names.get(place)) {
+                lock(&companion).read(name, seat.record.names());
+            }
+            to.set(place, answer);
+        });
+        self.store.read(call, seats, &to).await
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
@@ -247,18 +287,24 @@ impl<S: Store> Store for LastWills<S> {
         // Before the write: a process that dies right after it has won a seat has told its companion. A will for a seat
         // that was not won, or for a term that is over, changes nothing.
         for write in writes {
-            if !matches!(write.expect, Expect::Held(_)) && write.record.holder.is_some() {
-                self.arm(&write.seat, &write.record);
-            }
+            self.arm(&write.seat, &write.record);
         }
-        // A seat that was released needs no will. Its token tells it from the next term, which can begin before this
-        // call ends.
-        let released = |write: &Write| write.record.is_vacant().then(|| (write.seat.clone(), write.record.token));
-        let released: Vec<_> = writes.iter().map(released).collect();
+        // A seat that was released, or not won, needs no will. The token tells it from the next term, which can begin before
+        // this call ends. A renewal can be lost because an earlier one was written, so the next read decides.
+        let about = |write: &Write| {
+            let is_renewal = matches!(write.expect, Expect::Held(_));
+            (write.seat.clone(), write.record.token, write.record.is_vacant(), is_renewal)
+        };
+        let about: Vec<_> = writes.iter().map(about).collect();
         let (companion, to) = (self.companion.clone(), to.clone());
         let to = Answers::new(move |place, answer: Result<Swap, StoreError>| {
-            if let (Ok(Swap::Done { .. }), Some(Some((seat, token)))) = (&answer, released.get(place)) {
-                lock(&companion).disarm(seat, *token);
+            if let (Ok(swap), Some((seat, token, is_vacant, is_renewal))) = (&answer, about.get(place)) {
+                match (swap, is_vacant) {
+                    (Swap::Done { .. }, false) => lock(&companion).won(seat, *token),
+                    (Swap::Done { .. }, true) => lock(&companion).disarm(seat, *token),
+                    (Swap::Lost, false) if !is_renewal => lock(&companion).disarm(seat, *token),
+                    (Swap::Lost, _) => {}
+                }
             }
             to.set(place, answer);
         });

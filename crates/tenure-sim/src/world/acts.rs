@@ -39,7 +39,6 @@ impl World {
                     session: won_on,
                     knows_of_loss: false,
                 });
-                self.nodes[nr].led.push(*token);
                 self.begin_work(nr, *token);
             }
             Action::Extended { token, until } => {

@@ -32,7 +32,6 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         paused: false,
         inbox: VecDeque::new(),
         term: None,
-        led: Vec::new(),
         work: Vec::new(),
         call: None,
         watch: None,
@@ -79,7 +78,6 @@ impl World {
             // The same process. The numbers of calls tell inputs for its former election apart.
             fresh.me = former.me.clone();
             (fresh.life, fresh.clock, fresh.session) = (former.life, former.clock, former.session.clone());
-            fresh.led = std::mem::take(&mut former.led);
             fresh.cut_off_until = former.cut_off_until;
         } else {
             // The same id, but another incarnation.

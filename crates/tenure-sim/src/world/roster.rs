@@ -107,10 +107,10 @@ impl World {
             PresenceInput::Present(Ok(NoteState::Absent)) => {
                 (announcer.reasons, announcer.lost) = (announcer.reasons + 1, false)
             }
-            PresenceInput::Notification((), Err(_)) => announcer.reasons += 1,
+            PresenceInput::NoticeWritten((), Err(_)) => announcer.reasons += 1,
             PresenceInput::Present(Err(_)) => announcer.failures += 1,
             PresenceInput::Present(Ok(NoteState::Present))
-            | PresenceInput::Notification((), Ok(()))
+            | PresenceInput::NoticeWritten((), Ok(()))
             | PresenceInput::Wake => {}
         }
         let mut actions = Vec::new();
@@ -200,6 +200,6 @@ impl World {
 fn answer(what: &What, done: Result<NoteState, Fault>) -> PresenceInput<(), RosterEntry> {
     match what {
         What::Present { .. } => PresenceInput::Present(done),
-        What::Put(..) | What::Remove => PresenceInput::Notification((), done.map(drop)),
+        What::Put(..) | What::Remove => PresenceInput::NoticeWritten((), done.map(drop)),
     }
 }

@@ -1,10 +1,11 @@
 //! Last wills: what the guard of a killed process does about its seat.
 //!
-//! A will is executed late or twice, and often while another candidate leads already. Some name an earlier term of the
-//! process: it died before it could tell its guard about the next one. Each execution reads the seat, and then writes what
-//! the will says about that reading, however much later the write lands. A will that is lost is a world without wills.
+//! Every killed process leaves a will, also one that does not lead: its bid may be on its way. A will is executed late or
+//! twice, and often while another candidate leads already, or the same process after a restart. Each execution reads the
+//! seat, and then writes what the will says about that reading, however much later the write lands. A will that is lost is
+//! a world without wills.
 
-use tenure_protocol::{Candidate, Token};
+use tenure_protocol::Candidate;
 
 use super::{Event, World};
 use crate::clock::{Time, nanos};
@@ -17,7 +18,6 @@ use crate::store::{Write, Written};
 #[derive(Debug)]
 pub(crate) struct Execution {
     candidate: Candidate,
-    token: Token,
     /// When its executor gives up.
     until: Time,
 }
@@ -25,19 +25,16 @@ pub(crate) struct Execution {
 impl World {
     /// Leaves the will of a process that is about to die.
     pub(crate) fn leave_will(&mut self, nr: NodeNr) {
-        let node = &self.nodes[nr];
-        let Some(&last) = node.led.last() else { return };
         // The kernel frees a lock by itself.
         if self.plan.kind == Kind::Lock || !self.plan.faults.has(FaultKind::Wills) {
             return;
         }
+        let node = &self.nodes[nr];
         let (candidate, lease) = (node.me.clone(), nanos(node.rules.timing.lease()));
-        let before = node.led.len().checked_sub(2).map(|at| node.led[at]);
-        let token = before.filter(|_| self.dice.chance(300)).unwrap_or(last);
         for _ in 0..if self.dice.chance(200) { 2 } else { 1 } {
             let delay = if self.dice.chance(700) { lease / 100 } else { lease * 2 };
             let delay = 1 + self.dice.below(delay);
-            let execution = Execution { candidate: candidate.clone(), token, until: self.now + delay + lease };
+            let execution = Execution { candidate: candidate.clone(), until: self.now + delay + lease };
             self.after(delay, Event::WillReads(execution));
         }
     }
@@ -46,7 +43,7 @@ impl World {
     pub(super) fn will_reads(&mut self, execution: Execution) {
         let lease = nanos(self.plan.longest_lease());
         let nonce = self.dice.roll();
-        let step = (self.make.will)(execution.candidate.clone(), execution.token, &self.store.read(self.now), nonce);
+        let step = (self.make.will)(execution.candidate.clone(), &self.store.read(self.now), nonce);
         let Some((expected, record)) = step else { return };
         let identity = self.store.shelf().identity;
         let write = Write { expected: Some(expected), record, identity, session: None };

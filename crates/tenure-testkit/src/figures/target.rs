@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::Load;
-use crate::servers::{Folder, Postgres, PostgresSetup, Redis};
+use crate::servers::{Folder, Mysql, MysqlSetup, Postgres, PostgresSetup, Redis};
 
 /// The target of a benchmark: a store, and its server if it has one.
 pub trait BenchTarget {
@@ -215,5 +215,54 @@ impl BenchTarget for PostgresTarget {
         let filled = pgbench(&["-i", "-q"]).stderr(std::process::Stdio::null()).status();
         assert!(filled.expect("cannot run pgbench; run scripts/servers postgres").success());
         Some(Load::start(pgbench(&["-c", "10", "-T", "100000"])))
+    }
+}
+
+/// A MariaDB server, with one mode of the store, as the target of a benchmark.
+#[derive(Debug)]
+pub struct MysqlTarget {
+    /// The server that the store uses, which a benchmark can pause or kill.
+    pub server: Mysql,
+    mode: &'static str,
+}
+
+impl MysqlTarget {
+    /// Starts a new server for this mode, which ends with the target.
+    pub fn start(mode: &'static str) -> Self {
+        Self { server: MysqlSetup::new().with("innodb-buffer-pool-size=128M").start(), mode }
+    }
+}
+
+impl BenchTarget for MysqlTarget {
+    fn name(&self) -> String {
+        format!("mysql mode={}", self.mode)
+    }
+
+    fn url(&self) -> String {
+        format!("{}?mode={}", self.server.url(), self.mode)
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.server.address())
+    }
+
+    fn url_at(&self, address: &str) -> String {
+        format!("mysql://root@{address}/app?mode={}", self.mode)
+    }
+
+    fn work(&self) -> Option<Work> {
+        let questions = self.server.sql("SHOW GLOBAL STATUS LIKE 'Questions'");
+        let count = questions.split_whitespace().next_back().and_then(|count| count.parse().ok());
+        Some(Work { commands: count.expect("a number"), reads: None })
+    }
+
+    fn saturate(&self) -> Option<Load> {
+        self.server.sql("CREATE TABLE load_rows (number INT PRIMARY KEY, content TEXT)");
+        let forever = "BEGIN NOT ATOMIC WHILE TRUE DO \
+                       REPLACE INTO app.load_rows VALUES (FLOOR(RAND() * 1000), SHA2(RAND(), 512)); END WHILE; END";
+        let mut command = Command::new("mariadb");
+        command.args(["--no-defaults", "-uroot", "--delimiter=//", "-e", forever]);
+        command.arg(format!("--socket={}", self.server.folder().join("socket").display()));
+        Some(Load::start(command))
     }
 }

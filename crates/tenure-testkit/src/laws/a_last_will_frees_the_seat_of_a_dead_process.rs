@@ -25,7 +25,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let won = bench.write(&dead, &seat, None, &bench.held(&me, 1)).await?;
     let held = bench.renew(&dead, &seat, &won.version, &bench.held(&me, 1)).await?;
 
-    let crash = Crash { of: me.id.clone(), token: Token::new(1), by: "its guard".into() };
+    let crash = Crash { of: me.clone(), token: Token::new(1), by: "its guard".into() };
     let vacant = Record { crash: Some(Arc::new(crash)), ..bench.vacant(1) };
     let seen = bench.read(&executor, &seat).await?;
     let executed = now();

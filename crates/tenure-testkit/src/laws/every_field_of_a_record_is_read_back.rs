@@ -27,7 +27,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         ("long".to_owned(), "y".repeat(2000)),
     ]);
     let plain = bench.held(&candidate("plain"), 1);
-    let crash = Crash { of: odd.into(), token: Token::new(1), by: long.as_str().into() };
+    let crash = Crash { of: candidate(odd), token: Token::new(1), by: long.as_str().into() };
     let records = [
         plain.clone(),
         Record {

@@ -79,6 +79,12 @@ pub trait Server: Send + Sync + 'static {
         self.lease() * 5
     }
 
+    /// Returns how many candidates stand at once in the law about many of them, each as another process would (default:
+    /// 40).
+    fn many_candidates(&self) -> usize {
+        40
+    }
+
     /// Returns how long a law waits for an event that must happen.
     fn patience(&self) -> Duration {
         PATIENCE
@@ -216,6 +222,7 @@ macro_rules! __faults_each {
             a_server_that_is_killed_and_restarted_keeps_its_seats,
             after_a_server_restarts_empty_the_seat_is_waited_out_and_tokens_rise,
             faults_leave_no_connections_behind,
+            of_many_candidates_one_leads_at_a_time,
         }
     };
 }

@@ -32,6 +32,8 @@ pub(crate) enum Flaw {
     KeepsAbandonedConnections,
     /// The store reports a renewal without an early answer as successful.
     TreatsSilenceAsSuccess,
+    /// The store expects whatever version the seat has when it writes.
+    WritesWithoutACondition,
     /// The server loses data that it has confirmed.
     ForgetsWhenRestarted,
     /// The server loses the floor of tokens together with its data.

@@ -140,7 +140,11 @@ impl SeatStore for TinyStore {
     }
 
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        let expected = expected.map_or("0", |version| version.as_str());
+        let mut expected = expected.cloned();
+        if self.has(Flaw::WritesWithoutACondition) {
+            expected = self.read(seat).await?.seat.map(|seat| seat.version);
+        }
+        let expected = expected.as_ref().map_or("0", |version| version.as_str());
         let answer = self.ask(&format!("write {} {expected} {}", word(seat), record::to_json(next))).await?;
         match answer.strip_prefix("done ") {
             Some(version) => {

@@ -112,7 +112,7 @@ impl Facts<'_> {
             (0, None) => finding("never_led", format!("{name} has no leader: no candidate has led it yet.")),
             (token, _) => match self.crash() {
                 Some(Crash { of, by, .. }) => {
-                    let (of, by) = (printable(of), printable(by));
+                    let (of, by) = (printable(&of.id), printable(by));
                     let text = format!("{name} has no leader: {of} (term {token}) died, and {by} has freed the seat.");
                     finding("crashed", text)
                 }
@@ -132,7 +132,7 @@ impl Facts<'_> {
     /// Says which leader has crashed last, if its term was not the last one.
     fn last_crash(&self, found: &mut Vec<Finding>) {
         if let (None, Some(crash)) = (self.crash(), &self.seat.crash) {
-            let (of, token, by) = (printable(&crash.of), crash.token, printable(&crash.by));
+            let (of, token, by) = (printable(&crash.of.id), crash.token, printable(&crash.by));
             let text =
                 format!("The last leader that crashed was {of} (term {token}): it died, and {by} freed the seat.");
             found.push(finding("last_crash", text));
@@ -209,10 +209,10 @@ impl Facts<'_> {
                 if ready.len() == 1 { "it" } else { "one of them" },
             );
             if let Some(crash) = self.crash()
-                && ready.iter().any(|status| status.candidate.id == crash.of)
+                && ready.iter().any(|status| status.candidate.id == crash.of.id)
             {
                 // The record of a crash has no incarnation, so this can also be the next process with that id.
-                let (of, lease) = (printable(&crash.of), self.lease());
+                let (of, lease) = (printable(&crash.of.id), self.lease());
                 text.push_str(&format!(
                     " A candidate that died, like {of}, stays listed for up to two leases ({lease} each)."
                 ));

@@ -53,7 +53,8 @@ impl Scene {
 
 /// Returns the crash of the leader of this term.
 fn crash(token: u64) -> Arc<Crash> {
-    Arc::new(Crash { of: "zoe".into(), token: token.into(), by: "guard 7 on host".into() })
+    let of = tenure::Candidate { id: "zoe".into(), incarnation: tenure::Incarnation::from_bits(7) };
+    Arc::new(Crash { of, token: token.into(), by: "guard 7 on host".into() })
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Messages {
                 self.print(paint.yellow(format!("{action} {name} (term {token}): {}", why.as_str())));
             }
             EventKind::LeaderCrashed { crash } => {
-                let (of, by) = (printable(&crash.of), printable(&crash.by));
+                let (of, by) = (printable(&crash.of.id), printable(&crash.by));
                 self.print(paint.yellow(format!("{of} (term {}) died; {by} has freed {name}", crash.token)));
             }
             EventKind::LeaderChanged { leader: Some(leader), .. } if leader.candidate != *me => {

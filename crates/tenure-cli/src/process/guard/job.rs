@@ -160,8 +160,9 @@ impl Job {
     pub(super) fn pass_on(&mut self, signal: i32) {
         // The signal would kill a shim that has not executed the command yet.
         self.check_shim();
+        let harms_shim = ![Signal::STOP, Signal::CONT].map(Signal::as_raw).contains(&signal);
         if self.main.is_some()
-            && self.shim.is_none()
+            && !(harms_shim && self.shim.is_some())
             && self.stage == Stage::Command
             && let (Some(group), Some(signal)) = (self.group, Signal::from_named_raw(signal))
         {

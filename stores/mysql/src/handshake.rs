@@ -1,0 +1,143 @@
+//! The first statements on a connection: they find out whether the server accepts writes, whether the tables exist,
+//! which data the server has, and whether a proxy is in between.
+
+use std::collections::HashMap;
+
+use mysql_async::Conn;
+use tenure_core::StoreError;
+use tenure_kit::socket::Address;
+use tenure_kit::sql::{self, Mode, TABLES};
+
+use crate::connection::run;
+use crate::errors::{self, Failed};
+use crate::options::MysqlOptions;
+use crate::schema::{self, quoted};
+use crate::seats;
+
+/// A server that passed the handshake.
+pub(crate) struct Server {
+    /// Whether a commit waits for the disk.
+    pub(crate) is_durable: bool,
+    /// Whether the store only reads, and no candidate has created the tables yet: then there are no seats.
+    pub(crate) is_vacant: bool,
+    table_prefix: String,
+    /// Whether the server has a `server_uuid`, as MySQL does and MariaDB does not.
+    has_uuid: bool,
+}
+
+impl Server {
+    /// Returns statements with the names of the tables, the identity of the server, which is empty if the server is
+    /// read-only, and its time in microseconds.
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        let identity =
+            if self.has_uuid { "@@server_uuid" } else { "CONCAT(@@server_id, '.', @@hostname, '.', @@port)" };
+        let identity = format!("IF(CONCAT(@@GLOBAL.read_only) IN ('0', 'OFF'), {identity}, '')");
+        let sql = seats::with_parts(sql).replace("{identity}", &identity);
+        let sql = sql.replace("{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))");
+        let name = |table: &str| quoted(&format!("{}{table}", self.table_prefix));
+        TABLES.iter().fold(sql, |sql, table| sql.replace(&format!("{{{table}}}"), &name(table)))
+    }
+}
+
+/// The settings of every connection. Strict mode rejects a value that is too long, instead of cutting it. A statement
+/// that waits for a row gives up after a second, the shortest time that the server knows.
+const SETTINGS: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, \
+     innodb_lock_wait_timeout = 1, wait_timeout = 28800; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
+     ('version', 'read_only', 'server_uuid', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
+
+/// The connection's number and user; how many of the tables exist; and the comment and the columns of the first one.
+const FACTS: &str = "SELECT CONNECTION_ID(), CURRENT_USER(), \
+     (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})), \
+     (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name}), \
+     (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME)) FROM information_schema.COLUMNS \
+     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name})";
+
+/// `alone`: whether no other host is named.
+pub(crate) async fn handshake(
+    conn: &mut Conn,
+    options: &MysqlOptions,
+    address: &Address,
+    alone: bool,
+    read_only: bool,
+) -> Result<Server, StoreError> {
+    let names = TABLES.map(|table| format!("'{}{table}'", options.table_prefix));
+    let facts = FACTS.replace("{names}", &names.join(", ")).replace("{name}", &names[0]);
+    let mut results = run(conn, format!("{SETTINGS}; {VARIABLES}; {facts}")).await?;
+    let facts = results.pop().and_then(|rows| rows.into_iter().next()).ok_or_else(|| errors::silent(address))?;
+    let (connection_id, user, tables, mark, columns): (u64, String, usize, Option<String>, Option<String>) =
+        mysql_async::from_row(facts);
+    let variables = results.pop().unwrap_or_default().into_iter().map(mysql_async::from_row);
+    let variables: HashMap<String, String> = variables.collect();
+    let variable = |name: &str| variables.get(name).map_or("", String::as_str);
+    check_version(address, variable("version"))?;
+    if variable("read_only") != "OFF" {
+        return Err(errors::read_only(address, alone));
+    }
+    let is_cluster = variable("wsrep_on") == "ON";
+    if options.mode == Mode::Session && is_cluster {
+        return Err(errors::cluster());
+    }
+    // A proxy makes up the number that it announces at the log-in.
+    if options.mode == Mode::Session && u64::from(conn.id()) != connection_id & u64::from(u32::MAX) {
+        return Err(errors::pooler());
+    }
+    if let Some(columns) = columns {
+        let has_column = |name: &str| columns.split(',').any(|column| column == name);
+        sql::check_tables(names[0].trim_matches('\''), "table_prefix", mark.as_deref(), has_column)?;
+    }
+    if tables < TABLES.len() && !read_only {
+        create_tables(conn, options, &user).await?;
+    }
+    if is_cluster {
+        // Reads wait until this node of the cluster has applied what the other nodes have committed.
+        run(conn, "SET SESSION wsrep_sync_wait = 7".to_owned()).await?;
+    }
+    if read_only {
+        run(conn, "SET SESSION TRANSACTION READ ONLY".to_owned()).await?;
+    }
+    // With a binary log, a crashed server rolls back what the log on its disk lacks.
+    let is_logged = variable("log_bin") != "ON" || variable("sync_binlog") == "1";
+    Ok(Server {
+        is_durable: is_cluster || variable("innodb_flush_log_at_trx_commit") == "1" && is_logged,
+        is_vacant: read_only && tables < TABLES.len(),
+        table_prefix: options.table_prefix.clone(),
+        has_uuid: variables.contains_key("server_uuid"),
+    })
+}
+
+/// Rejects servers that lack `JSON_TABLE` or `SKIP LOCKED`.
+fn check_version(address: &Address, version: &str) -> Result<(), StoreError> {
+    let is_maria = version.contains("MariaDB");
+    // Old clients took 10 for 1, so MariaDB puts another version first for them.
+    let number = if is_maria { version.trim_start_matches("5.5.5-") } else { version };
+    let mut parts = number.split(|part: char| !part.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let is_old = if is_maria { number < (10, 6) } else { number < (8, 0) };
+    if is_old || version.contains("TiDB") {
+        return Err(StoreError::denied(format!(
+            "{address} has version {version}, but this store needs MySQL 8.0 or MariaDB 10.6; upgrade the server"
+        )));
+    }
+    Ok(())
+}
+
+async fn create_tables(conn: &mut Conn, options: &MysqlOptions, user: &str) -> Result<(), StoreError> {
+    let sql = schema::schema_sql(&options.table_prefix);
+    match run(conn, sql.trim_end().trim_end_matches(';').to_owned()).await {
+        Ok(_) => Ok(()),
+        Err(Failed::Reply(reply, _)) => {
+            let user = user.split_once('@').map_or(user.to_owned(), |(name, host)| format!("'{name}'@'{host}'"));
+            let sql = sql + &schema::grants_sql(&options.database, &options.table_prefix, &user);
+            Err(StoreError::denied(format!(
+                "tables are missing in database {} and this user cannot create them: {}; ask an administrator to run the \
+                 output of `tenure schema mysql`: {}",
+                options.database,
+                errors::message_of(&reply),
+                sql.split_whitespace().collect::<Vec<_>>().join(" ")
+            )))
+        }
+        Err(failed) => Err(failed.into()),
+    }
+}

@@ -49,6 +49,7 @@ fn program() {
             "exit" => std::process::exit(0),
             "abort" => std::process::abort(),
             "panic" => drop(std::thread::spawn(|| panic!("a thread of the program panics")).join()),
+            "await the end of the term" => drop(runtime.block_on(term.ended())),
             "stop" => runtime.block_on(elections.shutdown(Duration::from_secs(30))).unwrap(),
             // A child that lives on with all descriptors of its parent, the socket to the companion among them.
             "fork" => {
@@ -263,6 +264,24 @@ fn a_program_that_has_lost_its_seat_and_stops_in_order_has_not_died() {
     drop(program);
     other.signal(Signal::TERM);
     other.wait(&world);
+    world.eventually_empty();
+    let lines = world.lines("errors");
+    assert!(!lines.iter().any(|line| line.contains("died")), "{lines:?}");
+}
+
+#[test]
+fn a_program_whose_seat_was_removed_and_that_stops_in_order_has_not_died() {
+    let redis = Redis::start();
+    let world = World::on(&redis.url());
+    let mut program = Program::lead(&world, &redis.url());
+    assert!(world.output(&["forget", "--yes", "jobs"]).status.success());
+    for word in ["await the end of the term", "stop"] {
+        program.order(word);
+        program.await_line(&format!("done {word}"));
+    }
+    program.order("exit");
+    program.child.wait().unwrap();
+    drop(program);
     world.eventually_empty();
     let lines = world.lines("errors");
     assert!(!lines.iter().any(|line| line.contains("died")), "{lines:?}");

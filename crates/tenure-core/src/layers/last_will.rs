@@ -216,6 +216,16 @@ impl Companion {
         }
     }
 
+    /// Returns those of these seats that this process may hold, each with its place, its term, and whether the term was
+    /// won.
+    fn held_of(&self, seats: &[SeatName]) -> BTreeMap<usize, (SeatName, Token, bool)> {
+        let held = |(place, seat): (usize, &SeatName)| {
+            let held = self.held.get(seat)?;
+            Some((place, (seat.clone(), held.names.1, held.line["arm"]["won"] == true)))
+        };
+        seats.iter().enumerate().filter_map(held).collect()
+    }
+
     /// Disarms the companion if the seat was read in a term of another candidate, or vacant, and not before the term of
     /// this process. A bid of this process that is still on its way expects an earlier version, and loses.
     fn read(&mut self, seat: &SeatName, seen: (Option<Incarnation>, Token)) {
@@ -272,10 +282,16 @@ impl<S: Store> Store for LastWills<S> {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let (companion, names, to) = (self.companion.clone(), seats.to_vec(), to.clone());
+        let (companion, held, to) = (self.companion.clone(), lock(&self.companion).held_of(seats), to.clone());
         let to = Answers::new(move |place, answer: Result<Reading, StoreError>| {
-            if let (Ok(Reading { seat: Some(seat), .. }), Some(name)) = (&answer, names.get(place)) {
-                lock(&companion).read(name, seat.record.names());
+            if let (Ok(Reading { seat, .. }), Some((name, token, was_won))) = (&answer, held.get(&place)) {
+                match seat {
+                    Some(seat) => lock(&companion).read(name, seat.record.names()),
+                    // The seat was removed after this process had won it. The renewals of that term expect it, and lose.
+                    None if *was_won => lock(&companion).disarm(name, *token),
+                    // A bid of this process may still be on its way.
+                    None => {}
+                }
             }
             to.set(place, answer);
         });

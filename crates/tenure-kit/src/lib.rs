@@ -97,6 +97,7 @@
 
 mod connect;
 pub mod options;
+mod pending_writes;
 mod reconnect;
 mod sessions;
 mod shared_task;
@@ -108,6 +109,7 @@ pub mod url;
 mod version;
 
 pub use connect::{cannot_connect, causes, first_of, is_about_tls, no_tls};
+pub use pending_writes::PendingWrites;
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
 pub use sessions::{
     Heartbeat, HeartbeatReply, PooledSession, ReadySessions, Session, Sessions, WarmSession, whole_seconds,

@@ -25,6 +25,7 @@ laws![
     a_session_of_a_longer_lease_keeps_no_other_seat,
     a_call_with_another_lease_releases_the_seat,
     a_read_after_an_unknown_outcome_shows_the_holder,
+    a_read_shows_whether_an_abandoned_bid_has_won,
     every_write_has_a_version_of_its_own,
     a_bid_based_on_other_data_is_lost,
     every_field_of_a_record_is_read_back,

@@ -1,16 +1,14 @@
 //! Seats: how they are read, written on condition, renewed and removed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tenure_core::{
     Answers, Board, DataIdentity, Expect, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, SessionId,
     StoreError, Swap, Token, Version, Write, record,
 };
-use tenure_kit::{SharedTask, lock};
+use tenure_kit::{PendingWrites, lock};
 
 use crate::kv::{self, Entry, Op, Outcome};
 use crate::store::ConsulStore;
@@ -25,21 +23,9 @@ pub(crate) struct Seats {
     known: Mutex<Option<Known>>,
     /// The incarnations that this process has ever written as holders.
     own: Mutex<HashSet<Incarnation>>,
-    writes: Arc<Mutex<Writes>>,
-}
-
-#[derive(Default)]
-struct Writes {
-    /// The writes that are in flight, by seat.
-    pending: HashMap<SeatName, SharedTask<Outcome>>,
+    pending: PendingWrites,
     /// When the last write ended.
-    ended: Moment,
-}
-
-impl Writes {
-    fn pending(&self, seat: &SeatName) -> Option<SharedTask<Outcome>> {
-        self.pending.get(seat).filter(|write| write.is_running()).cloned()
-    }
+    last_write: Arc<Mutex<Moment>>,
 }
 
 /// The identity of the data, and how far it has come.
@@ -66,29 +52,16 @@ fn version_of(entry: &Entry, identity: &str) -> Version {
 }
 
 impl ConsulStore {
-    /// Reads seats.
-    ///
-    /// Before it reads a seat, it waits for a pending write to that seat whose call was dropped. Each call has a
-    /// connection of its own, so the write could otherwise be applied after the read. The other seats do not wait
-    /// for it.
-    pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) {
-        let settled = seats.iter().enumerate().map(async |(place, seat)| {
-            self.settle(seat).await;
-            place
-        });
-        let together = settled.collect::<FuturesUnordered<_>>().ready_chunks(SEATS);
-        let read = together.for_each_concurrent(None, async |places| {
-            if let Err(error) = self.read_places(seats, &places, to).await {
-                // Has no effect on seats that are already answered.
-                places.iter().for_each(|place| to.set(*place, Err(error.clone())));
-            }
-        });
-        read.await;
+    /// Reads seats, each after the pending writes to it: each call has a connection of its own, so a write whose call was
+    /// dropped could otherwise be applied after the read.
+    pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let read = async |seats: Vec<SeatName>, to| self.read_together(&seats, &to).await;
+        self.seats.pending.read(seats, to, read).await
     }
 
-    /// Reads the seats at these places of a call, in one transaction.
-    async fn read_places(&self, seats: &[SeatName], places: &[usize], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let keys = places.iter().flat_map(|place| [self.keys.seat(&seats[*place]), self.keys.floor(&seats[*place])]);
+    /// Reads seats in one transaction.
+    async fn read_together(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let keys = seats.iter().flat_map(|seat| [self.keys.seat(seat), self.keys.floor(seat)]);
         let (entries, known) = self.get(keys.collect()).await?;
         let floor = |place: usize| match entries.get(&self.keys.floor(&seats[place])) {
             Some(floor) => Ok(Token::new(floor.text()?.parse().unwrap_or(0))),
@@ -96,8 +69,8 @@ impl ConsulStore {
         };
         let reading = |seat, floor| Reading { seat, floor, identity: Some(DataIdentity::new(known.identity.as_str())) };
         let mut absent = Vec::new();
-        for place in places.iter().copied() {
-            let Some(entry) = entries.get(&self.keys.seat(&seats[place])) else {
+        for (place, name) in seats.iter().enumerate() {
+            let Some(entry) = entries.get(&self.keys.seat(name)) else {
                 absent.push(place);
                 continue;
             };
@@ -234,37 +207,14 @@ impl ConsulStore {
     /// Sends a write, once no other write to this seat is pending. The write runs to its end even if this is
     /// dropped, and reads of its seat wait for it.
     async fn send(&self, seat: &SeatName, ops: Vec<Op>, within: Duration) -> Result<Outcome, StoreError> {
-        let write = loop {
-            // If this call is dropped here, nothing is sent.
-            self.settle(seat).await;
-            let mut writes = lock(&self.seats.writes);
-            if writes.pending(seat).is_none() {
-                let write = self.begin(seat.clone(), ops, within);
-                writes.pending.insert(seat.clone(), write.clone());
-                break write;
-            }
-        };
-        write.wait(StoreError::unknown("the write was interrupted")).await
-    }
-
-    fn begin(&self, seat: SeatName, ops: Vec<Op>, within: Duration) -> SharedTask<Outcome> {
-        let (client, mirror, writes) = (self.client.clone(), self.mirror.clone(), self.seats.writes.clone());
-        SharedTask::start(async move {
+        let (client, mirror, last_write) = (self.client.clone(), self.mirror.clone(), self.seats.last_write.clone());
+        let write = async move {
             let late = |_| Err(StoreError::unknown("Consul did not answer in time"));
             let outcome = tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late);
-            let mut writes = lock(&writes);
-            writes.ended = mirror.now();
-            writes.pending.remove(&seat);
+            *lock(&last_write) = mirror.now();
             outcome
-        })
-    }
-
-    /// Waits until no write to a seat is pending.
-    async fn settle(&self, seat: &SeatName) {
-        let pending = || lock(&self.seats.writes).pending(seat);
-        while let Some(write) = pending() {
-            let _ = write.wait(StoreError::unknown("the write was interrupted")).await;
-        }
+        };
+        self.seats.pending.run_alone(seat, write).await
     }
 
     /// Renews a seat by the heartbeat that all seats share.
@@ -283,7 +233,7 @@ impl ConsulStore {
             let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
             (entry.record().ok()?.names() == record.names()).then(|| version_of(entry, &parts.identity))
         };
-        let from = (self.mirror.now() - session.lease / 4).max(lock(&self.seats.writes).ended);
+        let from = (self.mirror.now() - session.lease / 4).max(*lock(&self.seats.last_write));
         let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
             Err(_) if session.is_over() => return Ok(Swap::Lost),
             answer => answer?,

@@ -138,8 +138,7 @@ impl Store for ConsulStore {
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        self.read_seats(seats, to).await;
-        Ok(())
+        self.read_seats(seats, to).await
     }
 
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {

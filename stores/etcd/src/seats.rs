@@ -47,7 +47,15 @@ impl EtcdStore {
     /// reading both at once, because the key of a session is created before any seat names the session, and never
     /// again. If the key exists, it existed when the seat was read. If it does not, the seat with this version is
     /// free from then on, and a bid for the seat is conditional on the version.
+    ///
+    /// The read of a seat waits for writes of this process that are in flight, because a member can process two calls of one
+    /// connection in any order.
     pub(crate) async fn read_seats(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let read = async |seats: Vec<SeatName>, to| self.read_together(&seats, &to).await;
+        self.pending.read(seats, to, read).await
+    }
+
+    async fn read_together(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
         let known: Vec<i64> = lock(&self.holders).iter().copied().collect();
         let each = seats.iter().flat_map(|seat| [get(&self.keys.seat(seat)), get(&self.keys.floor(seat))]);
@@ -221,7 +229,7 @@ impl EtcdStore {
             session.check_cluster(&connection)?;
         }
         let since = session.as_ref().map(|session| session.renewed());
-        let (mut sent, mut requests) = (Vec::new(), Vec::new());
+        let (mut sent, mut seats, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         for (place, write, expected) in changes {
             let is_elsewhere = match expected {
                 Some(parts) => parts.identity != connection.cluster,
@@ -234,11 +242,17 @@ impl EtcdStore {
             let session = session.as_ref().filter(|_| !write.record.is_vacant());
             requests.push(self.request(&connection, write, expected.as_ref(), session));
             sent.push((*place, session));
+            seats.push(write.seat.clone());
         }
         if sent.is_empty() {
             return Ok(());
         }
-        let answer = connection.txn(TxnRequest::together(requests)).await?;
+        let (sender, request) = (connection.clone(), TxnRequest::together(requests));
+        let write = async move {
+            let late = |_| Err(StoreError::unknown(format!("{} did not answer in time", sender.address)));
+            tokio::time::timeout(lease / 5, sender.while_open(sender.txn(request))).await.unwrap_or_else(late)
+        };
+        let answer = self.pending.run(seats, write).await?;
         let (cluster, revision) = (answer.cluster(), answer.revision());
         let mut answers = answer.responses.into_iter();
         for (place, session) in sent {

@@ -9,7 +9,7 @@ use tenure_core::{
     Answers, BatchLimits, Call, Clock, ConfigError, DynNotes, Interest, LifeKind, News, Promises, Push, Reading,
     SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
 };
-use tenure_kit::Reconnect;
+use tenure_kit::{PendingWrites, Reconnect};
 
 use crate::connect::Connector;
 use crate::connection::EtcdConnection;
@@ -29,6 +29,7 @@ pub struct EtcdStore {
     min_lease: Duration,
     /// Live sessions that held seats when those were last read.
     pub(crate) holders: Mutex<BTreeSet<i64>>,
+    pub(crate) pending: PendingWrites,
     pub(crate) processes: Processes,
 }
 
@@ -73,6 +74,7 @@ impl EtcdStore {
             keys,
             min_lease,
             holders: Mutex::default(),
+            pending: PendingWrites::default(),
             processes: Processes::default(),
         }
     }

@@ -11,6 +11,7 @@ use tenure_core::{
     Answers, BatchLimits, Call, Clock, ConfigError, DataIdentity, DynNotes, Expect, Interest, Life, LifeKind, Moment,
     News, Promises, Push, Reading, Scope, Seat, SeatName, Store, StoreError, Swap, Token, Version, Write,
 };
+use tenure_kit::PendingWrites;
 use tokio::sync::Notify;
 
 use crate::api::{Api, Which};
@@ -36,6 +37,7 @@ pub struct KubernetesStore {
     news: OnceLock<News>,
     /// Whether the missing permission to watch was logged.
     warned: AtomicBool,
+    pending: PendingWrites,
 }
 
 /// Each pending call has a connection of its own, so their number is limited. A read selects one object by name,
@@ -81,6 +83,7 @@ impl KubernetesStore {
             clock: OnceLock::new(),
             news: OnceLock::new(),
             warned: AtomicBool::new(false),
+            pending: PendingWrites::default(),
         }
     }
 
@@ -188,10 +191,10 @@ impl KubernetesStore {
         }
         object.put(seat, record, Timestamp::now())?;
         let (asked, epoch) = self.seats().now();
-        let written = match expect {
-            Expect::Absent(_) => self.api.create(&object).await?,
-            _ => self.api.replace(&object).await?,
-        };
+        let (api, is_new) = (self.api.clone(), matches!(expect, Expect::Absent(_)));
+        let write = async move { if is_new { api.create(&object).await } else { api.replace(&object).await } };
+        // The answer to a renewal is not waited for: a leader that could not read its seat would lose its term.
+        let written = if is_urgent { write.await? } else { self.bid(seat, record.lease, write).await? };
         let Some(written) = written else { return Ok(Swap::Lost) };
         let (version, revision) = (version_of(epoch, &written), written.revision()?);
         {
@@ -205,6 +208,19 @@ impl KubernetesStore {
         }
         self.await_echo(seat, revision, record.lease);
         Ok(Swap::Done { version, since: None, granted: None })
+    }
+
+    /// Makes a bid. It runs to its end even if this is dropped, and reads of its seat wait for it: the server could
+    /// otherwise process the bid after the read.
+    async fn bid(
+        &self,
+        seat: &SeatName,
+        lease: Duration,
+        bid: impl Future<Output = Result<Option<Lease>, StoreError>> + Send + 'static,
+    ) -> Result<Option<Lease>, StoreError> {
+        let late = |_| Err(StoreError::unknown("the API server did not answer a bid in time"));
+        let bid = async move { tokio::time::timeout(lease / 5, bid).await.unwrap_or_else(late) };
+        self.pending.run([seat.clone()], bid).await
     }
 
     /// Records that a seat was read or written at this revision, which the watch must report as well.
@@ -254,9 +270,12 @@ impl Store for KubernetesStore {
     }
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let each = seats.iter().enumerate().map(async |(at, seat)| to.set(at, self.read_seat(seat).await));
-        join_all(each).await;
-        Ok(())
+        let read = async |seats: Vec<SeatName>, to: Answers<Reading>| {
+            let each = seats.iter().enumerate().map(async |(at, seat)| to.set(at, self.read_seat(seat).await));
+            join_all(each).await;
+            Ok(())
+        };
+        self.pending.read(seats, to, read).await
     }
 
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {

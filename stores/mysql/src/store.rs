@@ -101,7 +101,6 @@ const LOSS: &str = "A candidate starts just after the server has lost writes (a 
 const FLUSH: &str = "The server crashes with innodb_flush_log_at_trx_commit other than 1, or with a binary log and sync_binlog other than 1 (a warning is logged), or with a disk that reports writes as synced too early.";
 const CLOCK_BACK: &str = "The server's clock is set back across a loss of data, or the clock of the server that takes over is behind by more than the failover took: a token that was lost can be issued again.";
 const SAME_NAME: &str = "MariaDB: two servers have the same server_id, hostname and port, or MySQL: the same server_uuid, so that a failover from one to the other goes unnoticed.";
-const LATE_BID: &str = "A bid arrives at the server after its election has stopped, and its process still runs other elections with the same lease: their session then holds the seat, and the election has no leader until that process ends or stands again.";
 
 impl Store for MysqlStore {
     fn promises(&self) -> Promises {
@@ -141,7 +140,6 @@ impl Store for MysqlStore {
                     SAME_NAME,
                     FLUSH,
                     "A proxy passes on the connection ids of its servers, so that it is not detected.",
-                    LATE_BID,
                 ],
                 ..common
             },
@@ -155,7 +153,12 @@ impl Store for MysqlStore {
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        leases::read(&self.connection(Some(call.lease)).await?, self.connector.options.mode, seats, to).await
+        let (connection, mode) = (&self.connection(Some(call.lease)).await?, self.connector.options.mode);
+        let Some(sessions) = &self.sessions else {
+            return leases::read(connection, mode, seats, to).await;
+        };
+        let read = |seats: Vec<SeatName>, to| async move { leases::read(connection, mode, &seats, &to).await };
+        sessions.read(seats, to, read).await
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {

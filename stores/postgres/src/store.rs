@@ -129,7 +129,6 @@ const FSYNC: &str =
 const SIBLINGS: &str = "Two standbys of one primary are promoted one after the other, and the second never followed the first: both are on the same timeline, so tokens of the first can be issued again.";
 const UPGRADE: &str = "pg_upgrade runs on a database that was promoted before: timelines restart at 1, so after a later promotion, tokens that the standby had not received can be issued again, until the new timeline exceeds the old one.";
 const NO_TIMELINE: &str = "The role is not allowed to call pg_current_wal_lsn() or pg_walfile_name() (a warning is logged): the promotion of a standby goes unnoticed, and tokens that the standby had not received can be issued again.";
-const LATE_BID: &str = "A bid arrives at the server after its election has stopped, and its process still runs other elections with the same lease: their session then holds the seat, and the election has no leader until that process ends or stands again.";
 const TABLES: &str = "The tables are dropped, restored from a backup or edited by hand while candidates run.";
 
 impl Store for PostgresStore {
@@ -172,7 +171,6 @@ impl Store for PostgresStore {
                     FSYNC,
                     TABLES,
                     "A connection pooler passes on the process ids of its servers, so that it is not detected.",
-                    LATE_BID,
                 ],
                 ..common
             },
@@ -188,11 +186,16 @@ impl Store for PostgresStore {
 
     async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
-        let options = &self.connector.options;
-        if self.sessions.is_some() && connection.server.pooled {
+        let (mode, lock_id) = (self.connector.options.mode(), self.connector.options.lock_id);
+        let Some(sessions) = &self.sessions else {
+            return leases::read(&connection, mode, lock_id, seats, to).await;
+        };
+        if connection.server.pooled {
             return Err(errors::pooler());
         }
-        leases::read(&connection, options.mode(), options.lock_id, seats, to).await
+        let connection = &connection;
+        let read = |seats: Vec<SeatName>, to| async move { leases::read(connection, mode, lock_id, &seats, &to).await };
+        sessions.read(seats, to, read).await
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {

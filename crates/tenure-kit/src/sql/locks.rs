@@ -15,6 +15,9 @@
 //! call is dropped. A session keeps the locks that a failed statement has taken. So after a failure the session releases
 //! those locks of its seats that no row accounts for. If that fails too, or a statement is not answered within a lease,
 //! the session is ended, and with it every lock.
+//!
+//! *A read shows what a dropped write has done*: it waits until the write has ended, and with it every effect that the write
+//! can have, because the session is ended otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -22,12 +25,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure_core::{Answers, Clock, Interest, Moment, News, Record, SeatName, SessionId, StoreError, Swap, Write};
+use tenure_core::{
+    Answers, Clock, Interest, Moment, News, Reading, Record, SeatName, SessionId, StoreError, Swap, Write,
+};
 
 use super::VersionParts;
 use super::following::{Following, Noticed};
 use super::rows::{RowWrite, WriteKind, WriteSet, Written};
-use crate::{Connection, Heartbeat, HeartbeatReply, Liveness, PooledSession, Session, Sessions, SharedTask, lock};
+use crate::{Connection, Heartbeat, HeartbeatReply, Liveness, PendingWrites, PooledSession, Session, Sessions, lock};
 
 /// A database whose sessions hold locks, which a store author implements.
 ///
@@ -183,6 +188,7 @@ impl<L: LockServer> LockSession<L> {
 pub struct SeatLocks<L: LockServer> {
     server: Arc<L>,
     pool: Sessions<LockSession<L>>,
+    pending: PendingWrites,
     following: tokio::sync::Mutex<Following<L>>,
 }
 
@@ -203,7 +209,7 @@ impl<L: LockServer> SeatLocks<L> {
                 Ok(LockSession { id, lease, connection, server, clock, seats: Mutex::default() })
             }
         });
-        Self { server, pool, following: tokio::sync::Mutex::new(Following::new()) }
+        Self { server, pool, pending: PendingWrites::default(), following: tokio::sync::Mutex::new(Following::new()) }
     }
 
     /// Sets the engine's clock and news. Call it once, before anything else.
@@ -224,6 +230,19 @@ impl<L: LockServer> SeatLocks<L> {
             other.connection.abort();
         }
         Ok(session)
+    }
+
+    /// Reads seats with `read`, each after the writes to it that are in flight.
+    ///
+    /// # Errors
+    /// The first error of `read`. It concerns the seats that have no answer.
+    pub async fn read<F: Future<Output = Result<(), StoreError>>>(
+        &self,
+        seats: &[SeatName],
+        to: &Answers<Reading>,
+        read: impl Fn(Vec<SeatName>, Answers<Reading>) -> F,
+    ) -> Result<(), StoreError> {
+        self.pending.read(seats, to, read).await
     }
 
     /// Writes each seat on the session that holds it, or else on the session for this lease.
@@ -256,8 +275,7 @@ impl<L: LockServer> SeatLocks<L> {
                 return Ok(());
             }
             let to = to.clone();
-            let writing = SharedTask::start(async move { session.write(&set, &to).await });
-            writing.wait(StoreError::unknown("the write was interrupted before its answer arrived")).await
+            self.pending.run(set.seats(), async move { session.write(&set, &to).await }).await
         });
         join_all(answers).await.into_iter().fold(Ok(()), Result::and)
     }

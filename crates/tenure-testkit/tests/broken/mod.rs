@@ -269,6 +269,7 @@ breakers![
     reports_every_seat_as_just_renewed::AlwaysJustRenewed breaks a_seat_can_be_taken_after_its_lease_and_not_before on Clock,
     changes_the_version_at_every_read::NewVersions breaks a_seat_can_be_taken_after_its_lease_and_not_before on Observe,
     reads_from_a_cache::ReadsFromACache breaks a_read_after_an_unknown_outcome_shows_the_holder on Clock,
+    applies_abandoned_bids_late::AppliesLate breaks a_read_shows_whether_an_abandoned_bid_has_won on Clock,
     ignores_the_identity::IgnoresTheIdentity breaks a_bid_based_on_other_data_is_lost on Clock,
     makes_the_version_from_the_content::VersionFromContent breaks every_write_has_a_version_of_its_own on Clock,
     truncates_ids::TruncatesIds breaks every_field_of_a_record_is_read_back on Clock,

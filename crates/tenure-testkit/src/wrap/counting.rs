@@ -32,6 +32,16 @@ pub struct Counts {
     pub notes: u64,
     /// The written notes that announce a process or its candidates.
     pub announcing: u64,
+    /// Watches that were started: the first one, and one more each time a watch has ended.
+    pub watches: u64,
+}
+
+impl Counts {
+    /// Returns how many reads were answered since `before`, without those that a new watch explains: up to three each. On a
+    /// busy machine a read can time out and be repeated, and a watch can be replaced because it seems to be silent.
+    pub fn regular_reads_since(&self, before: &Self) -> u64 {
+        (self.looks - before.looks).saturating_sub(3 * (self.watches - before.watches))
+    }
 }
 
 /// Reads the counts of a [`Counting`] store. Clones read the same counts.
@@ -105,6 +115,7 @@ impl<S: Store> Store for Counting<S> {
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        self.count(|counts| counts.watches += 1);
         Store::watch(&self.store, interest, news).await
     }
 

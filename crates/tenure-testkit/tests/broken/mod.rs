@@ -293,6 +293,7 @@ breakers![
     ignores_requests::IgnoresRequests breaks a_request_wakes_a_watch_that_subscribes_to_requests on Clock,
     keeps_waking_for_removed_requests::WakesForRemoved breaks a_request_wakes_a_watch_that_subscribes_to_requests on Clock,
     loses_notes::LosesNotes breaks a_note_stays_until_it_is_removed on Clock,
+    keeps_only_ascii_of_candidates::KeepsOnlyAscii breaks a_note_stays_until_it_is_removed on Clock,
     keeps_notes_forever::KeepsNotesForever breaks a_note_expires_after_its_lifetime on Clock,
     keeps_process_notes_forever::KeepsProcessNotesForever breaks a_note_expires_after_its_lifetime on Clock,
     says_every_note_existed::SaysEveryNoteExisted breaks writing_a_note_reports_whether_it_existed on Clock,

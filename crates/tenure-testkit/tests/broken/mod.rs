@@ -297,6 +297,7 @@ breakers![
     keeps_notes_forever::KeepsNotesForever breaks a_note_expires_after_its_lifetime on Clock,
     keeps_process_notes_forever::KeepsProcessNotesForever breaks a_note_expires_after_its_lifetime on Clock,
     says_every_note_existed::SaysEveryNoteExisted breaks writing_a_note_reports_whether_it_existed on Clock,
+    says_expired_notes_exist::SaysExpiredNotesExist breaks writing_a_note_reports_whether_it_existed on Clock,
     keeps_every_note_of_a_key::KeepsEveryNote breaks a_note_replaces_the_note_with_the_same_key on Clock,
     mixes_the_boards_of_a_seat::MixesBoards breaks boards_are_independent on Clock,
     has_one_board_for_all::OneBoardForAll breaks boards_are_independent on Clock,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
     Answers, BatchLimits, Board, Change, Clock, DynNotes, Election, Elections, Error, LifeKind, ManualClock, Note,
@@ -140,16 +141,19 @@ fn surplus_answers_to_notes_are_ignored() {
     only_the_odd_candidate_is_not_listed(Flaw::Eager);
 }
 
-/// A store whose writes of notes wait for a permit, and that records the boards in the order of the writes.
+/// A store whose calls to write notes wait for a permit, and that records the boards and keys of each call.
 struct Gated {
     store: MemoryStore,
+    seats: usize,
     gate: Arc<tokio::sync::Semaphore>,
-    written: Arc<std::sync::Mutex<Vec<Board>>>,
+    written: Arc<Written>,
 }
+
+type Written = std::sync::Mutex<Vec<Vec<(Board, String)>>>;
 
 impl SeatStore for Gated {
     fn promises(&self) -> Promises {
-        Promises { writes: BatchLimits { seats: 1, calls: 1 }, ..SeatStore::promises(&self.store) }
+        Promises { writes: BatchLimits { seats: self.seats, calls: 1 }, ..SeatStore::promises(&self.store) }
     }
 
     fn attach(&self, clock: &Clock) {
@@ -164,6 +168,10 @@ impl SeatStore for Gated {
         self.store.swap(seat, expected, next).await
     }
 
+    async fn changed(&self, seat: &SeatName, seen: &Seen) -> Change {
+        self.store.changed(seat, seen).await
+    }
+
     fn notes(&self) -> Option<&dyn DynNotes> {
         Some(self)
     }
@@ -172,7 +180,7 @@ impl SeatStore for Gated {
 impl Notes for Gated {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         self.gate.acquire().await.unwrap().forget();
-        self.written.lock().unwrap().extend(notes.iter().map(|note| note.board.clone()));
+        self.written.lock().unwrap().push(notes.iter().map(|note| (note.board.clone(), note.key.clone())).collect());
         Notes::write(&self.store, notes, to).await
     }
 
@@ -187,8 +195,8 @@ impl Notes for Gated {
 fn the_announcement_of_a_process_does_not_wait_behind_those_of_its_candidates() {
     let clock = ManualClock::new();
     let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
-    let (gate, written) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::<std::sync::Mutex<Vec<Board>>>::default());
-    let store = Gated { store: memory.store(), gate: gate.clone(), written: written.clone() };
+    let (gate, written) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::<Written>::default());
+    let store = Gated { store: memory.store(), seats: 1, gate: gate.clone(), written: written.clone() };
     let elections = Elections::with_clock(store, clock.clone());
     let _running: Vec<_> =
         (0..200).map(|number| elections.election(format!("job-{number}")).lease(LEASE).start().unwrap()).collect();
@@ -203,8 +211,47 @@ fn the_announcement_of_a_process_does_not_wait_behind_those_of_its_candidates() 
         }
         clock.advance(Duration::from_millis(500));
     }
-    let presents = written.lock().unwrap().iter().filter(|board| **board == Board::Processes).count();
+    let presents = written.lock().unwrap().iter().flatten().filter(|(board, _)| *board == Board::Processes).count();
     assert!((3..=5).contains(&presents), "{presents} times in 35 s, with a lease of 15 s");
+}
+
+/// A store may fail a call that contains a note twice, because a statement or a transaction cannot write a row or a key
+/// twice.
+#[test]
+fn no_call_contains_a_note_twice() {
+    let clock = ManualClock::new();
+    let memory = Memory::of_kind(LifeKind::Clock, clock.clone());
+    let (gate, written) = (Arc::new(tokio::sync::Semaphore::new(100)), Arc::<Written>::default());
+    let store = Gated { store: memory.store(), seats: 100, gate: gate.clone(), written: written.clone() };
+    let elections = Elections::with_clock(store, clock.clone());
+    let start = |name: &str| elections.election(name).lease(LEASE).start().unwrap();
+    let (jobs, mut mail) = (start("jobs"), start("mail"));
+    clock.settle();
+    clock.advance(LEASE / 10);
+    assert!(jobs.is_leader() && mail.is_leader());
+    written.lock().unwrap().clear();
+    gate.forget_permits(100);
+
+    // While calls are in flight, a leader reads requests that it has read before, and a candidate leaves and returns.
+    let (asker, board) = (memory.store(), Board::Requests(SeatName::new("jobs").unwrap()));
+    let notes = SeatStore::notes(&asker).unwrap();
+    for number in 0..4 {
+        notes.put_one(&board, &format!("request {number}"), "{}", LEASE).now_or_never().unwrap().unwrap();
+        mail.stop();
+        clock.settle();
+        mail = start("mail");
+        clock.settle();
+    }
+    gate.add_permits(100);
+    clock.settle();
+    clock.advance(LEASE / 10);
+    let written = written.lock().unwrap();
+    let removed = |key: &str| written.iter().flatten().any(|(on, written)| *on == board && written == key);
+    assert!((0..4).all(|number| removed(&format!("request {number}"))), "{written:?}");
+    for call in written.iter() {
+        let distinct: std::collections::BTreeSet<_> = call.iter().collect();
+        assert_eq!(distinct.len(), call.len(), "{call:?}");
+    }
 }
 
 #[test]

@@ -33,8 +33,8 @@ use crate::store::KubernetesStore;
 pub(crate) struct Known {
     /// By the uid of the object: the version that was last seen, since when, and whether it was the first one.
     sightings: Mutex<HashMap<String, Sighting>>,
-    /// The notes that this process announces, by object name, as last written. Each is put again and again.
-    announced: Mutex<HashMap<String, Lease>>,
+    /// The notes that this process announces, by object name, as last written and when. Each is put again and again.
+    announced: Mutex<HashMap<String, (Lease, Moment)>>,
     tidying: Mutex<JoinSet<()>>,
 }
 
@@ -99,7 +99,10 @@ impl KubernetesStore {
         };
         self.api.admit()?;
         let is_announced = !matches!(note.board, Board::Requests(_));
-        let before = lock(&self.known.announced).get(&name).cloned();
+        let (before, now) = (lock(&self.known.announced).get(&name).cloned(), self.now());
+        // If this process was paused for so long, readers no longer list its note, although the object still exists.
+        let has_expired = before.as_ref().is_some_and(|(object, put_at)| now.since(*put_at) >= lifetime(object));
+        let before = before.map(|(object, _)| object);
         let mut object = before.clone().unwrap_or_else(|| Lease::new(name.clone()));
         let (label, label_value) = label(&note.board);
         object.metadata.labels.insert(label.to_owned(), label_value);
@@ -116,11 +119,11 @@ impl KubernetesStore {
         object.spec.renew_time = Some(micro_time(Timestamp::now()));
         let kept = if before.is_some() { self.api.replace(&object).await? } else { None };
         let (written, was) = match kept {
-            Some(written) => (written, NoteState::Present),
+            Some(written) => (written, if has_expired { NoteState::Absent } else { NoteState::Present }),
             None => self.put_object(object).await?,
         };
         if is_announced {
-            lock(&self.known.announced).insert(name, written);
+            lock(&self.known.announced).insert(name, (written, now));
         }
         if note.board == Board::Processes && was == NoteState::Absent {
             self.tidy();

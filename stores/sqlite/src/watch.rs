@@ -199,6 +199,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_process_that_opens_the_database_and_starts_to_listen_notifies_no_other() {
+        let folder = Folder::new("arrival");
+        let place = Place::new(SqliteOptions { path: Some(folder.path().join("jobs.db")) });
+        side::create_folder(&place).unwrap();
+        let inbox = Inbox::new(&place, 1).unwrap();
+        let process_locks = ProcessLocks::new(place.clone());
+        process_locks.begin().unwrap();
+        let _other = Inbox::new(&place, 2).unwrap();
+        // The kernel reports events in their order, so an earlier notification would arrive together with this one.
+        let jobs = SeatName::new("jobs").unwrap();
+        Notifier::new(place, 3).notify(&jobs, About::Holder);
+        let received = inbox.receive().await.unwrap();
+        assert_eq!(received, [Notification { seat: hash(&jobs), about: About::Holder }]);
+    }
+
+    #[tokio::test]
     async fn a_process_receives_the_notifications_of_others_and_not_its_own() {
         let path = std::env::temp_dir().join(format!("tenure-notifications-{}", std::process::id()));
         let place = Place::new(SqliteOptions { path: Some(path) });

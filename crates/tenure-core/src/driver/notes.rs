@@ -4,7 +4,7 @@
 //! Unlike answers about seats, answers about notes are processed when their call has ended or timed out, because no
 //! term depends on a note.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use crate::{Answers, Board, DynNotes, DynStore, Note, NoteWrite, SeatName, Store
 pub(super) struct NoteCalls {
     admission: Admission<NoteAsk>,
     underway: BTreeMap<u64, (Vec<NoteAsk>, Underway)>,
+    /// The requests whose removal waits or is in flight, by board and key.
+    removing: BTreeSet<(Board, String)>,
 }
 
 /// A request to the store about a note or a board.
@@ -54,7 +56,7 @@ pub(super) struct Noted {
 
 impl NoteCalls {
     pub(super) fn new(reads: BatchLimits, writes: BatchLimits) -> Self {
-        Self { admission: Admission::new(reads, writes), underway: BTreeMap::new() }
+        Self { admission: Admission::new(reads, writes), underway: BTreeMap::new(), removing: BTreeSet::new() }
     }
 }
 
@@ -120,6 +122,15 @@ impl Driver {
         let (reply, answer) = oneshot::channel();
         self.ask_for(election, NoteAsk::Write(note, Some(reply)));
         answer.map(|answer| answer.unwrap_or_else(|_| Err(cut_off())))
+    }
+
+    /// Removes a request that was read. A leader can read a request again before its removal is answered. Then the
+    /// request is not removed a second time, so no call contains a note twice.
+    pub(super) fn remove_request(&mut self, election: ElectionId, board: &Board, key: String) {
+        if self.notes.removing.insert((board.clone(), key.clone())) {
+            let note = NoteWrite { board: board.clone(), key, value: None, lifetime: Duration::ZERO };
+            self.ask_for(election, NoteAsk::Write(note, None));
+        }
     }
 
     /// Lists a board for an election.
@@ -191,17 +202,18 @@ impl Driver {
         match (ask, answer) {
             (NoteAsk::List(_, reply), answer) => drop(reply.send(answer.map(NoteAnswer::listed))),
             (NoteAsk::Write(_, Some(reply)), answer) => drop(reply.send(answer.map(NoteAnswer::was))),
-            (NoteAsk::Write(note, None), Err(error)) => {
-                if let Some(seat) = note.board.seat() {
+            (NoteAsk::Write(note, None), answer) => {
+                if let (Some(seat), Err(error)) = (note.board.seat(), answer) {
                     // The request will be read again, which does no harm: it applies to one term only.
                     log_failed(seat.clone(), error, "a request to the leader could not be removed");
                 }
+                self.notes.removing.remove(&(note.board, note.key));
             }
             (NoteAsk::Notice { seat, .. }, answer) => self.on_noticed(seat, answer.map(drop)),
             (NoteAsk::Present { number, .. }, answer) if number == self.roster.present => {
                 self.on_present(answer.map(NoteAnswer::was));
             }
-            (NoteAsk::Present { .. } | NoteAsk::Write(_, None), _) => {}
+            (NoteAsk::Present { .. }, _) => {}
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Requests to the leader and the list of candidates.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{try_join, try_join3};
@@ -10,7 +9,7 @@ use tenure_protocol::{Candidate, Input, Request, Token};
 use tokio::sync::oneshot;
 
 use super::calls::{Answer, log_failed, read_one};
-use super::notes::{NoteAsk, notes_of};
+use super::notes::notes_of;
 use super::{Driver, ElectionId};
 use crate::record::HolderForm;
 use crate::roster;
@@ -46,8 +45,7 @@ impl Driver {
             if is_for_later(request) {
                 continue;
             }
-            let note = NoteWrite { board: board.clone(), key, value: None, lifetime: Duration::ZERO };
-            self.ask_for(election, NoteAsk::Write(note, None));
+            self.remove_request(election, &board, key);
         }
         requests.into_iter().flatten().collect()
     }

@@ -1,6 +1,8 @@
-//! A write of a note reports whether the note existed: not before it was put, and not after it was removed.
+//! A write of a note reports whether the note existed: not before it was put, and not after it was removed or has
+//! expired.
 //!
-//! Protects from: a store that has lost all its notes unnoticed, so that a candidate stays unlisted from then on.
+//! Protects from: a store that has lost all its notes unnoticed, and a process that was paused until its notes expired, so
+//! that a candidate stays unlisted from then on.
 
 use tenure_core::{Board, NoteState};
 
@@ -32,7 +34,8 @@ pub(super) async fn check(bench: Bench) -> Verdict {
                 Ok(other.list_one(&board).await?.iter().all(|note| note.key != key))
             })
             .await?;
-        put(LONG).await?;
+        let was = put(LONG).await?;
+        ensure!(was == NoteState::Absent, "on {board:?}, a write after the note expired reported that it existed");
         let listed = other.list_one(&board).await?;
         let count = listed.iter().filter(|note| note.key == key).count();
         ensure!(count == 1, "on {board:?}, a note was put again after it expired, and is listed {count} times");

@@ -49,7 +49,7 @@ fn program() {
             "exit" => std::process::exit(0),
             "abort" => std::process::abort(),
             "panic" => drop(std::thread::spawn(|| panic!("a thread of the program panics")).join()),
-            "await the end of the term" => drop(runtime.block_on(term.ended())),
+            "await the end of the term" => runtime.block_on(term.ended()),
             "stop" => runtime.block_on(elections.shutdown(Duration::from_secs(30))).unwrap(),
             // A child that lives on with all descriptors of its parent, the socket to the companion among them.
             "fork" => {

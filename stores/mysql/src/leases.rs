@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use mysql_async::Row;
 use serde_json::Value;
-use tenure_core::{Answers, Reading, SeatName, StoreError, Swap, Write};
-use tenure_kit::sql::{self, Mode, SeatRow, WriteSet, Written};
+use tenure_core::{Answers, Fault, Reading, SeatName, StoreError, Swap, Write};
+use tenure_kit::sql::{self, Mode, SeatRow, WriteKind, WriteSet, Written};
 
 use crate::connection::MyConnection;
 use crate::errors;
@@ -65,9 +65,21 @@ pub(crate) async fn write(
     let sets = WriteSet::split(writes.iter().enumerate(), |_| seats::new_number(), to);
     let answers = sets.iter().map(async |set| {
         let written = run(connection, &seats::writes(set, None), &connection.server.sql(&seats::write(set))).await;
+        let written = match written {
+            // A bid for a new seat that another transaction is inserting is lost: that is most likely another bid.
+            Err(error) if is_conflict(&error) && set.kind == WriteKind::New && set.rows.len() == 1 => {
+                Ok(Written::default())
+            }
+            written => written,
+        };
         set.answer(written, to, |_, parts| Swap::Done { version: parts.version(), since: None, granted: None })
     });
     join_all(answers).await.into_iter().fold(Ok(()), Result::and)
+}
+
+/// Returns whether the statement had no effect because of another transaction.
+fn is_conflict(error: &StoreError) -> bool {
+    error.is_caused_by_one() && error.fault() == Fault::Refused
 }
 
 /// Runs a batch that writes seats.

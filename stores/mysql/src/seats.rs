@@ -28,7 +28,9 @@
 //! *No statement waits long for another transaction.* The inner `SELECT … FOR UPDATE SKIP LOCKED` finds the rows that
 //! are as expected and that no other transaction has locked, and locks them. The outer `UPDATE` touches only these, and
 //! tests the condition again. So the inner part decides only which rows to leave alone. A new seat is an `INSERT` that
-//! changes nothing if the row exists. It waits for another transaction that is inserting the same row, at most a second.
+//! changes nothing if the row exists. It would wait for another transaction that is inserting the same row, and all other
+//! statements of the process behind it. So a statement before it fails at once if there is such a row (`NOWAIT`). Only
+//! an insert that begins between the two is waited for, at most a second.
 //!
 //! *A renewal* (`mode=lease`) is conditional on the holder and the term in the row, and not on its version. So a renewal
 //! whose answer was lost does not make the next renewal fail. No other candidate has the same incarnation, each term has
@@ -101,6 +103,12 @@ const INSERT: &str = "INSERT INTO {seats} (name, record, version, token, holder,
      AND want.token > COALESCE(floor.token, 0) AND IF(want.lock_name IS NULL, TRUE, {own_lock}) ORDER BY want.name \
      ON DUPLICATE KEY UPDATE name = {seats}.name";
 
+/// Fails if another transaction is inserting one of the rows. A read of a row that does not exist locks nothing, as the
+/// isolation level is `READ COMMITTED`. In `mode=session`, the seats that other sessions have locked are left out: they are
+/// lost, whatever happens to their rows.
+const FAIL_IF_LOCKED: &str = "SELECT COUNT(*) FROM {want} STRAIGHT_JOIN {seats} AS seat FORCE INDEX (PRIMARY) \
+     ON seat.name = UNHEX(want.name) WHERE IF(want.lock_name IS NULL, TRUE, {own_lock}) FOR UPDATE NOWAIT";
+
 /// Writes the rows that are as expected, and that no other transaction has locked.
 const UPDATE: &str = "UPDATE (SELECT want.* FROM {want} STRAIGHT_JOIN {seats} AS seat FORCE INDEX (PRIMARY) \
      ON seat.name = UNHEX(want.name) WHERE {expected} LIMIT 100000 FOR UPDATE SKIP LOCKED) AS want \
@@ -155,8 +163,8 @@ pub(crate) const FORGET: &str = "INSERT INTO {floors} (name, token) SELECT seat.
      DELETE FROM {notes} WHERE seat = UNHEX(@tenure_want)";
 
 /// The place in a batch of the statement that writes: the first one sets `@tenure_want`, the second one the time-out of
-/// the session, and the third one takes locks. The next one returns the outcome.
-pub(crate) const WRITES_AT: usize = 3;
+/// the session, the third one takes locks, and the fourth one is [`FAIL_IF_LOCKED`]. The next one returns the outcome.
+pub(crate) const WRITES_AT: usize = 4;
 
 /// Returns the batch that writes a set of seats in `mode=lease`.
 pub(crate) fn write(set: &WriteSet) -> String {
@@ -175,13 +183,14 @@ pub(crate) fn write_locked(set: &WriteSet) -> String {
 }
 
 fn write_rows(kind: WriteKind) -> String {
+    let before = if kind == WriteKind::New { FAIL_IF_LOCKED } else { "DO 0" };
     let (write, expected, locked) = match kind {
         WriteKind::New => (INSERT, "", "FALSE"),
         // A bid on a row that another transaction has locked is lost: that is most likely another bid.
         WriteKind::Next => (UPDATE, HAS_VERSION, "FALSE"),
         WriteKind::Renewal => (UPDATE, HAS_HOLDER, HAS_HOLDER),
     };
-    format!("{}; {}", write.replace("{expected}", expected), OUTCOME.replace("{locked}", locked))
+    format!("{before}; {}; {}", write.replace("{expected}", expected), OUTCOME.replace("{locked}", locked))
 }
 
 /// Replaces the parts that the statements of this module share.

@@ -393,6 +393,12 @@ fn a_long_insert_of_one_seat_costs_other_seats_nothing() {
             };
             within("the row is inserted", is_inserting()).await;
             let bidder = start(&blocked);
+            // Statements that wait for the insert. The insert itself does not wait.
+            let waiting = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+            while !insert.is_finished() {
+                assert_eq!(server.try_sql(waiting).unwrap().trim(), "0", "{mode}: a statement waits for the insert");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             within("the insert is rolled back", insert).await.unwrap().unwrap();
             assert!(term.is_current(), "{mode}: an insert of one seat ended the term of another seat");
             within("the seat is won", bidder.elected()).await.unwrap();

@@ -32,6 +32,7 @@ mod redis;
 mod redis_cluster;
 mod redis_sentinel;
 mod resp;
+mod s3;
 
 pub use crate::ports::free_port;
 pub use certificates::Certificates;
@@ -50,3 +51,4 @@ pub use redis::{Redis, RedisSetup};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::RedisSentinel;
 pub use resp::Reply;
+pub use s3::{S3, S3Setup};

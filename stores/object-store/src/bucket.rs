@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3Builder, AwsCredential, S3ConditionalPut};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::path::Path;
 use object_store::{
     ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
@@ -15,7 +15,7 @@ use tenure_core::{ConfigError, StoreError, Version};
 
 use crate::clock::ServerClock;
 use crate::errors::Answer;
-use crate::options::{BucketOptions, Provider};
+use crate::options::{BucketOptions, Provider, Secret};
 
 /// A bucket. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Bucket {
                     .with_disable_bulk_delete(true)
                     .with_bucket_name(&options.bucket);
                 if options.anonymous {
-                    builder = builder.with_skip_signature(true);
+                    builder = builder.with_skip_signature(true).with_credentials(key_of("", "", None));
                 }
                 if let Some(region) = &options.region {
                     builder = builder.with_region(region);
@@ -79,11 +79,7 @@ impl Bucket {
                 }
                 if let (Some(key), Some(secret)) = (&options.access_key_id, &options.secret_access_key) {
                     // A session token in the environment belongs to the key in the environment: it is not used.
-                    builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(AwsCredential {
-                        key_id: key.clone(),
-                        secret_key: secret.0.clone(),
-                        token: options.session_token.as_ref().map(|token| token.0.clone()),
-                    })));
+                    builder = builder.with_credentials(key_of(key, &secret.0, options.session_token.as_ref()));
                 }
                 builder.build().map(|client| Arc::new(client) as _)
             }
@@ -94,7 +90,10 @@ impl Bucket {
                     .with_http_connector(clock.clone())
                     .with_bucket_name(&options.bucket);
                 if options.anonymous {
-                    builder = builder.with_config(GoogleConfigKey::SkipSignature, "true");
+                    // Without a credential of its own, the driver asks the metadata service of the machine for one before
+                    // each write, although it does not sign.
+                    let nobody = Arc::new(StaticCredentialProvider::new(GcpCredential { bearer: String::new() }));
+                    builder = builder.with_skip_signature(true).with_credentials(nobody);
                 }
                 if let Some(endpoint) = &options.endpoint {
                     builder = builder.with_base_url(endpoint);
@@ -197,6 +196,12 @@ impl Bucket {
             Provider::Gs => "1",
         })
     }
+}
+
+/// Returns a key that the driver uses as it is, without asking any service for another one.
+fn key_of(key: &str, secret: &str, token: Option<&Secret>) -> Arc<StaticCredentialProvider<AwsCredential>> {
+    let token = token.map(|token| token.0.clone());
+    Arc::new(StaticCredentialProvider::new(AwsCredential { key_id: key.to_owned(), secret_key: secret.to_owned(), token }))
 }
 
 /// How many idle connections a process keeps.

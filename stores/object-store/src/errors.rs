@@ -30,13 +30,11 @@ impl Answer {
             rest.split_once("</").map(|(content, _)| content.to_owned())
         };
         let http = std::iter::successors(error.source(), |error| (*error).source()).find_map(|e| e.downcast_ref::<HttpError>());
-        let services = ["/latest/", "169.254.", "metadata.google", "oauth2", "AssumeRole", "credential"];
         Self {
             status,
             code: element("Code").unwrap_or_default(),
             is_unsent: http.is_some_and(|error| error.kind() == HttpErrorKind::Connect),
-            is_for_credentials: status.is_none_or(|status| status != 404)
-                && services.iter().any(|part| text.split("<?xml").next().is_some_and(|text| text.contains(part))),
+            is_for_credentials: is_about_credentials(&error.to_string()),
             text: element("Message").unwrap_or(text),
         }
     }
@@ -101,5 +99,64 @@ impl Answer {
             (None, _) => StoreError::unknown(format!("the connection to {place} was lost before the answer")),
         };
         result.because(detail)
+    }
+}
+
+/// Returns whether a request for credentials has failed, which the driver makes before the call itself. Only its text
+/// shows that: it names the request, or the address of the service. The text of the server comes after that.
+fn is_about_credentials(text: &str) -> bool {
+    let own = text.split("status code").next().unwrap_or_default();
+    ["token request", "metadata", "169.254.", "AssumeRole", "oauth2", "credential"].iter().any(|part| own.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Fault;
+
+    use super::*;
+
+    fn of(text: &str) -> StoreError {
+        let error = Error::Generic { store: "S3", source: text.into() };
+        Answer::of(&error).into_error("s3://jobs", &error)
+    }
+
+    #[test]
+    fn answers_of_servers_are_classified() {
+        let status = |status: &str, code: &str| {
+            let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
+            of(&format!("Error performing PUT http://h/jobs/x in 1ms - Server returned non-2xx status code: {status}: {body}"))
+        };
+        for (answer, code, fault, expected) in [
+            ("403 Forbidden", "AccessDenied", Fault::Denied, "does not permit the request"),
+            ("403 Forbidden", "RequestTimeTooSkewed", Fault::Denied, "set the clock of this host"),
+            ("403 Forbidden", "SignatureDoesNotMatch", Fault::Denied, "rejected the credentials"),
+            ("400 Bad Request", "ExpiredToken", Fault::Denied, "get new credentials"),
+            ("400 Bad Request", "AuthorizationHeaderMalformed", Fault::Denied, "in another region"),
+            ("301 Moved Permanently", "PermanentRedirect", Fault::Denied, "in another region"),
+            ("404 Not Found", "NoSuchBucket", Fault::Denied, "does not exist"),
+            ("501 Not Implemented", "NotImplemented", Fault::Denied, "does not support conditional writes"),
+            ("400 Bad Request", "InvalidRequest", Fault::Denied, "rejected the request"),
+            ("429 Too Many Requests", "SlowDown", Fault::Refused, "is overloaded"),
+            ("503 Service Unavailable", "SlowDown", Fault::Unknown, "failed to answer"),
+            ("500 Internal Server Error", "InternalError", Fault::Unknown, "failed to answer"),
+            ("409 Conflict", "ConditionalRequestConflict", Fault::Unknown, "concurrent write"),
+        ] {
+            let error = status(answer, code);
+            assert_eq!(error.fault(), fault, "{answer} {code}");
+            assert!(error.to_string().contains(expected), "{answer} {code}: {error}");
+        }
+        assert_eq!(of("connection reset by peer").fault(), Fault::Unknown);
+    }
+
+    #[test]
+    fn a_failed_request_for_credentials_is_not_taken_for_an_answer_about_the_bucket() {
+        for text in [
+            "Error performing token request: Error performing GET http://h/token in 1ms - HTTP error: timed out",
+            "Error performing PUT http://169.254.1.1/token in 1ms - Server returned non-2xx status code: 403 Forbidden: ",
+        ] {
+            let error = of(text);
+            assert_eq!(error.fault(), Fault::Refused, "nothing was written");
+            assert!(error.to_string().contains("cannot get credentials for s3://jobs"), "{error}");
+        }
     }
 }

@@ -1,43 +1,48 @@
-//! Runs every law against a stand-in for S3, with notes and without.
+//! Runs every law against a stand-in for S3, with notes and without, and against one for Google Cloud Storage.
 
+mod support;
+
+use std::time::Duration;
+
+use support::StandIn;
 use tenure_core::DynStore;
 use tenure_object_store::BucketStore;
 use tenure_testkit::servers::{S3, free_port};
 use tenure_testkit::{Kit, Subject};
 
 fn main() {
+    let (s3, notes, gs) = (S3::start(), S3::start(), StandIn::start().gs());
+    let notes_url = format!("{}&notes=true", notes.url());
     Kit::new()
-        .subject("s3", Server { s3: S3::start(), options: "" })
-        .subject("s3-notes", Server { s3: S3::start(), options: "&notes=true" })
+        .subject("s3", Bucket { url: s3.url(), _server: Some(s3) })
+        .subject("s3-notes", Bucket { url: notes_url, _server: Some(notes) })
+        .subject("gs", Bucket { url: gs, _server: None })
         .run();
 }
 
-struct Server {
-    s3: S3,
-    options: &'static str,
+struct Bucket {
+    url: String,
+    _server: Option<S3>,
 }
 
-impl Server {
-    fn at(&self, url: &str) -> Box<dyn DynStore> {
-        Box::new(BucketStore::from_url(&format!("{url}{}", self.options)).expect("the URL is valid"))
-    }
-}
-
-impl Subject for Server {
+/// There is no `delete`: an object that is deleted by hand leaves no floor for tokens, as the promises say.
+impl Subject for Bucket {
     fn open(&self) -> Box<dyn DynStore> {
-        self.at(&self.s3.url())
+        Box::new(BucketStore::from_url(&self.url).expect("the URL is valid"))
     }
 
-    /// The store cannot keep a shorter one, and the stand-in takes some milliseconds for each request.
-    fn lease(&self) -> std::time::Duration {
-        std::time::Duration::from_secs(3)
+    /// The store cannot keep a shorter one.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(3)
     }
 
     fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
-        Some(self.at(&self.s3.url().replace("s3://jobs?", "s3://jobs/tenure/2?")))
+        let url = self.url.replace("://jobs?", "://jobs/tenure/2?");
+        Some(Box::new(BucketStore::from_url(&url).expect("the URL is valid")))
     }
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
-        Some(self.at(&S3::url_at(&format!("127.0.0.1:{}", free_port()))))
+        let url = S3::url_at(&format!("127.0.0.1:{}", free_port()));
+        Some(Box::new(BucketStore::from_url(&url).expect("the URL is valid")))
     }
 }

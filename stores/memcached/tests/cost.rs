@@ -12,7 +12,7 @@ use tenure_testkit::servers::Memcached;
 /// there are.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_leader_writes_three_times_a_lease_and_a_follower_reads_three_times() {
-    let (server, detector, lease) = (Memcached::start(), OverlapDetector::new(), Duration::from_secs(2));
+    let (server, detector, lease) = (Memcached::start(), OverlapDetector::new(), Duration::from_secs(1));
     let mut one = stand(&server.url(), "one", lease, &detector);
     one.leads().await;
     let followers = ["two", "three"].map(|id| stand(&server.url(), id, lease, &detector));

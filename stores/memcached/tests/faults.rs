@@ -12,7 +12,7 @@ use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::servers::{Memcached, MemcachedSetup};
 
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_secs(1);
 
 struct Server(Memcached);
 

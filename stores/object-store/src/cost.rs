@@ -35,7 +35,7 @@ pub struct Requests {
 }
 
 /// Prices of requests, in US dollars. The default is the public list price of S3 Standard in the region us-east-1 in
-/// November 2025. Prices change and depend on the region and the provider: look them up.
+/// 2025. Prices change and depend on the region and the provider: look them up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
     /// The price of a thousand requests that write or list.

@@ -9,7 +9,7 @@ use support::{StandIn, stand, within};
 use tenure_object_store::cost::{Load, Prices};
 use tenure_testkit::OverlapDetector;
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_leader_and_two_followers_make_no_more_requests_than_the_estimate() {

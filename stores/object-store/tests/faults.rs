@@ -57,7 +57,7 @@ impl faults::Server for Server {
     }
 
     fn lease(&self) -> Duration {
-        Duration::from_secs(3)
+        Duration::from_secs(2)
     }
 }
 

@@ -15,5 +15,5 @@ fn another_process_takes_over_and_terms_never_overlap() {
 /// Runs a candidate, if this process was started as one.
 #[test]
 fn child() {
-    fleet::child(Duration::from_secs(3), |url| BucketStore::from_url(url).unwrap());
+    fleet::child(Duration::from_secs(2), |url| BucketStore::from_url(url).unwrap());
 }

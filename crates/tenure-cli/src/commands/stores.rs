@@ -5,12 +5,15 @@ use tenure::store::{LifeKind, Push};
 use tenure::{Promises, Takeover};
 
 use super::print;
-use crate::args::Global;
+use crate::args::{Global, Stores};
 use crate::failure::Failure;
 use crate::json::{ms, versioned};
 use crate::screen::Paint;
 
-pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
+pub(crate) fn run(global: &Global, args: &Stores) -> Result<u8, Failure> {
+    if args.cost {
+        return cost(global, args);
+    }
     let mut all = Vec::new();
     // The command does not accept the memory store: see `Setup`.
     for url in tenure::examples().iter().filter(|url| **url != "memory:") {
@@ -28,6 +31,47 @@ pub(crate) fn run(global: &Global) -> Result<u8, Failure> {
         describe(url, promises)?;
     }
     Ok(0)
+}
+
+/// Prints the requests and the price of an election on stores that bill by the request.
+#[cfg(feature = "object-store")]
+fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
+    use tenure::object_store::cost::{Load, Prices};
+    let Stores { lease, candidates, notes, write_price: thousand_writes, read_price: thousand_reads, .. } = *args;
+    if lease.is_zero() {
+        return Err(Failure::new("--lease must not be 0; write it like --lease 15s"));
+    }
+    let load = Load { lease, candidates, notes };
+    let (hour, month) = (load.per_hour(), load.per_month());
+    let price = month.price(&Prices { thousand_writes, thousand_reads });
+    if global.json {
+        print(versioned(json!({
+            "lease_ms": ms(lease),
+            "candidates": candidates,
+            "notes": notes,
+            "writes_per_hour": hour.writes.round() as u64,
+            "reads_per_hour": hour.reads.round() as u64,
+            "writes_per_month": month.writes.round() as u64,
+            "reads_per_month": month.reads.round() as u64,
+            "usd_per_month": (price * 100.0).round() / 100.0,
+        })))?;
+        return Ok(0);
+    }
+    let paint = Paint::for_stream(&std::io::stdout());
+    let notes = if notes { "with notes" } else { "without notes" };
+    let lease = tenure::span::show(lease);
+    print(paint.bold(format!("s3://, gs://: one idle election, lease {lease}, {candidates} candidates, {notes}")))?;
+    for (what, requests) in [("an hour", hour), ("a month", month)] {
+        print(format!("  {} {:.0} that write or list, {:.0} that read", paint.dim(format!("requests {what:<10}")), requests.writes, requests.reads))?;
+    }
+    let rates = format!("at ${thousand_writes} and ${thousand_reads} for 1000 of each; prices change, look them up");
+    print(format!("  {} ${price:.2} ({rates})", paint.dim(format!("{:<19}", "price a month"))))?;
+    Ok(0)
+}
+
+#[cfg(not(feature = "object-store"))]
+fn cost(_: &Global, _: &Stores) -> Result<u8, Failure> {
+    Err(Failure::new("no store of this program bills by the request; build it with the feature \"object-store\""))
 }
 
 fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {

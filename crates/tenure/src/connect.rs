@@ -385,7 +385,9 @@ mod tests {
     #[cfg(feature = "object-store")]
     #[test]
     fn buckets_have_urls_and_errors_never_show_a_secret() {
-        for (url, store) in [("s3://b/p?region=r&endpoint=http://h:1&access_key_id=a&secret_access_key=s", "s3"), ("gs://b", "gs")] {
+        for (url, store) in
+            [("s3://b/p?region=r&endpoint=http://h:1&access_key_id=a&secret_access_key=s", "s3"), ("gs://b", "gs")]
+        {
             assert_eq!(connect(url).unwrap().promises().store, store, "{url}");
         }
         for url in ["s3://k:hunter2@b", "s3://b?secret_access_key=hunter2", "s3://b?colour=hunter2"] {

@@ -86,9 +86,11 @@ impl MemcachedConnection {
         }
         match self.handshake(commands).await?.as_slice() {
             // Between two of the commands, another client can have emptied the server: that is no reason to refuse it.
-            [Reply::Done { cas: 1.. }, Reply::NotStored | Reply::Done { cas: 1.. }, Reply::NotStored | Reply::Missing] => {
-                Ok(())
-            }
+            [
+                Reply::Done { cas: 1.. },
+                Reply::NotStored | Reply::Done { cas: 1.. },
+                Reply::NotStored | Reply::Missing,
+            ] => Ok(()),
             [Reply::Strange(line), ..] if line.contains("unauthenticated") => Err(StoreError::denied(format!(
                 "{address} requires a user and a password; write memcached://user:password@host"
             ))),

@@ -126,7 +126,8 @@ mod tests {
 
     #[tokio::test]
     async fn replies_are_parsed_one_after_the_other() {
-        let text = "VA 4 c17\r\na\r\nb\r\nHD c18\r\nEN\r\nNF c0\r\nEX c0\r\nNS\r\nHD\r\nSERVER_ERROR out of memory\r\nMN\r\n";
+        let text =
+            "VA 4 c17\r\na\r\nb\r\nHD c18\r\nEN\r\nNF c0\r\nEX c0\r\nNS\r\nHD\r\nSERVER_ERROR out of memory\r\nMN\r\n";
         let replies = parsed(text).await.unwrap();
         assert_eq!(replies[0], Reply::Value { text: "a\r\nb".to_owned(), cas: 17 });
         assert_eq!(replies[1..4], [Reply::Done { cas: 18 }, Reply::Missing, Reply::Missing]);

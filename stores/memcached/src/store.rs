@@ -137,17 +137,20 @@ impl Store for MemcachedStore {
         let mut replies = connection.ask(commands).await.into_iter();
         for place in sent {
             let nonce = nonce_of(&writes[place].record);
-            to.set(place, match replies.next() {
-                Some(Reply::Done { cas: cas @ 1.. }) => {
-                    connection.remember(&keys[place], Some((nonce.clone(), cas)));
-                    Ok(Swap::Done { version: Version::new(nonce), since: None, granted: None })
-                }
-                Some(Reply::NotStored | Reply::Missing) => {
-                    connection.remember(&keys[place], None);
-                    Ok(Swap::Lost)
-                }
-                reply => Err(connection.no_reply(reply.as_ref())),
-            });
+            to.set(
+                place,
+                match replies.next() {
+                    Some(Reply::Done { cas: cas @ 1.. }) => {
+                        connection.remember(&keys[place], Some((nonce.clone(), cas)));
+                        Ok(Swap::Done { version: Version::new(nonce), since: None, granted: None })
+                    }
+                    Some(Reply::NotStored | Reply::Missing) => {
+                        connection.remember(&keys[place], None);
+                        Ok(Swap::Lost)
+                    }
+                    reply => Err(connection.no_reply(reply.as_ref())),
+                },
+            );
         }
         Ok(())
     }

@@ -106,7 +106,8 @@ impl Bucket {
         };
         let place = format!("{}://{}", options.provider.scheme(), options.bucket);
         // The text of the driver can contain a key from a file.
-        let client = built.map_err(|_| format!("invalid options for {place}; check endpoint, region and credentials"))?;
+        let client =
+            built.map_err(|_| format!("invalid options for {place}; check endpoint, region and credentials"))?;
         Ok(Self { client, provider: options.provider, place, prefix: options.prefix.clone(), clock })
     }
 
@@ -201,7 +202,11 @@ impl Bucket {
 /// Returns a key that the driver uses as it is, without asking any service for another one.
 fn key_of(key: &str, secret: &str, token: Option<&Secret>) -> Arc<StaticCredentialProvider<AwsCredential>> {
     let token = token.map(|token| token.0.clone());
-    Arc::new(StaticCredentialProvider::new(AwsCredential { key_id: key.to_owned(), secret_key: secret.to_owned(), token }))
+    Arc::new(StaticCredentialProvider::new(AwsCredential {
+        key_id: key.to_owned(),
+        secret_key: secret.to_owned(),
+        token,
+    }))
 }
 
 /// How many idle connections a process keeps.

@@ -29,7 +29,8 @@ impl Answer {
             let (_, rest) = text.split_once(&format!("<{name}>"))?;
             rest.split_once("</").map(|(content, _)| content.to_owned())
         };
-        let http = std::iter::successors(error.source(), |error| (*error).source()).find_map(|e| e.downcast_ref::<HttpError>());
+        let http = std::iter::successors(error.source(), |error| (*error).source())
+            .find_map(|e| e.downcast_ref::<HttpError>());
         Self {
             status,
             code: element("Code").unwrap_or_default(),
@@ -72,9 +73,9 @@ impl Answer {
         }
         let result = match (status, code.as_str()) {
             (Some(404), _) => denied(format!("{place} does not exist; check the name, the region and the endpoint")),
-            (_, "RequestTimeTooSkewed") => denied(format!(
-                "{place} rejected the request because of its time; set the clock of this host"
-            )),
+            (_, "RequestTimeTooSkewed") => {
+                denied(format!("{place} rejected the request because of its time; set the clock of this host"))
+            }
             (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidSecurity" | "SignatureNotValid") => {
                 denied(format!("{place} rejected the credentials ({code}); check the access key and its secret"))
             }
@@ -106,7 +107,9 @@ impl Answer {
 /// shows that: it names the request, or the address of the service. The text of the server comes after that.
 fn is_about_credentials(text: &str) -> bool {
     let own = text.split("status code").next().unwrap_or_default();
-    ["token request", "metadata", "169.254.", "AssumeRole", "oauth2", "credential"].iter().any(|part| own.contains(part))
+    ["token request", "metadata", "169.254.", "AssumeRole", "oauth2", "credential"]
+        .iter()
+        .any(|part| own.contains(part))
 }
 
 #[cfg(test)]
@@ -124,7 +127,9 @@ mod tests {
     fn answers_of_servers_are_classified() {
         let status = |status: &str, code: &str| {
             let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
-            of(&format!("Error performing PUT http://h/jobs/x in 1ms - Server returned non-2xx status code: {status}: {body}"))
+            of(&format!(
+                "Error performing PUT http://h/jobs/x in 1ms - Server returned non-2xx status code: {status}: {body}"
+            ))
         };
         for (answer, code, fault, expected) in [
             ("403 Forbidden", "AccessDenied", Fault::Denied, "does not permit the request"),

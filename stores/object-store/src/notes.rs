@@ -82,7 +82,8 @@ impl BucketStore {
     fn lasting(&self, object: &Object) -> Option<String> {
         let body: Body = serde_json::from_str(&object.text).ok()?;
         let age = u64::try_from(self.bucket.clock.now() - object.written).unwrap_or(0);
-        (Duration::from_secs(age) <= Duration::from_millis(body.lifetime_ms) + Duration::from_secs(1)).then_some(body.value)
+        (Duration::from_secs(age) <= Duration::from_millis(body.lifetime_ms) + Duration::from_secs(1))
+            .then_some(body.value)
     }
 }
 

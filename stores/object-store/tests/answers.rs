@@ -35,7 +35,8 @@ async fn a_conflict_or_a_failure_makes_the_outcome_unknown_whether_or_not_the_wr
         for url in [StandIn::s3, StandIn::gs] {
             let bucket = StandIn::start();
             let store = open(&url(&bucket));
-            for version in [None, Some(create(&open(&url(&bucket).replace("jobs?", "jobs/other?")), &record(1)).await)] {
+            for version in [None, Some(create(&open(&url(&bucket).replace("jobs?", "jobs/other?")), &record(1)).await)]
+            {
                 let before = token(&store).await;
                 let version = if before.is_some() { current(&store).await } else { version.filter(|_| false) };
                 bucket.trouble(trouble);

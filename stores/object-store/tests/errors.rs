@@ -34,7 +34,8 @@ async fn wrong_keys_are_reported_and_never_shown_and_the_right_one_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_revoked_in_mid_term_ends_the_term_and_another_candidate_takes_over() {
-    let (server, detector, lease) = (S3Setup::new().with_users().start(), OverlapDetector::new(), Duration::from_secs(3));
+    let (server, detector, lease) =
+        (S3Setup::new().with_users().start(), OverlapDetector::new(), Duration::from_secs(3));
     let (key, secret) = server.add_user("one");
     let (other_key, other_secret) = server.add_user("other");
     let mut one = stand(&url(&server, &key, &secret), "one", lease, &detector);

@@ -62,7 +62,12 @@ fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
     let lease = tenure::span::show(lease);
     print(paint.bold(format!("s3://, gs://: one idle election, lease {lease}, {candidates} candidates, {notes}")))?;
     for (what, requests) in [("an hour", hour), ("a month", month)] {
-        print(format!("  {} {:.0} that write or list, {:.0} that read", paint.dim(format!("requests {what:<10}")), requests.writes, requests.reads))?;
+        print(format!(
+            "  {} {:.0} that write or list, {:.0} that read",
+            paint.dim(format!("requests {what:<10}")),
+            requests.writes,
+            requests.reads
+        ))?;
     }
     let rates = format!("at ${thousand_writes} and ${thousand_reads} for 1000 of each; prices change, look them up");
     print(format!("  {} ${price:.2} ({rates})", paint.dim(format!("{:<19}", "price a month"))))?;

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::launch::in_cache;
 use super::consul_api::{ask, field};
+use super::launch::in_cache;
 use super::{Folder, Launch, Process, free_port};
 
 /// A Consul server on this machine. Dropping it ends the server.

@@ -101,7 +101,8 @@ impl Memcached {
     /// If the server does not reply, or has no such number.
     pub fn stat(&self, name: &str) -> u64 {
         let stats = self.try_ask("stats", |line| line.starts_with("STAT")).expect("a reply");
-        let number = |line: &str| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+        let number =
+            |line: &str| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
         stats.lines().find_map(number).unwrap_or_else(|| panic!("no number {name} in the statistics"))
     }
 

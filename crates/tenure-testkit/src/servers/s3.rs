@@ -145,7 +145,8 @@ impl S3 {
     }
 
     fn iam(&self, action: &str) -> String {
-        let (status, body) = self.try_ask("POST", "/", "iam", &format!("{action}&Version=2010-05-08")).expect("an answer");
+        let (status, body) =
+            self.try_ask("POST", "/", "iam", &format!("{action}&Version=2010-05-08")).expect("an answer");
         assert_eq!(status, 200, "{action}: {body}");
         body
     }

@@ -4,28 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use object_store::aws::{AmazonS3Builder, AwsCredential, S3ConditionalPut};
-use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
-    StaticCredentialProvider, UpdateVersion,
+    ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, StaticCredentialProvider,
+    UpdateVersion,
 };
 use tenure_core::{ConfigError, StoreError, Version};
 
 use crate::clock::ServerClock;
 use crate::errors::Answer;
-use crate::options::{BucketOptions, Provider, Secret};
+use crate::options::{BucketOptions, Provider};
 
 /// A bucket. Clones share its connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Bucket {
     client: Arc<dyn ObjectStore>,
-    provider: Provider,
+    pub(crate) provider: Provider,
     /// The bucket as users name it, for messages.
     pub(crate) place: String,
     pub(crate) prefix: String,
     pub(crate) clock: ServerClock,
+    /// Texts of which each request to the bucket has one in its URL, with the bucket in the path or in the host.
+    marks: [String; 3],
 }
 
 /// An object as it was read.
@@ -47,10 +49,7 @@ impl Bucket {
     /// Creates the client, without connecting.
     pub(crate) fn new(options: &BucketOptions) -> Result<Self, ConfigError> {
         let clock = ServerClock::default();
-        let is_plain = match &options.endpoint {
-            Some(url) => url.starts_with("http://"),
-            None => std::env::var("AWS_ALLOW_HTTP").is_ok_and(|allow| allow == "true"),
-        };
+        let is_plain = options.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         // The engine has its own time-outs. These end what no call waits for any more.
         let client = ClientOptions::new()
             .with_allow_http(is_plain)
@@ -68,18 +67,16 @@ impl Bucket {
                     .with_conditional_put(S3ConditionalPut::ETagMatch)
                     .with_disable_bulk_delete(true)
                     .with_bucket_name(&options.bucket);
-                if options.anonymous {
-                    builder = builder.with_skip_signature(true).with_credentials(key_of("", "", None));
-                }
-                if let Some(region) = &options.region {
-                    builder = builder.with_region(region);
-                }
-                if let Some(endpoint) = &options.endpoint {
-                    builder = builder.with_endpoint(endpoint);
+                let given =
+                    [(AmazonS3ConfigKey::Region, &options.region), (AmazonS3ConfigKey::Endpoint, &options.endpoint)];
+                for (key, value) in given {
+                    builder = value.iter().fold(builder, |builder, value| builder.with_config(key, value));
                 }
                 if let (Some(key), Some(secret)) = (&options.access_key_id, &options.secret_access_key) {
                     // A session token in the environment belongs to the key in the environment: it is not used.
-                    builder = builder.with_credentials(key_of(key, &secret.0, options.session_token.as_ref()));
+                    let token = options.session_token.as_ref().map(|token| token.0.clone());
+                    let key = AwsCredential { key_id: key.clone(), secret_key: secret.0.clone(), token };
+                    builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(key)));
                 }
                 builder.build().map(|client| Arc::new(client) as _)
             }
@@ -89,26 +86,22 @@ impl Bucket {
                     .with_retry(retry)
                     .with_http_connector(clock.clone())
                     .with_bucket_name(&options.bucket);
-                if options.anonymous {
-                    // Without a credential of its own, the driver asks the metadata service of the machine for one before
-                    // each write, although it does not sign.
-                    let nobody = Arc::new(StaticCredentialProvider::new(GcpCredential { bearer: String::new() }));
-                    builder = builder.with_skip_signature(true).with_credentials(nobody);
-                }
                 if let Some(endpoint) = &options.endpoint {
                     builder = builder.with_base_url(endpoint);
                 }
                 if let Some(path) = &options.credentials {
-                    builder = builder.with_application_credentials(path.to_string_lossy());
+                    builder = builder.with_service_account_path(path.to_string_lossy());
                 }
                 builder.build().map(|client| Arc::new(client) as _)
             }
         };
         let place = format!("{}://{}", options.provider.scheme(), options.bucket);
         // The text of the driver can contain a key from a file.
-        let client =
-            built.map_err(|_| format!("invalid options for {place}; check endpoint, region and credentials"))?;
-        Ok(Self { client, provider: options.provider, place, prefix: options.prefix.clone(), clock })
+        let client = built.map_err(|_| format!("invalid options for {place}; check endpoint and credentials"))?;
+        let prefix = if options.prefix.is_empty() { "tenure" } else { &options.prefix }.to_owned();
+        let bucket = &options.bucket;
+        let marks = [format!("/{bucket}/{prefix}/"), format!("/{bucket}?"), format!("//{bucket}.")];
+        Ok(Self { client, provider: options.provider, place, prefix, clock, marks })
     }
 
     /// Returns the path of an object below the prefix. Each part has only letters, digits, `%`, `-`, `_` and `~`.
@@ -118,16 +111,10 @@ impl Bucket {
 
     /// Reads an object; `None` if there is none.
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Object>, StoreError> {
-        let found = match self.client.get(path).await {
-            Ok(found) => found,
-            Err(error) => {
-                let answer = Answer::of(&error);
-                return if answer.is_absent() { Ok(None) } else { Err(answer.into_error(&self.place, &error)) };
-            }
-        };
-        let (version, written) = (self.version(&found.meta.e_tag, &found.meta.version)?, &found.meta.last_modified);
-        let written = written.timestamp();
-        let bytes = found.bytes().await.map_err(|error| Answer::of(&error).into_error(&self.place, &error))?;
+        let Some(found) = self.unless(Answer::is_absent, self.client.get(path).await)? else { return Ok(None) };
+        let version = self.version(&found.meta.e_tag, &found.meta.version)?;
+        let written = found.meta.last_modified.timestamp();
+        let bytes = found.bytes().await.map_err(|error| self.failed(&error))?;
         Ok(Some(Object { text: String::from_utf8_lossy(&bytes).into_owned(), version, written }))
     }
 
@@ -136,42 +123,41 @@ impl Bucket {
         &self,
         path: &Path,
         text: String,
-        condition: Condition<'_>,
+        on: Condition<'_>,
     ) -> Result<Option<Version>, StoreError> {
-        let mode = match condition {
+        let mode = match on {
             Condition::Absent => PutMode::Create,
             Condition::None => PutMode::Overwrite,
             // A version that no object can have is not sent.
             Condition::Version(version) if !self.is_valid(version) => return Ok(None),
-            Condition::Version(version) => PutMode::Update(UpdateVersion {
-                e_tag: Some(version.as_str().to_owned()),
-                version: Some(version.as_str().to_owned()),
-            }),
-        };
-        match self.client.put_opts(path, PutPayload::from(text), PutOptions::from(mode)).await {
-            Ok(put) => self.version(&put.e_tag, &put.version).map(Some),
-            Err(error) => {
-                let answer = Answer::of(&error);
-                if answer.is_lost() { Ok(None) } else { Err(answer.into_error(&self.place, &error)) }
+            Condition::Version(version) => {
+                let mark = Some(version.as_str().to_owned());
+                PutMode::Update(UpdateVersion { e_tag: mark.clone(), version: mark })
             }
-        }
+        };
+        let put = self.client.put_opts(path, text.into(), mode.into()).await;
+        let put = self.unless(Answer::is_lost, put)?;
+        put.map(|put| self.version(&put.e_tag, &put.version)).transpose()
     }
 
     /// Deletes an object. It is not an error if there is none.
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), StoreError> {
-        match self.client.delete(path).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let answer = Answer::of(&error);
-                if answer.is_absent() { Ok(()) } else { Err(answer.into_error(&self.place, &error)) }
-            }
-        }
+        self.unless(Answer::is_absent, self.client.delete(path).await).map(drop)
+    }
+
+    /// Returns the result of a request; `None` after an answer that is no error.
+    fn unless<T>(&self, is_no_error: fn(&Answer) -> bool, result: Result<T, Error>) -> Result<Option<T>, StoreError> {
+        let Err(error) = result else { return Ok(result.ok()) };
+        if is_no_error(&Answer::of(&error, &self.marks)) { Ok(None) } else { Err(self.failed(&error)) }
+    }
+
+    fn failed(&self, error: &Error) -> StoreError {
+        Answer::of(error, &self.marks).into_error(&self.place, error)
     }
 
     /// Lists the objects below a path, a thousand with each request.
     pub(crate) async fn list(&self, path: &Path) -> Result<Vec<ObjectMeta>, StoreError> {
-        let listed = self.client.list(Some(path)).try_collect().await;
-        listed.map_err(|error| Answer::of(&error).into_error(&self.place, &error))
+        self.client.list(Some(path)).try_collect().await.map_err(|error| self.failed(&error))
     }
 
     /// Returns the version of an object: its ETag, or its generation on Google Cloud Storage. A content hash as the ETag
@@ -184,10 +170,8 @@ impl Bucket {
 
     fn is_valid(&self, version: &Version) -> bool {
         let text = version.as_str();
-        match self.provider {
-            Provider::S3 => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
-            Provider::Gs => text.parse::<u64>().is_ok(),
-        }
+        let is_etag = self.provider == Provider::S3 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_etag && !text.is_empty() || text.parse::<u64>().is_ok()
     }
 
     /// Returns the text of a version that no object has.
@@ -197,16 +181,6 @@ impl Bucket {
             Provider::Gs => "1",
         })
     }
-}
-
-/// Returns a key that the driver uses as it is, without asking any service for another one.
-fn key_of(key: &str, secret: &str, token: Option<&Secret>) -> Arc<StaticCredentialProvider<AwsCredential>> {
-    let token = token.map(|token| token.0.clone());
-    Arc::new(StaticCredentialProvider::new(AwsCredential {
-        key_id: key.to_owned(),
-        secret_key: secret.to_owned(),
-        token,
-    }))
 }
 
 /// How many idle connections a process keeps.

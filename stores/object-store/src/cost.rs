@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct Load {
     /// The lease of the election, with the default times for everything else.
     pub lease: Duration,
-    /// How many processes stand, including the leader.
+    /// How many processes stand, including the leader: at least one.
     pub candidates: u32,
     /// Whether the store keeps notes.
     pub notes: bool,
@@ -56,9 +56,6 @@ impl Load {
         let thirds = 3600.0 / (self.lease.as_secs_f64() / 3.0);
         let (followers, processes) = (f64::from(self.candidates.saturating_sub(1)), f64::from(self.candidates));
         let mut requests = Requests { writes: thirds, reads: thirds * followers };
-        if self.candidates == 0 {
-            return Requests { writes: 0.0, reads: 0.0 };
-        }
         if self.notes {
             // Once a lease, each process writes a note, after a read. The leader lists its requests at each renewal.
             requests.writes += thirds / 3.0 * processes + thirds;

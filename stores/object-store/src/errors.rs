@@ -4,38 +4,38 @@ use std::error::Error as _;
 
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
+use tenure_core::Fault::{Denied, Refused, Unknown};
 use tenure_core::StoreError;
+use tenure_kit::url::decoded;
 use tenure_kit::{cannot_connect, causes};
 
 /// What a server answered to a request that failed.
 pub(crate) struct Answer {
     /// The status of the response; `None` if there was none.
-    pub(crate) status: Option<u16>,
+    status: Option<u16>,
     /// The code in the body, such as `NoSuchBucket`.
-    pub(crate) code: String,
+    code: String,
     /// The message in the body, or all causes of the error.
     text: String,
-    /// Whether no connection could be opened, so that nothing was sent.
-    is_unsent: bool,
-    /// Whether the request was one for credentials, which comes before the call itself.
+    /// Whether the request was one for credentials, which the driver makes before the call itself. Its answer says nothing
+    /// about the object: a 404 does not mean that the seat is absent.
     is_for_credentials: bool,
 }
 
 impl Answer {
-    pub(crate) fn of(error: &Error) -> Self {
-        let text = causes(error);
-        let status = text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());
+    /// Reads an error of the driver. `marks` are texts of which each request to the bucket has one in its URL.
+    pub(crate) fn of(error: &Error, marks: &[String]) -> Self {
+        let (all, text) = (error.to_string(), causes(error));
+        // The driver names the URL of a request that failed, or hides it if it is secret.
+        let url = all.rsplit_once("Error performing ").and_then(|(_, rest)| decoded(rest.split(" in ").next()?).ok());
         let element = |name: &str| {
             let (_, rest) = text.split_once(&format!("<{name}>"))?;
             rest.split_once("</").map(|(content, _)| content.to_owned())
         };
-        let http = std::iter::successors(error.source(), |error| (*error).source())
-            .find_map(|e| e.downcast_ref::<HttpError>());
         Self {
-            status,
+            status: text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok()),
             code: element("Code").unwrap_or_default(),
-            is_unsent: http.is_some_and(|error| error.kind() == HttpErrorKind::Connect),
-            is_for_credentials: is_about_credentials(&error.to_string()),
+            is_for_credentials: url.is_some_and(|url| !marks.iter().any(|mark| url.contains(mark))),
             text: element("Message").unwrap_or(text),
         }
     }
@@ -45,71 +45,55 @@ impl Answer {
     /// S3 answers 404 to a write on the version of an object that was deleted. A 409 is not in the list: it reports a
     /// concurrent write, and does not say which of the two has won.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.status, Some(412 | 304)) || self.is_absent()
+        !self.is_for_credentials && matches!(self.status, Some(412 | 304)) || self.is_absent()
     }
 
-    /// Returns whether there is no such object.
+    /// Returns whether there is no such object. A 404 of another kind, such as that of a proxy, does not count.
     pub(crate) fn is_absent(&self) -> bool {
-        self.status == Some(404) && self.code != "NoSuchBucket"
+        !self.is_for_credentials && self.status == Some(404) && self.code == "NoSuchKey"
     }
 
     /// Returns the error for a call to the bucket at `place`, such as `s3://jobs`.
     pub(crate) fn into_error(self, place: &str, error: &Error) -> StoreError {
-        let Self { status, code, text, is_unsent, is_for_credentials } = self;
-        let detail = match status {
-            Some(status) => format!("{status} {code}: {text}"),
-            None => text.clone(),
-        };
-        let denied = |message: String| StoreError::denied(message);
+        let Self { status, code, text, is_for_credentials } = self;
+        let detail = status.map_or(text.clone(), |status| format!("{status} {code}: {text}"));
         if is_for_credentials {
-            return StoreError::refused(format!(
-                "cannot get credentials for {place}; give them as options or in the environment, or check the service \
-                 that issues them"
-            ))
-            .because(detail);
+            let advice = "give them as options or in the environment, or check the service that issues them";
+            return StoreError::refused(format!("cannot get credentials for {place}; {advice}")).because(detail);
         }
-        if is_unsent {
+        let mut sources = std::iter::successors(error.source(), |error| (*error).source());
+        let http = sources.find_map(|error| error.downcast_ref::<HttpError>());
+        if http.is_some_and(|error| error.kind() == HttpErrorKind::Connect) {
             return cannot_connect(place, "its server", "check the certificates of the endpoint", error);
         }
-        let result = match (status, code.as_str()) {
-            (Some(404), _) => denied(format!("{place} does not exist; check the name, the region and the endpoint")),
-            (_, "RequestTimeTooSkewed") => {
-                denied(format!("{place} rejected the request because of its time; set the clock of this host"))
-            }
-            (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidSecurity" | "SignatureNotValid") => {
-                denied(format!("{place} rejected the credentials ({code}); check the access key and its secret"))
+        let is_redirect = text.contains("redirect without LOCATION");
+        let (fault, what) = match (status, code.as_str()) {
+            (Some(404), _) => (Denied, "does not exist; check the name, the region and the endpoint"),
+            (_, "RequestTimeTooSkewed") => (Denied, "rejected the time of the request; set the clock of this host"),
+            (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidSecurity") => {
+                (Denied, "rejected the key; check it")
             }
             (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
-                denied(format!("{place} rejected the session token ({code}); get new credentials"))
+                (Denied, "rejected the token; get a new one")
             }
-            (_, "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException")
-            | (Some(301 | 307), _) => denied(format!("{place} is in another region; set region")),
-            (_, "NotImplemented") | (Some(501), _) => {
-                denied(format!("{place} does not support conditional writes, so it cannot elect a leader"))
-            }
-            (Some(401 | 403), _) => denied(format!(
-                "{place} does not permit the request; grant reading and writing of its objects, and listing of the bucket"
-            )),
-            (Some(429), _) => StoreError::refused(format!("{place} is overloaded")),
-            (Some(409), _) => StoreError::unknown(format!("{place} reported a conflict with a concurrent write")),
-            (Some(500..), _) => StoreError::unknown(format!("{place} failed to answer the request")),
-            (Some(_), _) => denied(format!("{place} rejected the request; check the options")),
-            (None, _) if text.contains("redirect without LOCATION") => {
-                denied(format!("{place} is in another region; set region"))
-            }
-            (None, _) => StoreError::unknown(format!("the connection to {place} was lost before the answer")),
+            (_, "AuthorizationHeaderMalformed") | (Some(301 | 307), _) => (Denied, "is in another region; set region"),
+            (None, _) if is_redirect => (Denied, "is in another region; set region"),
+            (Some(501), _) => (Denied, "does not support conditional writes, so it cannot elect a leader; use another"),
+            (Some(401 | 403), _) => (Denied, "forbids the request; grant reading, writing and listing of its objects"),
+            (Some(429), _) => (Refused, "is overloaded; the request was not processed"),
+            (Some(409), _) => (Unknown, "reported a conflict with a concurrent write"),
+            (Some(500..), _) => (Unknown, "failed to answer the request"),
+            (Some(_), _) => (Denied, "rejected the request; check the options"),
+            (None, _) => (Unknown, "did not answer before the connection was lost"),
         };
-        result.because(detail)
+        let message = format!("{place} {what}");
+        let error = match fault {
+            Denied => StoreError::denied(message),
+            Refused => StoreError::refused(message),
+            Unknown => StoreError::unknown(message),
+        };
+        error.because(detail)
     }
-}
-
-/// Returns whether a request for credentials has failed, which the driver makes before the call itself. Only its text
-/// shows that: it names the request, or the address of the service. The text of the server comes after that.
-fn is_about_credentials(text: &str) -> bool {
-    let own = text.split("status code").next().unwrap_or_default();
-    ["token request", "metadata", "169.254.", "AssumeRole", "oauth2", "credential"]
-        .iter()
-        .any(|part| own.contains(part))
 }
 
 #[cfg(test)]
@@ -120,7 +104,7 @@ mod tests {
 
     fn of(text: &str) -> StoreError {
         let error = Error::Generic { store: "S3", source: text.into() };
-        Answer::of(&error).into_error("s3://jobs", &error)
+        Answer::of(&error, &["/jobs/tenure/".to_owned()]).into_error("s3://jobs", &error)
     }
 
     #[test]
@@ -128,14 +112,14 @@ mod tests {
         let status = |status: &str, code: &str| {
             let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
             of(&format!(
-                "Error performing PUT http://h/jobs/x in 1ms - Server returned non-2xx status code: {status}: {body}"
+                "Error performing PUT http://h/jobs/tenure/seats/metadata-credentials in 1ms - Server returned non-2xx status code: {status}: {body}"
             ))
         };
         for (answer, code, fault, expected) in [
-            ("403 Forbidden", "AccessDenied", Fault::Denied, "does not permit the request"),
+            ("403 Forbidden", "AccessDenied", Fault::Denied, "forbids the request"),
             ("403 Forbidden", "RequestTimeTooSkewed", Fault::Denied, "set the clock of this host"),
-            ("403 Forbidden", "SignatureDoesNotMatch", Fault::Denied, "rejected the credentials"),
-            ("400 Bad Request", "ExpiredToken", Fault::Denied, "get new credentials"),
+            ("403 Forbidden", "SignatureDoesNotMatch", Fault::Denied, "rejected the key"),
+            ("400 Bad Request", "ExpiredToken", Fault::Denied, "get a new one"),
             ("400 Bad Request", "AuthorizationHeaderMalformed", Fault::Denied, "in another region"),
             ("301 Moved Permanently", "PermanentRedirect", Fault::Denied, "in another region"),
             ("404 Not Found", "NoSuchBucket", Fault::Denied, "does not exist"),
@@ -157,8 +141,12 @@ mod tests {
     fn a_failed_request_for_credentials_is_not_taken_for_an_answer_about_the_bucket() {
         for text in [
             "Error performing token request: Error performing GET http://h/token in 1ms - HTTP error: timed out",
-            "Error performing PUT http://169.254.1.1/token in 1ms - Server returned non-2xx status code: 403 Forbidden: ",
+            "Error performing GET http://h/token in 1ms - Server returned non-2xx status code: 404 Not Found: ",
+            "Error performing POST REDACTED in 1ms - Server returned non-2xx status code: 412 x: <Code>NoSuchKey</Code>",
         ] {
+            let error = Error::Generic { store: "S3", source: text.into() };
+            let answer = Answer::of(&error, &["/jobs/tenure/".to_owned()]);
+            assert!(!answer.is_lost() && !answer.is_absent(), "{text}");
             let error = of(text);
             assert_eq!(error.fault(), Fault::Refused, "nothing was written");
             assert!(error.to_string().contains("cannot get credentials for s3://jobs"), "{error}");

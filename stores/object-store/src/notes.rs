@@ -3,22 +3,12 @@
 //! A note costs two requests to write, and a list costs one request and another for each note. An expired note stays until
 //! its board is listed by a process that may delete, or until a lifecycle rule of the bucket removes it.
 
-use std::time::Duration;
-
 use futures_util::future::try_join_all;
 use object_store::path::Path;
-use serde::{Deserialize, Serialize};
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, Notes, StoreError};
 
 use crate::bucket::{Condition, Object};
 use crate::store::{BucketStore, name_of, object_name};
-
-/// The body of a note.
-#[derive(Serialize, Deserialize)]
-struct Body {
-    value: String,
-    lifetime_ms: u64,
-}
 
 impl Notes for BucketStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
@@ -43,9 +33,9 @@ impl BucketStore {
         let before = self.bucket.get(&path).await?.is_some_and(|object| self.lasting(&object).is_some());
         match &note.value {
             Some(value) => {
-                let lifetime_ms = note.lifetime.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX);
-                let body = serde_json::to_string(&Body { value: value.clone(), lifetime_ms });
-                self.bucket.put(&path, body.unwrap_or_default(), Condition::None).await?;
+                // The first line is the lifetime in milliseconds.
+                let lifetime = note.lifetime.as_nanos().div_ceil(1_000_000);
+                self.bucket.put(&path, format!("{lifetime}\n{value}"), Condition::None).await?;
             }
             None => self.bucket.delete(&path).await?,
         }
@@ -80,10 +70,9 @@ impl BucketStore {
     /// Returns the value of a note that has not expired. Both times are the server's, in whole seconds, so the note lasts
     /// a second longer.
     fn lasting(&self, object: &Object) -> Option<String> {
-        let body: Body = serde_json::from_str(&object.text).ok()?;
-        let age = u64::try_from(self.bucket.clock.now() - object.written).unwrap_or(0);
-        (Duration::from_secs(age) <= Duration::from_millis(body.lifetime_ms) + Duration::from_secs(1))
-            .then_some(body.value)
+        let (lifetime, value) = object.text.split_once('\n')?;
+        let age = i128::from(self.bucket.clock.now() - object.written) * 1000;
+        (age <= lifetime.parse::<i128>().ok()?.saturating_add(1000)).then(|| value.to_owned())
     }
 }
 

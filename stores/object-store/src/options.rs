@@ -18,14 +18,14 @@ use tenure_kit::url::{Url, decoded};
 /// assert_eq!((options.bucket.as_str(), options.prefix.as_str()), ("my-bucket", "leaders"));
 /// # Ok::<(), tenure_core::ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BucketOptions {
     /// The interface of the server, `s3` by default.
     pub provider: Provider,
     /// The name of the bucket, which must exist.
     pub bucket: String,
-    /// The beginning of the names of all objects, `tenure` by default.
+    /// The beginning of the names of all objects. Default, also if it is empty: `tenure`.
     pub prefix: String,
     /// The region of the bucket. Default: `AWS_REGION` or `AWS_DEFAULT_REGION`, or else `us-east-1`. Only for S3.
     pub region: Option<String>,
@@ -40,10 +40,8 @@ pub struct BucketOptions {
     /// The token of a temporary access key. Left out when the options are serialized.
     #[serde(skip_serializing)]
     pub session_token: Option<Secret>,
-    /// A JSON file with the key of a service account, or application credentials. Only for Google Cloud Storage.
+    /// A JSON file with the key of a service account. Default: as for the access key. Only for Google Cloud Storage.
     pub credentials: Option<PathBuf>,
-    /// Whether requests are not signed, for emulators.
-    pub anonymous: bool,
     /// Whether the store keeps notes: the list of candidates, and requests to the leader. They cost requests, so the
     /// default is no.
     pub notes: bool,
@@ -70,24 +68,6 @@ impl Provider {
     }
 }
 
-impl Default for BucketOptions {
-    fn default() -> Self {
-        Self {
-            provider: Provider::S3,
-            bucket: String::new(),
-            prefix: "tenure".to_owned(),
-            region: None,
-            endpoint: None,
-            access_key_id: None,
-            secret_access_key: None,
-            session_token: None,
-            credentials: None,
-            anonymous: false,
-            notes: false,
-        }
-    }
-}
-
 /// The URL schemes that [`BucketOptions::from_url`] accepts.
 pub const SCHEMES: &[&str] = &["s3", "gs"];
 
@@ -102,21 +82,15 @@ impl BucketOptions {
         let provider = if url.scheme == "gs" { Provider::Gs } else { Provider::S3 };
         let (bucket, path) = url.place.split_once('/').unwrap_or((url.place, ""));
         // An access key before an @ would be part of the name of the bucket.
-        refuse(&[(
-            url.place.contains('@'),
-            "the URL has no user; give the credentials as options or variables, and write @ as %40",
-        )])?;
-        let mut options = Self { provider, bucket: decoded(bucket)?, ..Self::default() };
-        if !path.trim_matches('/').is_empty() {
-            options.prefix = decoded(path.trim_matches('/'))?;
-        }
+        refuse(&[(url.place.contains('@'), "the URL has no user; give the credentials as options or variables")])?;
+        let prefix = decoded(path.trim_matches('/'))?;
+        let mut options = Self { provider, bucket: decoded(bucket)?, prefix, ..Self::default() };
         let mut given = url.options()?;
         given.take("region", &mut options.region)?.take("endpoint", &mut options.endpoint)?;
         given.take("access_key_id", &mut options.access_key_id)?;
         given.take("secret_access_key", &mut options.secret_access_key)?;
         given.take("session_token", &mut options.session_token)?;
-        given.take("credentials", &mut options.credentials)?;
-        given.take("anonymous", &mut options.anonymous)?.take("notes", &mut options.notes)?;
+        given.take("credentials", &mut options.credentials)?.take("notes", &mut options.notes)?;
         given.finish()?;
         options.check()?;
         Ok(options)
@@ -125,38 +99,24 @@ impl BucketOptions {
     /// Rejects options that contradict each other, and options that would have no effect.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let is_s3 = self.provider == Provider::S3;
-        let has_key = self.access_key_id.is_some() || self.secret_access_key.is_some() || self.session_token.is_some();
+        let has = [self.access_key_id.is_some(), self.secret_access_key.is_some(), self.session_token.is_some()];
+        let is_half = has[0] != has[1] || has[2] && !has[0];
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_prefix = |c: char| is_name(c) || c == '/';
         let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        let is_odd = |part: &str| ["", ".", ".."].contains(&part);
         refuse(&[
             (self.bucket.is_empty(), "the name of the bucket is missing; write s3://BUCKET or gs://BUCKET"),
+            (!self.bucket.chars().all(is_name), "the name of a bucket has only letters, digits, and -_."),
             (
-                !self.bucket.chars().all(is_name),
-                "the name of a bucket has only letters, digits, and -_.; write s3://BUCKET/PREFIX",
+                !self.prefix.split('/').all(|part| part.chars().all(is_name)),
+                "prefix must have only ASCII letters, digits, and -_./",
             ),
-            (
-                self.prefix.is_empty() || self.prefix.len() > 128 || !self.prefix.chars().all(is_prefix),
-                "prefix must have 1 to 128 characters: ASCII letters, digits, or one of -_./",
-            ),
-            (
-                self.prefix.split('/').any(|part| ["", ".", ".."].contains(&part)),
-                "prefix must have no empty part and no part of dots between its slashes",
-            ),
-            (
-                self.endpoint.as_ref().is_some_and(|url| !is_http(url)),
-                "endpoint must be a URL; write endpoint=https://host:port",
-            ),
-            (
-                self.access_key_id.is_some() != self.secret_access_key.is_some(),
-                "access_key_id and secret_access_key need each other; give both",
-            ),
-            (!is_s3 && (has_key || self.region.is_some()), "gs:// takes no region and no access key; use credentials"),
+            (self.prefix.len() > 128, "prefix must have at most 128 characters"),
+            (!self.prefix.is_empty() && self.prefix.split('/').any(is_odd), "prefix must have no empty part or dots"),
+            (!self.endpoint.iter().all(is_http), "endpoint must be a URL; write endpoint=https://host:port"),
+            (is_half, "access_key_id and secret_access_key need each other, and session_token needs both; give them"),
+            (!is_s3 && (has[0] || self.region.is_some()), "gs:// takes no region and no access key; use credentials"),
             (is_s3 && self.credentials.is_some(), "credentials are for gs://; use access_key_id and secret_access_key"),
-            (
-                self.anonymous && (has_key || self.credentials.is_some()),
-                "anonymous requests have no credentials; remove one of the two",
-            ),
         ])
     }
 }
@@ -173,7 +133,7 @@ mod tests {
         assert_eq!((one.region.as_deref(), one.endpoint.as_deref()), (Some("r"), Some("http://h:1")));
         assert_eq!((one.secret_access_key, one.notes), (Some("s".into()), true));
         let plain = options("gs://b");
-        assert_eq!((plain.provider, plain.prefix.as_str(), plain.notes), (Provider::Gs, "tenure", false));
+        assert_eq!((plain.provider, plain.prefix.as_str(), plain.notes), (Provider::Gs, "", false));
     }
 
     #[test]
@@ -182,16 +142,16 @@ mod tests {
             ("s3://", "the name of the bucket is missing"),
             ("s3://key:hunter2@bucket", "the URL has no user"),
             ("s3://b?secret_access_key=hunter2", "need each other"),
+            ("s3://b?session_token=hunter2", "session_token needs both"),
             ("s3://b?colour=hunter2", "unknown option \"colour\""),
             ("s3://b?endpoint=hunter2", "endpoint must be a URL"),
-            ("s3://b/a//b", "no empty part"),
-            ("s3://b/../x", "no part of dots"),
-            ("s3://b/a%20b", "prefix must have"),
+            ("s3://b/a//b", "no empty part or dots"),
+            ("s3://b/../x", "no empty part or dots"),
+            ("s3://b/a%20b", "prefix must have only"),
             ("s3://b%2Fc", "the name of a bucket has only"),
             ("gs://b?region=x", "takes no region"),
             ("gs://b?access_key_id=a&secret_access_key=hunter2", "takes no region and no access key"),
             ("s3://b?credentials=/key.json", "credentials are for gs://"),
-            ("s3://b?anonymous&access_key_id=a&secret_access_key=hunter2", "have no credentials"),
         ] {
             let error = BucketOptions::from_url(url).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{url}: {error}");

@@ -20,7 +20,7 @@ use tenure_kit::url::{decoded, encoded};
 use tenure_kit::{SharedTask, lock};
 
 use crate::bucket::{Bucket, Condition};
-use crate::options::{BucketOptions, Provider};
+use crate::options::BucketOptions;
 
 /// A store that keeps seats in the objects of a bucket: S3, Google Cloud Storage, R2, MinIO and others.
 ///
@@ -28,7 +28,6 @@ use crate::options::{BucketOptions, Provider};
 /// connections.
 pub struct BucketStore {
     pub(crate) bucket: Bucket,
-    provider: Provider,
     has_notes: bool,
     /// The check that the server obeys conditions: running, or done.
     probe: Mutex<Option<SharedTask<()>>>,
@@ -42,8 +41,7 @@ impl BucketStore {
     /// Returns one line if the options contradict each other, or a file that they name cannot be read.
     pub fn new(options: BucketOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        let bucket = Bucket::new(&options)?;
-        Ok(Self { bucket, provider: options.provider, has_notes: options.notes, probe: Mutex::new(None) })
+        Ok(Self { bucket: Bucket::new(&options)?, has_notes: options.notes, probe: Mutex::default() })
     }
 
     /// Creates a store for the bucket of this URL. See [`BucketOptions::from_url`] for its forms.
@@ -60,18 +58,11 @@ impl BucketStore {
     pub(crate) async fn probed(&self) -> Result<(), StoreError> {
         let task = {
             let mut probe = lock(&self.probe);
-            let is_over = |task: &SharedTask<()>| !task.is_running() && !matches!(task.result(), Some(Ok(())));
-            if probe.as_ref().is_none_or(is_over) {
-                let bucket = self.bucket.clone();
-                *probe = Some(SharedTask::start(async move { check_conditions(&bucket).await }));
-            }
-            probe.clone()
+            probe.take_if(|task| !task.is_running() && !matches!(task.result(), Some(Ok(()))));
+            let bucket = self.bucket.clone();
+            probe.get_or_insert_with(|| SharedTask::start(async move { check_conditions(&bucket).await })).clone()
         };
-        let cut_off = StoreError::refused("the check of the bucket was aborted");
-        match task {
-            Some(task) => task.wait(cut_off).await,
-            None => Err(cut_off),
-        }
+        task.wait(StoreError::refused("the check of the bucket was aborted")).await
     }
 
     fn seat(&self, seat: &SeatName) -> Path {
@@ -81,8 +72,7 @@ impl BucketStore {
 
 impl std::fmt::Debug for BucketStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (place, prefix) = (&self.bucket.place, &self.bucket.prefix);
-        f.debug_struct("BucketStore").field("place", place).field("prefix", prefix).finish_non_exhaustive()
+        f.debug_struct("BucketStore").field("place", &self.bucket.place).finish_non_exhaustive()
     }
 }
 
@@ -101,7 +91,7 @@ impl SeatStore for BucketStore {
                  another bucket while a candidate leads.",
                 "Candidates use copies of a bucket in different regions that accept writes independently.",
             ],
-            ..Promises::of(self.provider.scheme())
+            ..Promises::of(self.bucket.provider.scheme())
         }
     }
 
@@ -162,8 +152,7 @@ impl SeatStore for BucketStore {
         let path = self.seat(seat);
         if let Some(object) = self.bucket.get(&path).await?.filter(|object| forgotten(&object.text).is_none()) {
             let token = record::from_json(&object.text)?.token;
-            let written = self.bucket.put(&path, tombstone(token), Condition::Version(&object.version)).await?;
-            if written.is_none() {
+            if self.bucket.put(&path, tombstone(token), Condition::Version(&object.version)).await?.is_none() {
                 return Err(StoreError::refused("the seat was written at the same time; try again"));
             }
         }
@@ -191,18 +180,14 @@ async fn check_conditions(bucket: &Bucket) -> Result<(), StoreError> {
     let (path, place) = (bucket.path(&["probe"]), &bucket.place);
     let body = || format!("probe {:016x}", rand::random::<u64>());
     let ignores = |what: &str| {
-        StoreError::denied(format!(
-            "{place} ignores the conditions of writes ({what}), so two candidates could lead at once; use a server with \
-             conditional writes"
-        ))
+        let risk = "so two candidates could lead at once; use another server";
+        StoreError::denied(format!("{place} ignores the conditions of writes ({what}), {risk}"))
     };
-    if bucket.put(&path, body(), Condition::Absent).await?.is_some()
-        && bucket.put(&path, body(), Condition::Absent).await?.is_some()
-    {
+    let is_new = bucket.put(&path, body(), Condition::Absent).await?.is_some();
+    if is_new && bucket.put(&path, body(), Condition::Absent).await?.is_some() {
         return Err(ignores("If-None-Match"));
     }
-    let impossible = bucket.impossible_version();
-    match bucket.put(&path, body(), Condition::Version(&impossible)).await? {
+    match bucket.put(&path, body(), Condition::Version(&bucket.impossible_version())).await? {
         Some(_) => Err(ignores("If-Match")),
         None => Ok(()),
     }

@@ -22,11 +22,11 @@ async fn wrong_keys_are_reported_and_never_shown_and_the_right_one_works() {
     let wrong_secret = error_of(&url(&server, &key, "hunter2")).await;
     assert_eq!(wrong_secret.fault(), Fault::Denied);
     let text = told(&wrong_secret);
-    assert!(text.contains("rejected the credentials (SignatureDoesNotMatch)"), "{text}");
+    assert!(text.contains("rejected the key; check it: 403 SignatureDoesNotMatch"), "{text}");
     assert!(!text.contains("hunter2") && !text.contains(&secret) && !text.contains('\n'), "{text}");
     let wrong_key = error_of(&url(&server, "AKIAIOSFODNN7EXAMPLE", &secret)).await;
     assert_eq!(wrong_key.fault(), Fault::Denied);
-    assert!(told(&wrong_key).contains("rejected the credentials (InvalidAccessKeyId)"), "{}", told(&wrong_key));
+    assert!(told(&wrong_key).contains("rejected the key; check it: 403 InvalidAccessKeyId"), "{}", told(&wrong_key));
     let store = open(&url(&server, &key, &secret));
     let swap = within("the write is answered", store.swap(&seat(), None, &record(1))).await.unwrap();
     assert!(matches!(swap, Swap::Done { .. }));
@@ -43,7 +43,7 @@ async fn a_key_that_is_revoked_in_mid_term_ends_the_term_and_another_candidate_t
     let _other = stand(&url(&server, &other_key, &other_secret), "other", lease, &detector);
     server.turn_key("one", &key, false);
     let (error, lost) = one.is_denied_and_loses().await;
-    assert!(error.contains("rejected the credentials") && !error.contains(&secret), "{error}");
+    assert!(error.contains("rejected the key") && !error.contains(&secret), "{error}");
     assert_eq!(lost, first);
     acted_above(&detector, first).await;
     server.turn_key("one", &key, true);
@@ -57,7 +57,11 @@ async fn a_request_from_a_host_with_a_wrong_clock_is_reported_as_such() {
     let (key, secret) = server.add_user("jobs");
     let error = error_of(&url(&server, &key, &secret)).await;
     assert_eq!(error.fault(), Fault::Denied);
-    assert!(error.to_string().contains("because of its time; set the clock of this host"), "{}", told(&error));
+    assert!(
+        error.to_string().contains("rejected the time of the request; set the clock of this host"),
+        "{}",
+        told(&error)
+    );
 }
 
 #[tokio::test]
@@ -95,5 +99,5 @@ async fn a_server_that_speaks_something_else_is_an_error_and_not_an_empty_seat()
     });
     let error = error_of(&S3::url_at(&address)).await;
     assert_eq!(error.fault(), Fault::Unknown);
-    assert!(error.to_string().contains("was lost before the answer"), "{}", told(&error));
+    assert!(error.to_string().contains("did not answer before the connection was lost"), "{}", told(&error));
 }

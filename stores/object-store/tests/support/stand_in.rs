@@ -85,8 +85,11 @@ impl StandIn {
         format!("s3://jobs?endpoint=http://{}&access_key_id=a&secret_access_key=b", self.address)
     }
 
+    /// The key file turns OAuth off, as for other emulators. Without it, the driver would ask the metadata service of the
+    /// machine for a token.
     pub(crate) fn gs(&self) -> String {
-        format!("gs://jobs?endpoint=http://{}&anonymous=true", self.address)
+        let key = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/emulator.json");
+        format!("gs://jobs?endpoint=http://{}&credentials={}", self.address, key.display())
     }
 }
 

@@ -101,16 +101,13 @@ impl BucketOptions {
         let is_s3 = self.provider == Provider::S3;
         let has = [self.access_key_id.is_some(), self.secret_access_key.is_some(), self.session_token.is_some()];
         let is_half = has[0] != has[1] || has[2] && !has[0];
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
         let is_odd = |part: &str| ["", ".", ".."].contains(&part);
         refuse(&[
             (self.bucket.is_empty(), "the name of the bucket is missing; write s3://BUCKET or gs://BUCKET"),
-            (!self.bucket.chars().all(is_name), "the name of a bucket has only letters, digits, and -_."),
-            (
-                !self.prefix.split('/').all(|part| part.chars().all(is_name)),
-                "prefix must have only ASCII letters, digits, and -_./",
-            ),
+            (!self.bucket.chars().all(|c| c != '/' && is_name(c)), "a bucket's name has only letters, digits, and -_."),
+            (!self.prefix.chars().all(is_name), "prefix must have only ASCII letters, digits, and -_./"),
             (self.prefix.len() > 128, "prefix must have at most 128 characters"),
             (!self.prefix.is_empty() && self.prefix.split('/').any(is_odd), "prefix must have no empty part or dots"),
             (!self.endpoint.iter().all(is_http), "endpoint must be a URL; write endpoint=https://host:port"),
@@ -148,7 +145,7 @@ mod tests {
             ("s3://b/a//b", "no empty part or dots"),
             ("s3://b/../x", "no empty part or dots"),
             ("s3://b/a%20b", "prefix must have only"),
-            ("s3://b%2Fc", "the name of a bucket has only"),
+            ("s3://b%2Fc", "a bucket's name has only"),
             ("gs://b?region=x", "takes no region"),
             ("gs://b?access_key_id=a&secret_access_key=hunter2", "takes no region and no access key"),
             ("s3://b?credentials=/key.json", "credentials are for gs://"),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis, RedisCluster,
-    RedisSentinel, RedisSetup, Reply, S3,
+    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis,
+    RedisCluster, RedisSentinel, RedisSetup, Reply, S3,
 };
 
 #[test]

@@ -17,18 +17,19 @@ pub(crate) fn run(global: &Global, args: &Stores) -> Result<u8, Failure> {
     let mut all = Vec::new();
     // The command does not accept the memory store: see `Setup`.
     for url in tenure::examples().iter().filter(|url| **url != "memory:") {
-        all.push((*url, tenure::connect(url)?.promises()));
+        let store = tenure::connect(url)?;
+        all.push((*url, store.promises(), store.notes().is_some()));
     }
     if global.json {
-        let stores: Vec<_> = all.iter().map(|(url, promises)| as_json(url, promises)).collect();
+        let stores: Vec<_> = all.iter().map(|(url, promises, notes)| as_json(url, promises, *notes)).collect();
         print(versioned(json!({ "stores": stores })))?;
         return Ok(0);
     }
-    for (at, (url, promises)) in all.iter().enumerate() {
+    for (at, (url, promises, notes)) in all.iter().enumerate() {
         if at > 0 {
             print("")?;
         }
-        describe(url, promises)?;
+        describe(url, promises, *notes)?;
     }
     Ok(0)
 }
@@ -79,7 +80,7 @@ fn cost(_: &Global, _: &Stores) -> Result<u8, Failure> {
     Err(Failure::new("no store of this program bills by the request; build it with the feature \"object-store\""))
 }
 
-fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
+fn describe(url: &str, promises: &Promises, notes: bool) -> Result<(), Failure> {
     let paint = Paint::for_stream(&std::io::stdout());
     print(paint.bold(url))?;
     let takeover = match (promises.life, promises.takeover) {
@@ -87,6 +88,9 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
         (LifeKind::Lock, _) => "at once when its process is gone, otherwise when its lease expires",
         (LifeKind::Session, Takeover::Instant) => "at once, by its last will or when its session ends",
         (LifeKind::Session, Takeover::Safe) => "at once by its last will, otherwise a lease after its session ends",
+        (LifeKind::Observe | LifeKind::Clock, _) if promises.push == Push::None => {
+            "up to a third of a lease later by its last will, otherwise when its lease expires"
+        }
         (LifeKind::Observe | LifeKind::Clock, _) => "at once by its last will, otherwise when its lease expires",
     };
     let push = match promises.push {
@@ -98,6 +102,7 @@ fn describe(url: &str, promises: &Promises) -> Result<(), Failure> {
         ("liveness", promises.life.to_string()),
         ("dead leader is replaced", takeover.to_owned()),
         ("notifies candidates", push.to_owned()),
+        ("lists candidates", if notes { "yes" } else { "no: it keeps no notes, and takes no requests" }.to_owned()),
         ("durability", promises.durability.to_owned()),
         ("shortest lease", shortest_lease(promises)),
     ];
@@ -124,13 +129,14 @@ fn shortest_lease(promises: &Promises) -> String {
     show(promises.min_lease)
 }
 
-fn as_json(url: &str, promises: &Promises) -> serde_json::Value {
+fn as_json(url: &str, promises: &Promises, notes: bool) -> serde_json::Value {
     json!({
         "url": url,
         "life": promises.life.to_string(),
         "takeover": match promises.takeover { Takeover::Instant => "instant", Takeover::Safe => "safe" },
         "over_is_proof": promises.over_is_proof,
         "push": match promises.push { Push::None => "none", Push::Hint => "hint", Push::Proven => "proven" },
+        "notes": notes,
         "shared_heartbeat": promises.shared_heartbeat,
         "durability": promises.durability,
         "min_lease_ms": ms(promises.min_lease),

@@ -106,7 +106,10 @@ impl BucketOptions {
         let is_odd = |part: &str| ["", ".", ".."].contains(&part);
         refuse(&[
             (self.bucket.is_empty(), "the name of the bucket is missing; write s3://BUCKET or gs://BUCKET"),
-            (!self.bucket.chars().all(|c| c != '/' && is_name(c)), "a bucket's name has only letters, digits, and -_."),
+            (
+                !self.bucket.chars().all(|c| c != '/' && is_name(c)),
+                "a bucket's name has only letters, digits, dots, - and _",
+            ),
             (!self.prefix.chars().all(is_name), "prefix must have only ASCII letters, digits, and -_./"),
             (self.prefix.len() > 128, "prefix must have at most 128 characters"),
             (!self.prefix.is_empty() && self.prefix.split('/').any(is_odd), "prefix must have no empty part or dots"),

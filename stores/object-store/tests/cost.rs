@@ -43,6 +43,24 @@ async fn an_idle_leader_and_two_followers_make_no_more_requests_than_the_estimat
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_takes_a_released_seat_at_its_next_poll() {
+    let (bucket, detector) = (StandIn::start(), OverlapDetector::new());
+    let mut one = stand(&bucket.s3(), "one", LEASE, &detector);
+    let first = one.leads().await;
+    let mut other = stand(&bucket.s3(), "other", LEASE, &detector);
+    other.knows(first).await;
+    one.election.stop();
+    one.stopped().await;
+    let (released, reads) = (Instant::now(), other.counter.counts().reads);
+    assert!(other.leads().await > first);
+    println!("taken {:?} after the release; followers poll every {:?}", released.elapsed(), LEASE / 3);
+    // A read that was in flight at the release shows the old leader, and the next one shows that the seat is free.
+    let polls = other.counter.counts().reads - reads;
+    assert!(polls <= 2, "the follower read the seat {polls} times before it took it");
+    detector.acts_do_not_overlap().unwrap();
+}
+
 #[test]
 fn the_estimates_of_the_readme_are_right() {
     let readme = include_str!("../README.md");

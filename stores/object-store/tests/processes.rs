@@ -9,7 +9,7 @@ use tenure_testkit::servers::S3;
 #[test]
 fn another_process_takes_over_and_terms_never_overlap() {
     let server = S3::start();
-    fleet::churn(&server.url(), 4);
+    fleet::churn(&server.url(), 3);
 }
 
 /// Runs a candidate, if this process was started as one.

@@ -25,6 +25,8 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `postgres`); with `?mode=session`, locks of a session |
 /// | `mysql://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `mysql`), MySQL or MariaDB; with `?mode=session`, locks of a session |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
+/// | `s3://BUCKET/PREFIX?region=…&endpoint=…` | objects of this bucket (feature `object-store`): S3, R2, MinIO and others; `gs://BUCKET/PREFIX` for Google Cloud Storage |
+/// | `memcached://host:port` | memcached, best effort (feature `memcached`); `memcached+unix:///path/to/socket` |
 /// | `memory:` or `memory:NAME` | a memory of this process; equal URLs are the same memory; `?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -94,6 +96,14 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url)?))
         }
+        #[cfg(feature = "memcached")]
+        scheme if tenure_memcached::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_memcached::MemcachedStore::from_url(url)?))
+        }
+        #[cfg(feature = "object-store")]
+        scheme if tenure_object_store::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_object_store::BucketStore::from_url(url)?))
+        }
         #[cfg(feature = "mysql")]
         scheme if tenure_mysql::SCHEMES.contains(&scheme) => {
             let store = tenure_mysql::MysqlStore::from_url(url)?;
@@ -136,6 +146,12 @@ pub fn schemes() -> &'static [&'static str] {
         "consul",
         #[cfg(feature = "kubernetes")]
         "kubernetes",
+        #[cfg(feature = "object-store")]
+        "s3",
+        #[cfg(feature = "object-store")]
+        "gs",
+        #[cfg(feature = "memcached")]
+        "memcached",
         "memory",
     ]
 }
@@ -161,6 +177,12 @@ pub fn examples() -> &'static [&'static str] {
         "consul://localhost:8500",
         #[cfg(feature = "kubernetes")]
         "kubernetes://default",
+        #[cfg(feature = "object-store")]
+        "s3://bucket",
+        #[cfg(feature = "object-store")]
+        "gs://bucket",
+        #[cfg(feature = "memcached")]
+        "memcached://localhost",
         "memory:",
     ]
 }
@@ -215,16 +237,20 @@ fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
     Ok(Box::new(Memory::named(name, kind).store()))
 }
 
-/// The beginnings of the schemes of all stores, whether built in or not, and the feature of each.
+/// The beginnings of the schemes of all stores, whether built in or not, and the simplest scheme of each. It is also the
+/// feature, except for buckets.
 const STORES: &[(&str, &str)] = &[
     ("consul", "consul"),
     ("etcd", "etcd"),
+    ("gs", "gs"),
     ("k8s", "kubernetes"),
     ("kubernetes", "kubernetes"),
     ("mariadb", "mysql"),
+    ("memcached", "memcached"),
     ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("redis", "redis"),
+    ("s3", "s3"),
     ("sqlite", "sqlite"),
     ("valkey", "redis"),
 ];
@@ -242,8 +268,9 @@ fn unknown(scheme: &str, built_in: &[&str]) -> ConfigError {
     }
     let store = STORES.iter().find(|(begins, _)| scheme.starts_with(begins)).map(|(_, store)| *store);
     if let Some(store) = store.filter(|store| !built_in.contains(store)) {
+        let feature = if ["gs", "s3"].contains(&store) { "object-store" } else { store };
         return format!(
-            "this program was built without {store}; build it with the feature {store:?} (this program has: {known})"
+            "this program was built without {store}; build it with the feature {feature:?} (this program has: {known})"
         )
         .into();
     }
@@ -341,6 +368,34 @@ mod tests {
         }
         let error = connect("kubernetes://u:hunter2@host").err().expect("no cluster is in the URL").to_string();
         assert!(error.contains("kubeconfig") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[cfg(feature = "memcached")]
+    #[test]
+    fn memcached_has_urls_and_errors_never_show_its_password() {
+        for url in ["memcached://u:pw@h:1?prefix=p", "memcached+unix:///s", "memcached:"] {
+            assert_eq!(connect(url).unwrap().promises().store, "memcached", "{url}");
+        }
+        for url in ["memcached://u:hunter2@a,b", "memcached://u:hunter2@h?colour=hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "object-store")]
+    #[test]
+    fn buckets_have_urls_and_errors_never_show_a_secret() {
+        for (url, store) in
+            [("s3://b/p?region=r&endpoint=http://h:1&access_key_id=a&secret_access_key=s", "s3"), ("gs://b", "gs")]
+        {
+            assert_eq!(connect(url).unwrap().promises().store, store, "{url}");
+        }
+        for url in ["s3://k:hunter2@b", "s3://b?secret_access_key=hunter2", "s3://b?colour=hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let error = unknown("s3", &["memory"]).to_string();
+        assert!(error.contains("build it with the feature \"object-store\""), "{error}");
     }
 
     #[cfg(feature = "mysql")]

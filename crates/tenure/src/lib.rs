@@ -61,12 +61,15 @@
 //! | etcd | `etcd`, `etcd://…` | a lease later, or at once with a last will |
 //! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
 //! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later, or at once with a last will |
+//! | S3, Google Cloud Storage, R2, MinIO… | `object-store`, `s3://…`, `gs://…` | a lease later, or a third of a lease with a last will |
+//! | memcached, best effort: the server can forget seats | `memcached`, `memcached://…` | a lease later, or a third of a lease with a last will |
 //! | [memory](MemoryStore), for tests | always, `memory:` | a lease later |
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
-//! Use the store that your service already depends on. All of them notify followers, so a planned hand-over takes
-//! milliseconds; only over MySQL without `?mode=session`, it takes up to a third of a lease. A last will is a companion process that frees the seats of a dead program:
-//! [`connect_with_last_will`] starts it.
+//! Use the store that your service already depends on. Most of them notify followers, so a planned hand-over takes
+//! milliseconds. Over buckets, memcached, and MySQL without `?mode=session`, followers poll, and it takes up to a third of
+//! a lease. A last will is a companion process that frees the seats of a dead program: [`connect_with_last_will`] starts
+//! it.
 //!
 //! # Which method for which work?
 //!
@@ -144,10 +147,18 @@ pub use tenure_etcd as etcd;
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]
 pub use tenure_kubernetes as kubernetes;
+/// Seats in the memory of a memcached server, best effort: the server can forget them.
+#[cfg(feature = "memcached")]
+#[doc(inline)]
+pub use tenure_memcached as memcached;
 /// Seats in a MySQL or MariaDB database, as rows or as locks of a session.
 #[cfg(feature = "mysql")]
 #[doc(inline)]
 pub use tenure_mysql as mysql;
+/// Seats in the objects of a bucket: S3, Google Cloud Storage, R2, MinIO and others.
+#[cfg(feature = "object-store")]
+#[doc(inline)]
+pub use tenure_object_store as object_store;
 /// Seats in a PostgreSQL database, as rows or as locks of a session.
 #[cfg(feature = "postgres")]
 #[doc(inline)]

@@ -6,12 +6,14 @@
 //! - A read: turn each row into a [`SeatRow`], and that into the answer ([`reading`]).
 //! - A write with `mode=lease`: [`WriteSet::split`] says which seats share a statement. Run the statement of each set,
 //!   and pass what it has written to [`WriteSet::answer`].
+//! - The seats or notes of a statement as JSON, for databases that turn it into rows: [`want`].
 //! - `mode=session`: implement [`LockServer`], and pass the engine's calls to [`SeatLocks`].
 
 mod following;
 mod locks;
 pub mod notes;
 mod rows;
+pub mod want;
 
 pub use following::{Noticed, WAIT_SLICE};
 pub use locks::{LockConnection, LockServer, LockSession, SeatLocks};

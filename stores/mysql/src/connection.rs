@@ -1,5 +1,7 @@
 //! One connection to the server: logged in, and past the handshake.
 
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,14 +9,14 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 use tenure_core::StoreError;
-use tenure_kit::socket::Address;
+use tenure_kit::socket::{Address, Relay};
 use tenure_kit::{Connection, Liveness, Patience, first_of};
+use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
 use crate::errors::{self, Failed};
 use crate::handshake::{self, Server};
 use crate::options::{MysqlOptions, SslMode};
-use crate::relay::Relay;
 
 /// The results of a batch: for each statement, its rows.
 pub(crate) type Results = Vec<Vec<Row>>;
@@ -63,7 +65,7 @@ impl Connector {
             }
             opened => opened,
         };
-        let (mut conn, liveness, relay) = opened.map_err(|error| errors::login_failed(address, ssl, error))?;
+        let (mut conn, liveness, relay, port) = opened.map_err(|error| errors::login_failed(address, ssl, error))?;
         let read_only = self.read_only.load(Ordering::Relaxed);
         let server = handshake::handshake(&mut conn, &self.options, address, alone, read_only).await?;
         if !server.is_durable && !self.has_warned.swap(true, Ordering::Relaxed) {
@@ -73,20 +75,39 @@ impl Connector {
                  innodb_flush_log_at_trx_commit=1 and sync_binlog=1 on the server"
             );
         }
-        Ok(MyConnection { conn: Arc::new(Mutex::new(conn)), server, liveness, relay })
+        Ok(MyConnection { conn: Arc::new(Mutex::new(conn)), server, liveness, relay, _port: port })
     }
 
     /// Connects and logs in. If this fails, nothing was written.
     async fn log_in(&self, address: &Address, encrypts: bool) -> Result<Result<LoggedIn, Error>, StoreError> {
         let liveness = Arc::new(Liveness::new());
-        let relay =
-            Relay::open(address, liveness.clone()).await.map_err(|error| errors::unreachable(address, error))?;
-        let conn = Conn::new(self.options.driver(address, relay.port, encrypts)).await;
-        Ok(conn.map(|conn| (conn, liveness, relay)))
+        let unreachable = |error| errors::unreachable(address, error);
+        let (relay, port) = open_relay(address, liveness.clone()).await.map_err(unreachable)?;
+        let number = port.local_addr().map_err(unreachable)?.port();
+        let conn = Conn::new(self.options.driver(address, number, encrypts)).await;
+        Ok(conn.map(|conn| (conn, liveness, relay, port)))
     }
 }
 
-type LoggedIn = (Conn, Arc<Liveness>, Relay);
+/// Opens a socket to the server, and a port of this machine that the driver connects to.
+///
+/// The driver opens its socket itself, and does not expose it. So the store opens the socket, and passes its bytes on
+/// through a port that accepts one connection. Another process of this machine that connects to the port before the
+/// driver does gets a connection to the server, which it could also open itself, and the attempt of this store fails.
+/// The port stays bound, so that no other process gets the connection of the driver. A unix socket of the server is not
+/// relayed: there the server can take the user of this process for proof of who it is.
+async fn open_relay(address: &Address, liveness: Arc<Liveness>) -> io::Result<(Relay, Arc<TcpListener>)> {
+    let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    let port = listener.clone();
+    let driver = async move {
+        let (driver, _) = port.accept().await?;
+        let _ = driver.set_nodelay(true);
+        Ok(driver)
+    };
+    Ok((Relay::open(address, liveness, driver).await?, listener))
+}
+
+type LoggedIn = (Conn, Arc<Liveness>, Relay, Arc<TcpListener>);
 
 /// If a host has not answered after this time, the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -97,6 +118,8 @@ pub(crate) struct MyConnection {
     pub(crate) server: Server,
     liveness: Arc<Liveness>,
     pub(crate) relay: Relay,
+    /// Stays bound for as long as the connection is open.
+    _port: Arc<TcpListener>,
 }
 
 impl Connection for MyConnection {

@@ -7,11 +7,12 @@ use futures_util::future::join_all;
 use mysql_async::Row;
 use serde_json::Value;
 use tenure_core::{Answers, Reading, SeatName, StoreError, Swap, Write};
+use tenure_kit::sql::want::{self, hex};
 use tenure_kit::sql::{self, Mode, SeatRow, WriteSet, Written};
 
 use crate::connection::MyConnection;
 use crate::errors;
-use crate::seats::{self, WRITES_AT, about, hex};
+use crate::seats::{self, WRITES_AT, about};
 
 /// Reads seats in one statement.
 pub(crate) async fn read(
@@ -21,7 +22,7 @@ pub(crate) async fn read(
     to: &Answers<Reading>,
 ) -> Result<(), StoreError> {
     let sql = connection.server.sql(seats::READ);
-    let results = match connection.run(about(&seats::seats(seats, None), &sql)).await {
+    let results = match connection.run(about(&want::seats(seats, |_| None), &sql)).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => {
             sql::all_vacant(seats.len(), to);
             return Ok(());
@@ -62,9 +63,10 @@ pub(crate) async fn write(
     writes: &[Write],
     to: &Answers<Swap>,
 ) -> Result<(), StoreError> {
-    let sets = WriteSet::split(writes.iter().enumerate(), |_| seats::new_number(), to);
+    let sets = WriteSet::split(writes.iter().enumerate(), |_| want::new_number(), to);
     let answers = sets.iter().map(async |set| {
-        let written = run(connection, &seats::writes(set, None), &connection.server.sql(&seats::write(set))).await;
+        let want = want::writes(set, None, |_| None);
+        let written = run(connection, &want, &connection.server.sql(&seats::write(set))).await;
         set.answer(written, to, |_, parts| Swap::Done { version: parts.version(), since: None, granted: None })
     });
     join_all(answers).await.into_iter().fold(Ok(()), Result::and)

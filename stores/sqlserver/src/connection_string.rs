@@ -26,7 +26,7 @@ pub(crate) fn plain(name: &str) -> String {
 
 /// Splits a connection string into names and values. A value that contains a semicolon is in quotes or braces, in which
 /// the closing character is doubled.
-pub(crate) fn pairs(text: &str) -> Result<Vec<(&str, String)>, ConfigError> {
+pub(crate) fn pairs(text: &str) -> Result<Vec<(String, String)>, ConfigError> {
     let mut pairs = Vec::new();
     let mut rest = text;
     loop {
@@ -35,7 +35,8 @@ pub(crate) fn pairs(text: &str) -> Result<Vec<(&str, String)>, ConfigError> {
             return Ok(pairs);
         }
         // The text is not shown: it may be the rest of a password.
-        let (name, after) = rest.split_once('=').ok_or("a part of the connection string has no =; write NAME=VALUE;…")?;
+        let (name, after) =
+            rest.split_once('=').ok_or("a part of the connection string has no =; write NAME=VALUE;…")?;
         let after = after.trim_start();
         let closing = match after.chars().next() {
             Some('{') => Some('}'),
@@ -50,7 +51,7 @@ pub(crate) fn pairs(text: &str) -> Result<Vec<(&str, String)>, ConfigError> {
                 (after[..end].trim_end().to_owned(), &after[end..])
             }
         };
-        pairs.push((name.trim(), value));
+        pairs.push((name.trim().to_owned(), value));
     }
 }
 

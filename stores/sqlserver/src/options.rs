@@ -165,15 +165,20 @@ impl SqlServerOptions {
             (options.user, options.password) = (url.user()?, url.password()?);
             options.database = decoded(url.path())?;
             url.hosts(1433, &mut options.hosts)?;
-            url.pairs()?
+            let parts = |pair: &str| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Ok((name.to_owned(), decoded(value)?))
+            };
+            let query = url.options()?.rest();
+            query.split('&').filter(|pair| !pair.is_empty()).map(parts).collect::<Result<_, ConfigError>>()?
         };
         let mut seen = Vec::new();
         for (name, value) in given {
-            options.set(name, &value)?;
-            if seen.contains(&plain(name)) {
+            options.set(&name, &value)?;
+            if seen.contains(&plain(&name)) {
                 return Err(format!("option {name} is given twice; give it once").into());
             }
-            seen.push(plain(name));
+            seen.push(plain(&name));
         }
         options.check()?;
         Ok(options)
@@ -202,7 +207,9 @@ impl SqlServerOptions {
             }
             "integratedsecurity" | "trustedconnection" if flag(value) == Some(false) => {}
             "integratedsecurity" | "trustedconnection" | "authentication" => {
-                return Err(format!("{name} is not supported; use a SQL login, or token_file for Microsoft Entra").into());
+                return Err(
+                    format!("{name} is not supported; use a SQL login, or token_file for Microsoft Entra").into()
+                );
             }
             name if IGNORED.contains(&name) => {}
             _ => return Err(unknown(name, KNOWN)),

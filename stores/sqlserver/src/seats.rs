@@ -118,11 +118,12 @@ const INSERT: &str = "INSERT INTO {seats} (name, record, version, token, holder,
      FROM @want AS want LEFT JOIN {floors} AS floor ON floor.name = want.name \
      WHERE @identity = COALESCE(want.source, @identity) AND @identity <> '' AND want.token > COALESCE(floor.token, 0);\n";
 
-/// Writes the rows that are as expected.
+/// Writes the rows that are as expected. The order of the join makes the server find each row by its key: a scan would
+/// wait for the locks of other rows.
 const UPDATE: &str = "UPDATE seat SET record = want.record, version = want.version, token = want.token, \
      holder = want.holder, written = @now, session = want.session \
-     FROM {seats} AS seat JOIN @want AS want ON seat.name = want.name \
-     WHERE {expected} AND @identity = want.source AND @identity <> '';\n";
+     FROM @want AS want JOIN {seats} AS seat ON seat.name = want.name \
+     WHERE {expected} AND @identity = want.source AND @identity <> '' OPTION (FORCE ORDER, LOOP JOIN);\n";
 
 /// The condition of a bid or a release with `mode=lease`: it never replaces a row with a session.
 const HAS_VERSION: &str = "seat.version = want.held AND seat.session IS NULL AND want.held_by IS NULL";

@@ -1,29 +1,43 @@
-//! Runs every law in both modes: against the scripted peer, and against the server that `TENURE_TEST_SQLSERVER` names, if
-//! it names one.
+//! Runs every law in both modes: over the scripted peer, and over the server that `TENURE_TEST_SQLSERVER` names, if it names
+//! one; there also the laws about the network.
 
 mod peer;
+mod real;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use peer::{Peer, url_at};
+use real::Real;
 use tenure_core::{BoxFuture, DynStore, SeatName};
-use tenure_sqlserver::SqlServerStore;
-use tenure_testkit::{Kit, Subject};
+use tenure_sqlserver::{Mode, SqlServerStore};
+use tenure_testkit::{Kit, Subject, faults};
 
 fn main() {
     let peer = Arc::new(Peer::start());
     let subject = |mode: &str| Model { peer: peer.clone(), mode: mode.to_owned() };
     let mut kit = Kit::new().subject("peer_lease", subject("lease")).subject("peer_session", subject("session"));
-    match std::env::var("TENURE_TEST_SQLSERVER") {
-        Ok(url) => {
-            for mode in ["lease", "session"] {
-                kit = kit.subject(mode, Real(url.clone(), mode.to_owned()));
-            }
-        }
-        Err(_) => println!("skipped: the laws on a real SQL Server; TENURE_TEST_SQLSERVER names none"),
+    let mut network = Vec::new();
+    let modes = [("lease", Mode::Lease), ("session", Mode::Session)].into_iter().filter(|_| real::options().is_some());
+    for (name, mode) in modes {
+        kit = kit.subject(name, Real::new(mode));
+        let laws = faults::all().into_iter().filter(|law| !law.wish().alone);
+        network.extend(laws.map(|law| {
+            let check =
+                move || law.check_on(Box::new(Real::new(mode))).map_err(|failure| Failed::from(failure.to_string()));
+            let applies = law.does_not_apply(&Real::new(mode)).is_none();
+            Trial::test(format!("{name}::faults::{}", law.name), move || if applies { check() } else { Ok(()) })
+        }));
     }
-    kit.run();
+    if network.is_empty() {
+        println!("skipped: all laws on a real SQL Server, as TENURE_TEST_SQLSERVER names none");
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(12);
+    let conclusion = libtest_mimic::run(&arguments, kit.trials().into_iter().chain(network).collect());
+    drop((kit, peer));
+    conclusion.exit();
 }
 
 /// The model of a server.
@@ -76,37 +90,5 @@ impl Subject for Model {
 
     fn broken(&self) -> Option<Box<dyn DynStore>> {
         Some(Box::new(SqlServerStore::from_url(&url_at("127.0.0.1:1")).expect("the URL is valid")))
-    }
-}
-
-/// A real server: a URL or a connection string, and the mode.
-struct Real(String, String);
-
-impl Real {
-    fn store(&self, more: &[(&str, &str)]) -> Box<dyn DynStore> {
-        let with = |text: String, (name, value): &(&str, &str)| match text.contains("://") {
-            true => format!("{text}{}{name}={value}", if text.contains('?') { '&' } else { '?' }),
-            false => format!("{text};{name}={value}"),
-        };
-        let text = more.iter().fold(self.0.clone(), with);
-        Box::new(SqlServerStore::from_url(&text).expect("TENURE_TEST_SQLSERVER is valid"))
-    }
-}
-
-impl Subject for Real {
-    fn open(&self) -> Box<dyn DynStore> {
-        self.store(&[("mode", &self.1)])
-    }
-
-    fn lease(&self) -> Duration {
-        Duration::from_secs(3)
-    }
-
-    fn ends_with_its_connection(&self) -> bool {
-        self.1 == "session"
-    }
-
-    fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
-        Some(self.store(&[("mode", &self.1), ("schema", "tenure_other")]))
     }
 }

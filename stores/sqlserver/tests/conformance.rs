@@ -1,5 +1,5 @@
 //! Runs every law in both modes: over the scripted peer, and over the server that `TENURE_TEST_SQLSERVER` names, if it names
-//! one; there also the laws about the network.
+//! one.
 
 mod peer;
 mod real;
@@ -7,37 +7,21 @@ mod real;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use peer::{Peer, url_at};
 use real::Real;
 use tenure_core::{BoxFuture, DynStore, SeatName};
 use tenure_sqlserver::{Mode, SqlServerStore};
-use tenure_testkit::{Kit, Subject, faults};
+use tenure_testkit::{Kit, Subject};
 
 fn main() {
     let peer = Arc::new(Peer::start());
     let subject = |mode: &str| Model { peer: peer.clone(), mode: mode.to_owned() };
     let mut kit = Kit::new().subject("peer_lease", subject("lease")).subject("peer_session", subject("session"));
-    let mut network = Vec::new();
-    let modes = [("lease", Mode::Lease), ("session", Mode::Session)].into_iter().filter(|_| real::options().is_some());
-    for (name, mode) in modes {
-        kit = kit.subject(name, Real::new(mode));
-        let laws = faults::all().into_iter().filter(|law| !law.wish().alone);
-        network.extend(laws.map(|law| {
-            let check =
-                move || law.check_on(Box::new(Real::new(mode))).map_err(|failure| Failed::from(failure.to_string()));
-            let applies = law.does_not_apply(&Real::new(mode)).is_none();
-            Trial::test(format!("{name}::faults::{}", law.name), move || if applies { check() } else { Ok(()) })
-        }));
+    match real::options() {
+        Some(_) => kit = kit.subject("lease", Real::new(Mode::Lease)).subject("session", Real::new(Mode::Session)),
+        None => println!("skipped: all laws on a real SQL Server, as TENURE_TEST_SQLSERVER names none"),
     }
-    if network.is_empty() {
-        println!("skipped: all laws on a real SQL Server, as TENURE_TEST_SQLSERVER names none");
-    }
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(12);
-    let conclusion = libtest_mimic::run(&arguments, kit.trials().into_iter().chain(network).collect());
-    drop((kit, peer));
-    conclusion.exit();
+    kit.run();
 }
 
 /// The model of a server.

@@ -1,15 +1,48 @@
-//! The laws about faults of the network and the server, over the scripted peer.
+//! Runs the laws about faults of the network and the server in both modes, over the scripted peer, and those about the
+//! network over the server that `TENURE_TEST_SQLSERVER` names, if it names one.
 
 mod peer;
-#[allow(dead_code, reason = "only the bytes of the batches")]
 mod real;
 
 use std::time::Duration;
 
+use libtest_mimic::{Arguments, Failed, Trial};
+
 use peer::{Peer, url_at};
+use real::Real;
 use tenure_core::{Builder, DynStore, Takeover};
 use tenure_sqlserver::{Mode, SqlServerStore};
-use tenure_testkit::faults::{self, AfterLoss, Wish};
+use tenure_testkit::faults::{self, AfterLoss, FaultLaw, Server, Wish};
+
+fn main() {
+    let mut trials = Vec::new();
+    for law in faults::all() {
+        trials.push(trial("peer_lease", law, |wish| Box::new(Database::<false>::start(wish))));
+        trials.push(trial("peer_session", law, |wish| Box::new(Database::<true>::start(wish))));
+        // A test cannot stop the real server.
+        if real::options().is_some() && !law.wish().alone {
+            trials.push(trial("lease", law, |_| Box::new(Real::new(Mode::Lease))));
+            trials.push(trial("session", law, |_| Box::new(Real::new(Mode::Session))));
+        }
+    }
+    if real::options().is_none() {
+        println!("skipped: the laws about the network on a real SQL Server, as TENURE_TEST_SQLSERVER names none");
+    }
+    let mut arguments = Arguments::from_args();
+    // Laws mostly wait, so more of them can run concurrently than there are cores.
+    arguments.test_threads.get_or_insert(8);
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trial(name: &str, law: FaultLaw, start: fn(Wish) -> Box<dyn faults::Server>) -> Trial {
+    Trial::test(format!("{name}::{}", law.name), move || {
+        let server = start(law.wish());
+        match law.does_not_apply(&*server) {
+            Some(_) => Ok(()),
+            None => law.check_on(server).map_err(|failure| Failed::from(failure.to_string())),
+        }
+    })
+}
 
 /// A peer, with candidates in session mode or in lease mode.
 struct Database<const SESSIONS: bool>(Peer);
@@ -74,12 +107,4 @@ impl<const SESSIONS: bool> faults::Server for Database<SESSIONS> {
     fn renewals(&self) -> &'static [&'static str] {
         real::renewals(if SESSIONS { Mode::Session } else { Mode::Lease })
     }
-}
-
-mod lease {
-    tenure_testkit::faults!(super::Database<false>);
-}
-
-mod session {
-    tenure_testkit::faults!(super::Database<true>);
 }

@@ -182,14 +182,15 @@ fn fault(reply: &TokenError) -> Fault {
         701 | 802 | 1101 | 1105 | 1204 | 8645 | 8651 | 9002 | 10928 | 10929 | 17809 | 17810 | 40501 | 40544 | 40613 => {
             Fault::Refused
         }
-        // A missing table. The next connection creates it if its login is allowed to.
-        208 => Fault::Refused,
+        // A missing table, which the next connection creates if its login is allowed to; or a table that another process
+        // has just created.
+        208 | 2714 => Fault::Refused,
         // No access for this login, database or object.
         229 | 230 | 262 | 297 | 300 | 916 | 2760 | 4060 | 6102 | 15247 | 15151 => Fault::Denied,
         18450..=18470 | 18486..=18488 | 40615 => Fault::Denied,
         code if is_about_content(code) => Fault::Denied,
         // A statement or a table that the server does not understand: it did not compile.
-        102 | 156 | 195 | 207 | 213 | 2714 | 2812 => Fault::Denied,
+        102 | 156 | 195 | 207 | 213 | 2812 => Fault::Denied,
         // A kill (596), a shutdown (6005) or any other error: possibly after the commit.
         _ => Fault::Unknown,
     }

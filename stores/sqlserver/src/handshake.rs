@@ -28,20 +28,21 @@ impl Server {
     }
 }
 
-/// The settings of every connection, and the version of the server. A batch ends at its first error (`XACT_ABORT`), each
+/// The settings of every connection, and the version of the server. The database is found by its name, as its number in this
+/// view is another one on Azure. A batch ends at its first error (`XACT_ABORT`), each
 /// statement is a transaction of its own, and a statement that waits for a row gives up after a quarter of a second.
 const SETTINGS: &str = "/* tenure: settings */ SET NOCOUNT ON; SET XACT_ABORT ON; SET IMPLICIT_TRANSACTIONS OFF; \
      SET LOCK_TIMEOUT 250; SET TEXTSIZE 2147483647; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON; \
      SELECT CONVERT(nvarchar(128), SERVERPROPERTY('ProductVersion')), compatibility_level, \
-     CONVERT(nvarchar(60), DATABASEPROPERTYEX(name, 'Updateability')) FROM sys.databases WHERE database_id = DB_ID()";
+     CONVERT(nvarchar(60), DATABASEPROPERTYEX(name, 'Updateability')) FROM sys.databases WHERE name = DB_NAME()";
 
 /// The user; how many of the tables exist; the mark of the first one, and its columns; whether commits wait for the disk.
 const FACTS: &str = "/* tenure: facts */ SELECT USER_NAME(), (SELECT COUNT(*) FROM sys.tables \
      WHERE schema_id = SCHEMA_ID({schema}) AND name IN ('seats', 'floors', 'notes')), \
      (SELECT CONVERT(nvarchar(200), value) FROM sys.extended_properties WHERE class = 1 \
      AND major_id = OBJECT_ID({table}) AND minor_id = 0 AND name = 'MS_Description'), \
-     (SELECT delayed_durability FROM sys.databases WHERE database_id = DB_ID()); \
+     (SELECT delayed_durability FROM sys.databases WHERE name = DB_NAME()); \
      SELECT LOWER(name) FROM sys.columns WHERE object_id = OBJECT_ID({table})";
 
 /// The lowest level of a database that has `OPENJSON`.

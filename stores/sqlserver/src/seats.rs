@@ -70,7 +70,7 @@ pub(crate) const HEAD: &str = "DECLARE @now bigint = DATEDIFF_BIG(MICROSECOND, '
      @me bigint = NULLIF(@P2, 0), @identity nvarchar(300) = (SELECT IIF(CONVERT(nvarchar(60), \
      DATABASEPROPERTYEX(name, 'Updateability')) = 'READ_WRITE', CONCAT(CONVERT(nvarchar(128), \
      SERVERPROPERTY('ServerName')), '.', database_id, '.', CONVERT(varchar(23), create_date, 126)), '') \
-     FROM sys.databases WHERE database_id = DB_ID());\n";
+     FROM sys.databases WHERE name = DB_NAME());\n";
 
 /// The seats of the batch, from the JSON in `@P1` (`tenure_kit::sql::want`).
 const WANT: &str = "DECLARE @want TABLE (place int NOT NULL PRIMARY KEY, name varbinary(512) NOT NULL, \
@@ -106,7 +106,7 @@ const READ_HOLDERS: &str =
 
 const READ_ANSWER: &str = "SELECT seat.place, seat.record, seat.version, seat.session, \
      CONVERT(varchar(20), COALESCE(seat.token, 0)), seat.written, @now, @identity, holder.is_alive, beat.expires, \
-     CONVERT(bigint, JSON_VALUE(beat.value, '$.lease')) FROM @row AS seat \
+     IIF(ISJSON(beat.value) = 1, CONVERT(bigint, JSON_VALUE(beat.value, '$.lease')), NULL) FROM @row AS seat \
      LEFT JOIN @holder AS holder ON holder.session = seat.session LEFT JOIN {notes} AS beat ON beat.seat = 0x \
      AND beat.kind = 'heartbeat' AND beat.note_key = CONVERT(varbinary(1024), CONVERT(varchar(20), seat.session));";
 

@@ -48,9 +48,10 @@ const WAIT: &str = "/* tenure: wait */ DECLARE @lock nvarchar(255) = CONCAT(N'te
      IF @ended >= 0 EXEC @released = sp_releaseapplock @Resource = @lock, @LockOwner = 'Session'; END;\n\
      SELECT @rung, @ended, @released, APPLOCK_TEST('public', @lock, 'Shared', 'Session');";
 
-/// Ends a session that is still alive, still named by a row, and whose last heartbeat is still that in `@P3`.
+/// Ends a session that is still alive, still named by a row, and whose last heartbeat is still that in `@P3`. If it ends by
+/// itself between the test and `KILL`, within microseconds, a new session of the same number could be ended in its place.
 const KILL: &str = "/* tenure: kill */ DECLARE @lock nvarchar(255) = CONCAT(N'tenure:', @P2), @kill nvarchar(40), \
-     @spid int = (SELECT CONVERT(int, JSON_VALUE(value, '$.spid')) FROM {notes} WHERE seat = 0x AND kind = 'heartbeat' \
+     @spid int = (SELECT IIF(ISJSON(value) = 1, CONVERT(int, JSON_VALUE(value, '$.spid')), NULL) FROM {notes} WHERE seat = 0x AND kind = 'heartbeat' \
      AND note_key = CONVERT(varbinary(1024), CONVERT(varchar(20), @P2)) AND expires = @P3);\n\
      SET @kill = CONCAT(N'KILL ', @spid);\n\
      IF @spid IS NOT NULL AND EXISTS (SELECT 1 FROM {seats} WHERE session = @P2) \

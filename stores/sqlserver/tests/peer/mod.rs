@@ -272,7 +272,7 @@ impl Shared {
             let (kind, content) = wire::read_message(&mut stream)?;
             self.while_paused();
             let answer = match kind {
-                PRELOGIN => wire::prelogin(),
+                PRELOGIN => wire::prelogin(wire::NOT_SUPPORTED),
                 LOGIN => tokens::login(self.state().refuses(&wire::login(&content)).as_ref()),
                 BATCH | RPC => {
                     let request = Request::parse(kind, &content);
@@ -281,7 +281,7 @@ impl Shared {
                 other => panic!("the peer does not know packets of type {other}"),
             };
             self.while_paused();
-            wire::write_answer(&mut stream, spid, &answer)?;
+            wire::write_message(&mut stream, wire::ANSWER, spid, &answer)?;
         }
     }
 

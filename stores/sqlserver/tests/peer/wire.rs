@@ -1,7 +1,6 @@
 //! TDS on the wire: packets, the requests of a client, and the tokens of an answer. Only what the store uses.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 /// The types of packets.
 pub(crate) const BATCH: u8 = 1;
@@ -10,13 +9,14 @@ pub(crate) const ANSWER: u8 = 4;
 pub(crate) const LOGIN: u8 = 16;
 pub(crate) const PRELOGIN: u8 = 18;
 
-/// Encryption that a server announces: it does not support it.
-const NOT_SUPPORTED: u8 = 2;
+/// Encryption that a server announces: that it does not support it, or requires it.
+pub(crate) const NOT_SUPPORTED: u8 = 2;
+pub(crate) const REQUIRED: u8 = 3;
 
 const PACKET: usize = 4096;
 
 /// Reads a message: its type, and the content of its packets.
-pub(crate) fn read_message(stream: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> {
+pub(crate) fn read_message(stream: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     let mut content = Vec::new();
     loop {
         let mut header = [0; 8];
@@ -31,13 +31,13 @@ pub(crate) fn read_message(stream: &mut TcpStream) -> io::Result<(u8, Vec<u8>)> 
     }
 }
 
-/// Sends an answer in packets.
-pub(crate) fn write_answer(stream: &mut TcpStream, spid: u16, content: &[u8]) -> io::Result<()> {
+/// Sends a message in packets.
+pub(crate) fn write_message(stream: &mut impl Write, kind: u8, spid: u16, content: &[u8]) -> io::Result<()> {
     let chunks: Vec<&[u8]> = content.chunks(PACKET - 8).collect();
     let mut bytes = Vec::new();
     for (place, chunk) in chunks.iter().enumerate() {
         let is_last = u8::from(place + 1 == chunks.len());
-        bytes.extend([ANSWER, is_last]);
+        bytes.extend([kind, is_last]);
         bytes.extend((chunk.len() as u16 + 8).to_be_bytes());
         bytes.extend(spid.to_be_bytes());
         bytes.extend([(place + 1) as u8, 0]);
@@ -46,10 +46,10 @@ pub(crate) fn write_answer(stream: &mut TcpStream, spid: u16, content: &[u8]) ->
     stream.write_all(&bytes)
 }
 
-/// Returns the answer to a prelogin: a version, and that the server does not encrypt.
-pub(crate) fn prelogin() -> Vec<u8> {
+/// Returns the answer to a prelogin: a version, and whether the server encrypts.
+pub(crate) fn prelogin(encryption: u8) -> Vec<u8> {
     let mut bytes = vec![0, 0, 11, 0, 6, 1, 0, 17, 0, 1, 0xff];
-    bytes.extend([16, 0, 0, 0, 0, 0, NOT_SUPPORTED]);
+    bytes.extend([16, 0, 0, 0, 0, 0, encryption]);
     bytes
 }
 

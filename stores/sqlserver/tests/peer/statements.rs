@@ -15,9 +15,12 @@ use super::{Shared, State};
 pub(crate) struct Tables {
     pub(crate) seats: BTreeMap<Vec<u8>, Seat>,
     floors: BTreeMap<Vec<u8>, u64>,
-    /// By seat, kind and key; the value, and when it expires.
-    notes: BTreeMap<(Vec<u8>, String, Vec<u8>), (String, i64)>,
+    /// The value of each note, and when it expires.
+    notes: BTreeMap<NoteKey, (String, i64)>,
 }
+
+/// The seat, the kind and the key of a note.
+type NoteKey = (Vec<u8>, String, Vec<u8>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {

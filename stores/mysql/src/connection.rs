@@ -10,9 +10,9 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 use tenure_core::StoreError;
 use tenure_kit::socket::{Address, Relay};
-use tenure_kit::{Connection, Liveness, Patience, first_of};
+use tenure_kit::sql::{BatchClient, BatchConnection};
+use tenure_kit::{Liveness, first_of};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
 
 use crate::errors::{self, Failed};
 use crate::handshake::{self, Server};
@@ -75,7 +75,7 @@ impl Connector {
                  innodb_flush_log_at_trx_commit=1 and sync_binlog=1 on the server"
             );
         }
-        Ok(MyConnection { conn: Arc::new(Mutex::new(conn)), server, liveness, relay, _port: port })
+        Ok(MyConnection::new(Client { conn, _port: port }, server, liveness, relay))
     }
 
     /// Connects and logs in. If this fails, nothing was written.
@@ -112,61 +112,23 @@ type LoggedIn = (Conn, Arc<Liveness>, Relay, Arc<TcpListener>);
 /// If a host has not answered after this time, the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// One connection to the server. It runs one batch of statements at a time, as the protocol requires.
-pub(crate) struct MyConnection {
-    conn: Arc<Mutex<Conn>>,
-    pub(crate) server: Server,
-    liveness: Arc<Liveness>,
-    pub(crate) relay: Relay,
+/// One connection to the server. It runs one batch of statements, separated by semicolons, at a time and in one round trip.
+/// The server executes them in order, and stops at the first one that fails.
+pub(crate) type MyConnection = BatchConnection<Client, Server>;
+
+pub(crate) struct Client {
+    conn: Conn,
     /// Stays bound for as long as the connection is open.
     _port: Arc<TcpListener>,
 }
 
-impl Connection for MyConnection {
-    fn liveness(&self) -> &Liveness {
-        &self.liveness
-    }
-}
+impl BatchClient for Client {
+    type Batch = String;
+    type Results = Results;
+    type Error = Failed;
 
-/// A batch that is not answered within this time ends its connection. It is longer than any wait for a lock.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// A single call that times out may only be slow. If the server has been silent for twice as long as the call waited,
-/// other calls timed out before it, and a new connection may work.
-const PATIENCE: Patience = Patience { at_least: Duration::ZERO, times: 2 };
-
-impl MyConnection {
-    /// Runs a batch of statements, separated by semicolons, in one round trip. The server executes them in order, and
-    /// stops at the first one that fails.
-    ///
-    /// If the future is dropped before the batch is sent, it is never sent. If it is dropped later, the batch runs to
-    /// its end, and batches that are sent later on this connection run after it.
-    pub(crate) async fn run(self: &Arc<Self>, sql: String) -> Result<Results, Failed> {
-        let waiting = self.liveness.waiting(PATIENCE);
-        let mut conn = self.conn.clone().lock_owned().await;
-        let connection = self.clone();
-        // A batch that is abandoned half-way would leave the connection unusable: so it runs in a task of its own.
-        let batch = tokio::spawn(async move {
-            let answer = tokio::time::timeout(ANSWER_WITHIN, run(&mut conn, sql)).await;
-            let answer = answer.unwrap_or(Err(Failed::Unanswered));
-            if answer.as_ref().is_err_and(Failed::ends_the_connection) {
-                connection.close();
-            }
-            answer
-        });
-        let answer = batch.await.unwrap_or(Err(Failed::Unanswered));
-        waiting.answered();
-        // A new connection creates the tables if its user is allowed to.
-        if answer.as_ref().is_err_and(Failed::is_missing_table) {
-            self.liveness.doubt();
-        }
-        answer
-    }
-
-    /// Closes the connection at once. The fate of a batch in flight is unknown.
-    pub(crate) fn close(&self) {
-        self.liveness.close();
-        self.relay.abort();
+    async fn run(&mut self, sql: String) -> Result<Results, Failed> {
+        run(&mut self.conn, sql).await
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tenure_core::{Answers, Reading, SeatName, StoreError, Swap, Write};
 use tenure_kit::sql::want::{self, hex};
 use tenure_kit::sql::{self, Mode, SeatRow, WriteSet, Written};
+use tenure_kit::sql::{BatchError, LockConnection};
 
 use crate::connection::MyConnection;
 use crate::errors;
@@ -40,7 +41,7 @@ fn reading(connection: &MyConnection, row: &Row, mode: Mode) -> Result<Reading, 
     let text = |column: usize| row.get::<Option<String>, _>(column).flatten();
     let number = |column: usize| row.get::<Option<i64>, _>(column).flatten();
     let identity = text(5).filter(|identity| !identity.is_empty()).ok_or_else(|| {
-        connection.close();
+        connection.abort();
         errors::answered_by_replica()
     })?;
     let now = number(7).unwrap_or(0);

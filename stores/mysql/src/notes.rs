@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, StoreError};
+use tenure_kit::sql::BatchError;
 use tenure_kit::sql::notes::{DELETE_AT_MOST, answer_listed, answer_written};
 use tenure_kit::sql::want;
 

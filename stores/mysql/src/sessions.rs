@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Record, SeatName, StoreError};
+use tenure_kit::sql::BatchError;
 use tenure_kit::sql::want;
-use tenure_kit::sql::{LockConnection, LockServer, Noticed, WAIT_SLICE, WriteSet, Written};
+use tenure_kit::sql::{LockServer, Noticed, WAIT_SLICE, WriteSet, Written};
 
 use crate::connection::{Connector, MyConnection};
 use crate::{leases, seats};
@@ -83,17 +84,6 @@ impl LockServer for Connector {
             (true, Some(true)) => Noticed::Release,
             (true, _) => Noticed::Nothing,
         })
-    }
-}
-
-impl LockConnection for MyConnection {
-    fn abort(&self) {
-        self.close();
-    }
-
-    #[cfg(unix)]
-    fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
-        self.relay.lifeline()
     }
 }
 

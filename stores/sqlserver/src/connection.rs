@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use tenure_core::StoreError;
 use tenure_kit::socket::{Address, Relay};
-use tenure_kit::{Connection, Liveness, Patience, first_of};
+use tenure_kit::sql::{BatchClient, BatchConnection};
+use tenure_kit::{Liveness, first_of};
 use tiberius::error::Error;
 use tiberius::{AuthMethod, ColumnData, QueryItem, QueryStream, Row};
 use tokio::io::DuplexStream;
-use tokio::sync::Mutex;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
@@ -22,7 +22,7 @@ use crate::options::SqlServerOptions;
 use crate::sessions::Silences;
 
 /// The driver's side of a connection. The relay has the other end of its stream.
-pub(crate) type Client = tiberius::Client<Compat<DuplexStream>>;
+pub(crate) type Driver = tiberius::Client<Compat<DuplexStream>>;
 
 /// The results of a batch: for each statement that returns rows, its rows.
 pub(crate) type Results = Vec<Vec<Row>>;
@@ -82,7 +82,7 @@ impl Connector {
                  DELAYED_DURABILITY of the database to DISABLED or ALLOWED"
             );
         }
-        Ok(SqlConnection { client: Arc::new(Mutex::new(client)), server, liveness, relay })
+        Ok(SqlConnection::new(Client(client), server, liveness, relay))
     }
 
     /// Connects and logs in. If this fails, nothing was written.
@@ -96,7 +96,7 @@ impl Connector {
         let relay = Relay::open(address, liveness.clone(), async { Ok(relayed) }).await;
         let relay = relay.map_err(|error| errors::unreachable(address, error))?;
         // The driver logs errors and settings that this store reports itself.
-        let client = Client::connect(config, driver.compat_write()).with_subscriber(NoSubscriber::default()).await;
+        let client = Driver::connect(config, driver.compat_write()).with_subscriber(NoSubscriber::default()).await;
         Ok(client.map(|client| (client, liveness, relay)))
     }
 
@@ -107,10 +107,8 @@ impl Connector {
             return Ok(AuthMethod::sql_server(options.user.as_deref().unwrap_or_default(), password));
         };
         // Another program renews the token in the file.
-        let token = tokio::task::spawn_blocking({
-            let file = file.clone();
-            move || std::fs::read_to_string(file)
-        });
+        let path = file.clone();
+        let token = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
         match token.await.map_err(std::io::Error::other).flatten() {
             Ok(token) => Ok(AuthMethod::aad_token(token.trim())),
             Err(error) => {
@@ -121,7 +119,7 @@ impl Connector {
     }
 }
 
-type LoggedIn = (Client, Arc<Liveness>, Relay);
+type LoggedIn = (Driver, Arc<Liveness>, Relay);
 
 /// If a host has not answered after this time, the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -129,26 +127,9 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// The bytes between the driver and the relay: a few packets.
 const BUFFER: usize = 1 << 16;
 
-/// One connection to the server. It runs one batch of statements at a time, as the protocol requires.
-pub(crate) struct SqlConnection {
-    client: Arc<Mutex<Client>>,
-    pub(crate) server: Server,
-    liveness: Arc<Liveness>,
-    pub(crate) relay: Relay,
-}
-
-impl Connection for SqlConnection {
-    fn liveness(&self) -> &Liveness {
-        &self.liveness
-    }
-}
-
-/// A batch that is not answered within this time ends its connection. It is longer than any wait for a lock.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// A single call that times out may only be slow. If the server has been silent for twice as long as the call waited,
-/// other calls timed out before it, and a new connection may work.
-const PATIENCE: Patience = Patience { at_least: Duration::ZERO, times: 2 };
+/// One connection to the server. It runs one batch of statements at a time and in one round trip. The server executes them
+/// in order, and stops at the first one that fails.
+pub(crate) type SqlConnection = BatchConnection<Client, Server>;
 
 /// A batch, and its parameters: `@P1` has what it is about, as JSON, `@P2` a session (0: none), and `@P3` a number.
 #[derive(Clone, Debug, Default)]
@@ -159,48 +140,24 @@ pub(crate) struct Batch {
     pub(crate) number: i64,
 }
 
-impl SqlConnection {
-    /// Runs a batch of statements in one round trip. The server executes them in order, and stops at the first one that
-    /// fails.
-    ///
-    /// If the future is dropped before the batch is sent, it is never sent. If it is dropped later, the batch runs to
-    /// its end, and batches that are sent later on this connection run after it.
-    pub(crate) async fn run(self: &Arc<Self>, batch: Batch) -> Result<Results, Failed> {
-        let waiting = self.liveness.waiting(PATIENCE);
-        let mut client = self.client.clone().lock_owned().await;
-        let connection = self.clone();
-        // A batch that is abandoned half-way would leave the connection unusable: so it runs in a task of its own.
-        let batch = tokio::spawn(async move {
-            let answer = run(&mut client, &batch).with_subscriber(NoSubscriber::default());
-            let answer = tokio::time::timeout(ANSWER_WITHIN, answer).await.unwrap_or(Err(Failed::Unanswered));
-            if answer.as_ref().is_err_and(Failed::ends_the_connection) {
-                connection.close();
-            }
-            answer
-        });
-        let answer = batch.await.unwrap_or(Err(Failed::Unanswered));
-        waiting.answered();
-        // A new connection creates the tables if its login is allowed to.
-        if answer.as_ref().is_err_and(Failed::is_missing_table) {
-            self.liveness.doubt();
-        }
-        answer
-    }
+pub(crate) struct Client(Driver);
 
-    /// Closes the connection at once. The fate of a batch in flight is unknown.
-    pub(crate) fn close(&self) {
-        self.liveness.close();
-        self.relay.abort();
-    }
-}
+impl BatchClient for Client {
+    type Batch = Batch;
+    type Results = Results;
+    type Error = Failed;
 
-async fn run(client: &mut Client, batch: &Batch) -> Result<Results, Failed> {
-    let answer = client.query(batch.sql.as_str(), &[&batch.want, &batch.session, &batch.number]).await;
-    collect(answer).await
+    async fn run(&mut self, batch: Batch) -> Result<Results, Failed> {
+        let run = async {
+            let answer = self.0.query(batch.sql, &[&batch.want, &batch.session, &batch.number]).await;
+            collect(answer).await
+        };
+        run.with_subscriber(NoSubscriber::default()).await
+    }
 }
 
 /// Runs statements without parameters, whose settings stay in effect.
-pub(crate) async fn run_plain(client: &mut Client, sql: &str) -> Result<Results, Failed> {
+pub(crate) async fn run_plain(client: &mut Driver, sql: &str) -> Result<Results, Failed> {
     let answer = client.simple_query(sql).await;
     collect(answer).await
 }

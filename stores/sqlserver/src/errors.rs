@@ -4,6 +4,7 @@ use std::io;
 
 use tenure_core::{Fault, StoreError};
 use tenure_kit::socket::{self, Address};
+use tenure_kit::sql::BatchError;
 use tiberius::error::{Error, TokenError};
 
 use crate::options::Encrypt;
@@ -98,23 +99,10 @@ impl Failed {
         if let Self::Reply(reply, _) = self { reply.code() } else { 0 }
     }
 
-    pub(crate) fn is_missing_table(&self) -> bool {
-        self.code() == 208
-    }
-
     /// Returns whether the statement had no effect and one of its seats may be the cause: by the content of its record,
     /// or by a conflict with another transaction.
     fn is_caused_by_one(&self) -> bool {
         is_conflict(self.code()) || is_about_content(self.code())
-    }
-
-    /// Returns whether to replace the connection: a new one, or another server, may work.
-    pub(crate) fn ends_the_connection(&self) -> bool {
-        // The server closes the connection after an error of class 20 or higher.
-        let is_over = |reply: &TokenError| {
-            reply.class() >= 20 || is_read_only(reply.code()) || [596, 6005, NOT_OUR_SESSION].contains(&reply.code())
-        };
-        if let Self::Reply(reply, _) = self { is_over(reply) } else { true }
     }
 
     /// Returns the error for a batch whose first rows come right after its only write. If a later statement failed, the
@@ -126,6 +114,24 @@ impl Failed {
             }
             failed => failed.into(),
         }
+    }
+}
+
+impl BatchError for Failed {
+    fn unanswered() -> Self {
+        Self::Unanswered
+    }
+
+    fn ends_the_connection(&self) -> bool {
+        // The server closes the connection after an error of class 20 or higher.
+        let is_over = |reply: &TokenError| {
+            reply.class() >= 20 || is_read_only(reply.code()) || [596, 6005, NOT_OUR_SESSION].contains(&reply.code())
+        };
+        if let Self::Reply(reply, _) = self { is_over(reply) } else { true }
+    }
+
+    fn is_missing_table(&self) -> bool {
+        self.code() == 208
     }
 }
 

@@ -5,7 +5,7 @@ use tenure_core::StoreError;
 use tenure_kit::socket::Address;
 use tenure_kit::sql::{self, TABLES};
 
-use crate::connection::{Client, number, run_plain, text};
+use crate::connection::{Driver, number, run_plain, text};
 use crate::errors::{self, Failed};
 use crate::options::SqlServerOptions;
 use crate::schema::{self, literal, named};
@@ -53,7 +53,7 @@ const FORCED: i64 = 2;
 
 /// `alone`: whether no other host is named.
 pub(crate) async fn handshake(
-    client: &mut Client,
+    client: &mut Driver,
     options: &SqlServerOptions,
     address: &Address,
     alone: bool,
@@ -93,7 +93,7 @@ pub(crate) async fn handshake(
 }
 
 /// Creates the tables, under a lock: if two processes create a table at once, one of them fails.
-async fn create_tables(client: &mut Client, options: &SqlServerOptions, user: &str) -> Result<(), StoreError> {
+async fn create_tables(client: &mut Driver, options: &SqlServerOptions, user: &str) -> Result<(), StoreError> {
     let lock = "@Resource = N'tenure:schema', @LockOwner = 'Session'";
     let sql = schema::schema_sql(&options.schema);
     let create = format!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tenure_core::{Answers, Reading, SeatName, StoreError, Swap, Write};
 use tenure_kit::sql::want::{self, hex};
-use tenure_kit::sql::{self, Mode, SeatRow, WriteSet, Written};
+use tenure_kit::sql::{self, BatchError, LockConnection, Mode, SeatRow, WriteSet, Written};
 use tiberius::Row;
 
 use crate::connection::{Batch, SqlConnection, name, number, text};
@@ -39,7 +39,7 @@ pub(crate) async fn read(
 
 fn reading(connection: &SqlConnection, row: &Row, mode: Mode) -> Result<Reading, StoreError> {
     let identity = text(row, 7).filter(|identity| !identity.is_empty()).ok_or_else(|| {
-        connection.close();
+        connection.abort();
         errors::answered_by_replica()
     })?;
     let now = number(row, 6).unwrap_or(0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, StoreError};
 use tenure_kit::sql::notes::{answer_listed, answer_written};
-use tenure_kit::sql::want;
+use tenure_kit::sql::{BatchError, want};
 
 use crate::connection::{Batch, SqlConnection, name, number, text};
 use crate::seats::HEAD;

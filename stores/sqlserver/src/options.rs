@@ -96,58 +96,35 @@ pub enum Encrypt {
 }
 
 impl Encrypt {
-    fn read(text: &str) -> Option<Self> {
-        Some(match text.to_ascii_lowercase().as_str() {
-            "disable" => Self::Disable,
-            "optional" | "false" | "no" => Self::Optional,
-            "mandatory" | "true" | "yes" => Self::Mandatory,
-            "strict" => Self::Strict,
-            _ => return None,
-        })
-    }
+    /// The names of each, the first one as errors show it.
+    const NAMES: [(&str, Self); 8] = [
+        ("disable", Self::Disable),
+        ("optional", Self::Optional),
+        ("false", Self::Optional),
+        ("no", Self::Optional),
+        ("mandatory", Self::Mandatory),
+        ("true", Self::Mandatory),
+        ("yes", Self::Mandatory),
+        ("strict", Self::Strict),
+    ];
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Disable => "disable",
-            Self::Optional => "optional",
-            Self::Mandatory => "mandatory",
-            Self::Strict => "strict",
-        }
+        Self::NAMES.iter().find(|(_, encrypt)| *encrypt == self).map_or("", |(name, _)| *name)
     }
 }
 
+const MODES: [(&str, Mode); 2] = [("lease", Mode::Lease), ("session", Mode::Session)];
+
+/// Flags as drivers write them.
+const FLAGS: [(&str, bool); 5] = [("true", true), ("yes", true), ("sspi", true), ("false", false), ("no", false)];
+
 /// The options that errors list. Names ignore case, spaces, underscores and hyphens.
-const KNOWN: &[&str] = &[
-    "database",
-    "user_id",
-    "password",
-    "token_file",
-    "mode",
-    "schema",
-    "encrypt",
-    "trust_server_certificate",
-    "host_name_in_certificate",
-    "ca",
-    "connect_timeout",
-];
+const KNOWN: &str = "database user_id password token_file mode schema encrypt trust_server_certificate \
+     host_name_in_certificate ca connect_timeout";
 
 /// Options of drivers that mean nothing here: a store has one connection, which it names itself and never pools.
-const IGNORED: &[&str] = &[
-    "applicationname",
-    "app",
-    "applicationintent",
-    "connectretrycount",
-    "connectretryinterval",
-    "maxpoolsize",
-    "minpoolsize",
-    "multipleactiveresultsets",
-    "mars",
-    "packetsize",
-    "persistsecurityinfo",
-    "pooling",
-    "workstationid",
-    "wsid",
-];
+const IGNORED: &str = "applicationname app applicationintent connectretrycount connectretryinterval maxpoolsize minpoolsize \
+     multipleactiveresultsets mars packetsize persistsecurityinfo pooling workstationid wsid";
 
 impl SqlServerOptions {
     /// Parses a URL, `sqlserver://user:password@host:port,host:port/database?…`, or a connection string, `Server=tcp:host,port;
@@ -185,34 +162,36 @@ impl SqlServerOptions {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        // The value is not shown, because it may be a secret.
+        let must_be = |what: &str| format!("{name} must be {what}");
         match plain(name).as_str() {
             "server" => self.hosts = vec![host(value)?],
             "database" | "initialcatalog" => self.database = value.to_owned(),
             "userid" | "uid" | "user" => self.user = Some(value.to_owned()),
             "password" | "pwd" => self.password = Some(value.into()),
             "tokenfile" => self.token_file = Some(value.into()),
-            "mode" => take(name, "lease or session", &mut self.mode, mode(value))?,
+            "mode" => self.mode = one_of(&MODES, value).ok_or_else(|| must_be("lease or session"))?,
             "schema" => self.schema = value.to_owned(),
             "encrypt" => {
-                const MUST_BE: &str = "optional, mandatory, strict or disable";
-                take(name, MUST_BE, &mut self.encrypt, Encrypt::read(value))?;
+                let encrypt = one_of(&Encrypt::NAMES, value);
+                self.encrypt = encrypt.ok_or_else(|| must_be("optional, mandatory, strict or disable"))?;
             }
             "trustservercertificate" | "trustcert" => {
-                take(name, "true or false", &mut self.trust_server_certificate, flag(value))?;
+                self.trust_server_certificate = one_of(&FLAGS, value).ok_or_else(|| must_be("true or false"))?;
             }
             "hostnameincertificate" => self.host_name_in_certificate = Some(value.to_owned()),
             "ca" => self.ca = Some(value.into()),
             "connecttimeout" | "connectiontimeout" | "timeout" => {
-                take(name, u32::MUST_BE, &mut self.connect_timeout, u32::read(value))?;
+                self.connect_timeout = u32::read(value).ok_or_else(|| must_be(u32::MUST_BE))?;
             }
-            "integratedsecurity" | "trustedconnection" if flag(value) == Some(false) => {}
+            "integratedsecurity" | "trustedconnection" if one_of(&FLAGS, value) == Some(false) => {}
             "integratedsecurity" | "trustedconnection" | "authentication" => {
                 return Err(
                     format!("{name} is not supported; use a SQL login, or token_file for Microsoft Entra").into()
                 );
             }
-            name if IGNORED.contains(&name) => {}
-            _ => return Err(unknown(name, KNOWN)),
+            plain if IGNORED.split_whitespace().any(|ignored| ignored == plain) => {}
+            _ => return Err(unknown(name, &KNOWN.split_whitespace().collect::<Vec<_>>())),
         }
         Ok(())
     }
@@ -280,25 +259,7 @@ fn host(text: &str) -> Result<String, ConfigError> {
     }
 }
 
-fn mode(text: &str) -> Option<Mode> {
-    match text.to_ascii_lowercase().as_str() {
-        "lease" => Some(Mode::Lease),
-        "session" => Some(Mode::Session),
-        _ => None,
-    }
-}
-
-/// Reads a flag as drivers write it.
-fn flag(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "yes" | "sspi" => Some(true),
-        "no" => Some(false),
-        text => bool::read(text),
-    }
-}
-
-fn take<T>(name: &str, must_be: &str, into: &mut T, value: Option<T>) -> Result<(), ConfigError> {
-    // The value is not shown, because it may be a secret.
-    *into = value.ok_or_else(|| format!("{name} must be {must_be}"))?;
-    Ok(())
+/// Finds a value by its name, in any case.
+fn one_of<T: Copy>(values: &[(&str, T)], text: &str) -> Option<T> {
+    values.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value)
 }

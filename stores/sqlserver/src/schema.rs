@@ -16,19 +16,13 @@ const TEXT: &str = "COLLATE Latin1_General_BIN2";
 /// (`IGNORE_DUP_KEY`), so that one seat of a statement does not fail the others.
 pub fn schema_sql(schema: &str) -> String {
     let [seats, floors, notes] = TABLES.map(|table| named(schema, table));
-    let create = |table: &str, columns: &str| {
-        format!("IF OBJECT_ID({}, N'U') IS NULL\nCREATE TABLE {table} ({columns}\n);\n", literal(table))
-    };
+    let [seats_name, floors_name, notes_name] = [&seats, &floors, &notes].map(|table| literal(table));
+    let (name, create_schema) = (literal(schema), literal(&format!("CREATE SCHEMA {}", quoted(schema))));
     format!(
-        "IF SCHEMA_ID({name}) IS NULL\nEXEC ({create_schema});\n{}{}{}\
-         IF NOT EXISTS (SELECT 1 FROM sys.extended_properties WHERE class = 1 AND major_id = OBJECT_ID({seats_name}) \
-         AND minor_id = 0 AND name = N'MS_Description')\n\
-         EXEC sys.sp_addextendedproperty @name = N'MS_Description', @value = N'{MARK}{VERSION}', \
-         @level0type = N'SCHEMA', @level0name = {name}, @level1type = N'TABLE', @level1name = N'seats';\n",
-        create(
-            &seats,
-            &format!(
-                "
+        "IF SCHEMA_ID({name}) IS NULL
+EXEC ({create_schema});
+IF OBJECT_ID({seats_name}, N'U') IS NULL
+CREATE TABLE {seats} (
     name varbinary(512) NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON),
     record nvarchar(max) NOT NULL,
     version varchar(16) {TEXT} NOT NULL,
@@ -36,31 +30,28 @@ pub fn schema_sql(schema: &str) -> String {
     holder varchar(64) {TEXT},
     written bigint NOT NULL, -- microseconds since 1970 by the clock of the server
     session bigint,
-    INDEX seats_session (session)"
-            )
-        ),
-        create(
-            &floors,
-            "
+    INDEX seats_session (session)
+);
+IF OBJECT_ID({floors_name}, N'U') IS NULL
+CREATE TABLE {floors} (
     name varbinary(512) NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON),
-    token decimal(20, 0) NOT NULL"
-        ),
-        create(
-            &notes,
-            &format!(
-                "
+    token decimal(20, 0) NOT NULL
+);
+IF OBJECT_ID({notes_name}, N'U') IS NULL
+CREATE TABLE {notes} (
     seat varbinary(512) NOT NULL,
     kind varchar(16) {TEXT} NOT NULL,
     note_key varbinary(1024) NOT NULL,
     value nvarchar(max) NOT NULL,
     expires bigint NOT NULL, -- microseconds since 1970 by the clock of the server
     PRIMARY KEY NONCLUSTERED (seat, kind, note_key) WITH (IGNORE_DUP_KEY = ON),
-    INDEX notes_expires (expires)"
-            )
-        ),
-        name = literal(schema),
-        create_schema = literal(&format!("CREATE SCHEMA {}", quoted(schema))),
-        seats_name = literal(&seats),
+    INDEX notes_expires (expires)
+);
+IF NOT EXISTS (SELECT 1 FROM sys.extended_properties
+    WHERE class = 1 AND major_id = OBJECT_ID({seats_name}) AND minor_id = 0 AND name = N'MS_Description')
+EXEC sys.sp_addextendedproperty @name = N'MS_Description', @value = N'{MARK}{VERSION}', @level0type = N'SCHEMA',
+    @level0name = {name}, @level1type = N'TABLE', @level1name = N'seats';
+"
     )
 }
 

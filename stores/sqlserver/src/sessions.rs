@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use tenure_core::{Record, SeatName, StoreError};
 use tenure_kit::lock;
-use tenure_kit::sql::{LockConnection, LockServer, Noticed, WAIT_SLICE, WriteSet, Written, want};
+use tenure_kit::sql::{BatchError, LockConnection, LockServer, Noticed, WAIT_SLICE, WriteSet, Written, want};
 use tiberius::Row;
 use tokio::time::Instant;
 
-use crate::connection::{Batch, Connector, SqlConnection, number};
+use crate::connection::{Batch, Connector, SqlConnection, number, text};
 use crate::{leases, seats};
 
 type Session = tenure_kit::sql::LockSession<Connector>;
@@ -76,13 +76,13 @@ impl LockServer for Connector {
     }
 
     async fn heartbeat(&self, session: &Session) -> Result<Vec<String>, StoreError> {
-        let results = match run(session, &seats::heartbeat(), String::new()).await {
+        let results = match session.connection.run(batch(session, &seats::heartbeat(), String::new())).await {
             // The table was dropped, and with it every seat. The leaders then read their seats.
             Err(failed) if failed.is_missing_table() => Vec::new(),
             results => results?,
         };
         let versions = results.into_iter().next().unwrap_or_default();
-        Ok(versions.iter().filter_map(|row| crate::connection::text(row, 0)).collect())
+        Ok(versions.iter().filter_map(|row| text(row, 0)).collect())
     }
 
     async fn write(&self, session: &Session, set: &WriteSet) -> Result<Written, StoreError> {
@@ -101,13 +101,13 @@ impl LockServer for Connector {
     }
 
     async fn wait(&self, connection: &Arc<SqlConnection>, session: i64) -> Result<Noticed, StoreError> {
-        let number_of = WAIT_SLICE.as_millis() as i64;
-        let batch = Batch { sql: WAIT.to_owned(), session, number: number_of, ..Batch::default() };
+        let millis = WAIT_SLICE.as_millis() as i64;
+        let batch = Batch { sql: WAIT.to_owned(), session, number: millis, ..Batch::default() };
         let row = connection.run(batch).await?.into_iter().flatten().next();
         let row = row.as_ref();
         // A lock that is not released would keep the leader from taking its bell again.
         if let Err(error) = released(row, 2) {
-            connection.close();
+            connection.abort();
             return Err(error);
         }
         let is_over = row.and_then(|row| number(row, 3)) == Some(1);
@@ -161,21 +161,6 @@ fn released(row: Option<&Row>, column: usize) -> Result<(), StoreError> {
 fn batch(session: &Session, sql: &str, want: String) -> Batch {
     let number = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
     Batch { sql: session.connection.server.sql(sql), want, session: session.id, number }
-}
-
-async fn run(session: &Session, sql: &str, want: String) -> Result<crate::connection::Results, crate::errors::Failed> {
-    session.connection.run(batch(session, sql, want)).await
-}
-
-impl LockConnection for SqlConnection {
-    fn abort(&self) {
-        self.close();
-    }
-
-    #[cfg(unix)]
-    fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
-        self.relay.lifeline()
-    }
 }
 
 /// The last heartbeat of a session that is alive and holds a seat.

@@ -92,7 +92,7 @@ impl Connector {
         let liveness = Arc::new(Liveness::new());
         // The driver reads from its stream only during a statement. The relay reads all the time, notices at once that
         // the server has ended the session, and has the socket for a lifeline.
-        let (driver, relayed) = tokio::io::duplex(BUFFER);
+        let (driver, relayed) = tokio::io::duplex(1 << 16);
         let relay = Relay::open(address, liveness.clone(), async { Ok(relayed) }).await;
         let relay = relay.map_err(|error| errors::unreachable(address, error))?;
         // The driver logs errors and settings that this store reports itself.
@@ -123,9 +123,6 @@ type LoggedIn = (Driver, Arc<Liveness>, Relay);
 
 /// If a host has not answered after this time, the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
-
-/// The bytes between the driver and the relay: a few packets.
-const BUFFER: usize = 1 << 16;
 
 /// One connection to the server. It runs one batch of statements at a time and in one round trip. The server executes them
 /// in order, and stops at the first one that fails.

@@ -38,6 +38,9 @@ pub(crate) fn read_only(address: &Address, is_alone: bool) -> StoreError {
 /// Describes a log-in that failed.
 pub(crate) fn login_failed(address: &Address, encrypt: Encrypt, error: Error) -> StoreError {
     let setting = encrypt.as_str();
+    let no_tls = |cause: &str| {
+        tenure_kit::no_tls(format!("{address} (encrypt={setting})"), TLS_ADVICE, &io::Error::other(cause.to_owned()))
+    };
     match error {
         Error::Server(reply) => {
             let advice = match reply.code() {
@@ -64,15 +67,9 @@ pub(crate) fn login_failed(address: &Address, encrypt: Encrypt, error: Error) ->
         Error::Io { kind: io::ErrorKind::NotFound, message } => {
             StoreError::denied("the file of the option ca does not exist; correct its path").because(message)
         }
-        Error::Tls(text) => {
-            // The driver's advice is about its own API.
-            let cause = text.split(". ").next().unwrap_or_default().to_owned();
-            tenure_kit::no_tls(format!("{address} (encrypt={setting})"), TLS_ADVICE, &io::Error::other(cause))
-        }
-        Error::Io { kind, message } if tenure_kit::is_about_tls(&io::Error::new(kind, message.clone())) => {
-            let error = io::Error::new(kind, message);
-            tenure_kit::no_tls(format!("{address} (encrypt={setting})"), TLS_ADVICE, &error)
-        }
+        // The driver's advice is about its own API.
+        Error::Tls(text) => no_tls(text.split(". ").next().unwrap_or_default()),
+        Error::Io { message, .. } if tenure_kit::is_about_tls(&io::Error::other(message.as_str())) => no_tls(&message),
         error => StoreError::denied(format!(
             "cannot connect to {address}: the server does not speak the TDS protocol; check host and port"
         ))

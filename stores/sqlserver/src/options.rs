@@ -253,10 +253,7 @@ fn host(text: &str) -> Result<String, ConfigError> {
     }
     let (name, port) = text.split_once(',').map_or((text, None), |(name, port)| (name.trim(), Some(port.trim())));
     let name = if ["(local)", "."].contains(&name) { "localhost" } else { name };
-    match port {
-        Some(port) => with_port(&format!("{name}:{port}"), 1433),
-        None => with_port(name, 1433),
-    }
+    with_port(&port.map_or(name.to_owned(), |port| format!("{name}:{port}")), 1433)
 }
 
 /// Finds a value by its name, in any case.

@@ -30,7 +30,7 @@ fn main() {
     }
     let mut arguments = Arguments::from_args();
     // Laws mostly wait, so more of them can run concurrently than there are cores.
-    arguments.test_threads.get_or_insert(8);
+    arguments.test_threads.get_or_insert(13);
     libtest_mimic::run(&arguments, trials).exit();
 }
 

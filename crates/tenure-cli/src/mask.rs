@@ -26,7 +26,12 @@ fn mask_password(front: &str) -> String {
         Some((user, _)) => format!("{user}:***"),
         // A user of a database can log in without a password. For other stores a single word is a token, or a password
         // without its colon.
-        None if ["postgres", "mysql", "mariadb", "sqlserver", "mssql"].iter().any(|store| scheme.starts_with(store)) => user.to_owned(),
+        None if ["postgres", "mysql", "mariadb", "sqlserver", "mssql"]
+            .iter()
+            .any(|store| scheme.starts_with(store)) =>
+        {
+            user.to_owned()
+        }
         None => "***".to_owned(),
     };
     format!("{scheme}://{user}@{host}")
@@ -89,9 +94,14 @@ mod tests {
 
     #[test]
     fn urls_without_secrets_are_shown_unchanged() {
-        for url in
-            ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "postgres://user@host", "sqlite:a.db?mode=ro", "Server=h;Database=d"]
-        {
+        for url in [
+            "memory:",
+            "sqlite:/var/lib/jobs.db",
+            "redis://host:6379/0",
+            "postgres://user@host",
+            "sqlite:a.db?mode=ro",
+            "Server=h;Database=d",
+        ] {
             assert_eq!(mask(url), url);
         }
     }

@@ -77,13 +77,7 @@ pub fn connect_with_last_will(url: &str, program: &str) -> Result<Box<dyn DynSto
 
 /// Creates a store. Only the stores whose first read would create something know whether they are read only.
 #[cfg_attr(
-    not(any(
-        feature = "consul",
-        feature = "mysql",
-        feature = "postgres",
-        feature = "sqlite",
-        feature = "sqlserver"
-    )),
+    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver")),
     expect(unused_variables, reason = "only these stores use it")
 )]
 fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
@@ -412,7 +406,10 @@ mod tests {
         let life = |url: &str| connect(url).unwrap().promises().life;
         assert_eq!(life("sqlserver://app:hunter2@db/app"), LifeKind::Clock);
         assert_eq!(life("mssql://app@one,two:1444/app?mode=session"), LifeKind::Session);
-        assert_eq!(life("Server=tcp:db,1433;Database=app;User Id=app;Password='hun;ter2';Mode=session"), LifeKind::Session);
+        assert_eq!(
+            life("Server=tcp:db,1433;Database=app;User Id=app;Password='hun;ter2';Mode=session"),
+            LifeKind::Session
+        );
         for url in [
             "sqlserver://app:hunter2@db/app?mode=hunter2",
             "sqlserver://app:hunter2@db",

@@ -90,6 +90,7 @@ fn a_primary_that_becomes_a_secondary_is_left_for_the_next_host_and_tokens_rise(
     in_both_modes(|mode| {
         // The second server has none of the first one's data, like a replica that received nothing.
         let (first, second) = (Peer::start(), Peer::start());
+        second.state().server.updateability = "READ_ONLY".to_owned();
         runtime().block_on(async {
             let detector = OverlapDetector::new();
             let both = format!("{},{}", first.address(), second.address());
@@ -103,6 +104,7 @@ fn a_primary_that_becomes_a_secondary_is_left_for_the_next_host_and_tokens_rise(
             let _candidates = [(), ()].map(safely);
             let before = acted_above(&detector, Token::ZERO).await;
             first.state().server.updateability = "READ_ONLY".to_owned();
+            second.state().server.updateability = "READ_WRITE".to_owned();
             acted_above(&detector, before).await;
             detector.acts_do_not_overlap().unwrap();
             assert!(second.state().tables("tenure").is_some_and(|tables| !tables.seats.is_empty()), "{mode}");

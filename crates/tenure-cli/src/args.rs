@@ -347,6 +347,7 @@ Examples:
   tenure schema postgres | psql -d app
   tenure schema postgres --schema elections --role app > tenure.sql
   tenure schema mysql --schema app --role app@10.0.0.% | mysql
+  tenure schema sqlserver --role app > tenure.sql
 
 With --role, the SQL also grants that role the privileges that `tenure` needs, and no others: to
 read and write the tables. Candidates must use the same schema:

@@ -24,6 +24,7 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// | `kubernetes://NAMESPACE` | Leases of this namespace (feature `kubernetes`); the cluster of the kubeconfig, or the cluster that this process runs in |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `postgres`); with `?mode=session`, locks of a session |
 /// | `mysql://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `mysql`), MySQL or MariaDB; with `?mode=session`, locks of a session |
+/// | `sqlserver://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `sqlserver`); with `?mode=session`, a session; also as a connection string, `Server=…;Database=…` |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
 /// | `s3://BUCKET/PREFIX?region=…&endpoint=…` | objects of this bucket (feature `object-store`): S3, R2, MinIO and others; `gs://BUCKET/PREFIX` for Google Cloud Storage |
 /// | `memcached://host:port` | memcached, best effort (feature `memcached`); `memcached+unix:///path/to/socket` |
@@ -78,7 +79,7 @@ pub fn connect_with_last_will(url: &str, program: &str) -> Result<Box<dyn DynSto
 
 /// Creates a store. Only the stores whose first read would create something know whether they are read only.
 #[cfg_attr(
-    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite")),
+    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver")),
     expect(unused_variables, reason = "only these stores use it")
 )]
 fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
@@ -121,6 +122,11 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
             let store = tenure_postgres::PostgresStore::from_url(url)?;
             Ok(Box::new(if read_only { store.read_only() } else { store }))
         }
+        #[cfg(feature = "sqlserver")]
+        scheme if tenure_sqlserver::SCHEMES.contains(&scheme) || tenure_sqlserver::is_connection_string(url) => {
+            let store = tenure_sqlserver::SqlServerStore::from_url(url)?;
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
+        }
         // A word before a colon that does not look like a scheme may be part of a password.
         _ if url.strip_prefix(scheme).is_some_and(|rest| rest == ":" || rest.starts_with("://")) => {
             Err(unknown(scheme, schemes()))
@@ -142,6 +148,8 @@ pub fn schemes() -> &'static [&'static str] {
         "postgres",
         #[cfg(feature = "mysql")]
         "mysql",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver",
         #[cfg(feature = "consul")]
         "consul",
         #[cfg(feature = "kubernetes")]
@@ -173,6 +181,10 @@ pub fn examples() -> &'static [&'static str] {
         "mysql://localhost/app",
         #[cfg(feature = "mysql")]
         "mysql://localhost/app?mode=session",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver://localhost/app",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver://localhost/app?mode=session",
         #[cfg(feature = "consul")]
         "consul://localhost:8500",
         #[cfg(feature = "kubernetes")]
@@ -247,11 +259,13 @@ const STORES: &[(&str, &str)] = &[
     ("kubernetes", "kubernetes"),
     ("mariadb", "mysql"),
     ("memcached", "memcached"),
+    ("mssql", "sqlserver"),
     ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("redis", "redis"),
     ("s3", "s3"),
     ("sqlite", "sqlite"),
+    ("sqlserver", "sqlserver"),
     ("valkey", "redis"),
 ];
 
@@ -439,6 +453,27 @@ mod tests {
         assert!(error.contains("%3F") && !error.contains("hunter2"), "{error}");
         let error = connect("redis://u:hunter2@h?colour=hunter2").err().expect("an unknown option").to_string();
         assert!(error.contains("colour") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[cfg(feature = "sqlserver")]
+    #[test]
+    fn sql_server_has_urls_and_connection_strings_and_errors_never_show_its_password() {
+        let life = |url: &str| connect(url).unwrap().promises().life;
+        assert_eq!(life("sqlserver://app:hunter2@db/app"), LifeKind::Clock);
+        assert_eq!(life("mssql://app@one,two:1444/app?mode=session"), LifeKind::Session);
+        assert_eq!(
+            life("Server=tcp:db,1433;Database=app;User Id=app;Password='hun;ter2';Mode=session"),
+            LifeKind::Session
+        );
+        for url in [
+            "sqlserver://app:hunter2@db/app?mode=hunter2",
+            "sqlserver://app:hunter2@db",
+            "Server=db;Database=app;Password=hunter2;Mode=hunter2",
+            "Server=db;Database=app;Password='hunter2",
+        ] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     /// The options of a store are those that its own error lists.

@@ -57,6 +57,7 @@
 //! | SQLite, for the processes of one machine; no server | `sqlite`, `sqlite:` | at once |
 //! | PostgreSQL | `postgres`, `postgres://…` | a lease later, or at once with a last will; at once with `?mode=session` |
 //! | MySQL or MariaDB | `mysql`, `mysql://…` | a lease later, or a third of a lease with a last will; at once with `?mode=session` |
+//! | SQL Server | `sqlserver`, `sqlserver://…` | a lease later, or a third of a lease with a last will; at once with `?mode=session` |
 //! | Redis or Valkey | `redis`, `redis://…` | a lease later, or at once with a last will |
 //! | etcd | `etcd`, `etcd://…` | a lease later, or at once with a last will |
 //! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
@@ -67,7 +68,7 @@
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
 //! Use the store that your service already depends on. Most of them notify followers, so a planned hand-over takes
-//! milliseconds. Over buckets, memcached, and MySQL without `?mode=session`, followers poll, and it takes up to a third of
+//! milliseconds. Over buckets, memcached, and MySQL and SQL Server without `?mode=session`, followers poll, and it takes up to a third of
 //! a lease. A last will is a companion process that frees the seats of a dead program: [`connect_with_last_will`] starts
 //! it.
 //!
@@ -171,6 +172,10 @@ pub use tenure_redis as redis;
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use tenure_sqlite as sqlite;
+/// Seats in a SQL Server database, as rows or held by a session.
+#[cfg(feature = "sqlserver")]
+#[doc(inline)]
+pub use tenure_sqlserver as sqlserver;
 
 /// Everything that a store author needs: the traits to implement, and the types of their arguments and results.
 ///

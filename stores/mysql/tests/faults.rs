@@ -233,12 +233,14 @@ fn a_primary_that_becomes_read_only_is_left_for_the_next_host_and_tokens_rise() 
     in_both_modes(|mode| {
         // The second server has none of the first one's data, like a replica that received nothing.
         let (first, second) = (Mysql::start(), Mysql::start());
+        second.sql("SET GLOBAL read_only = ON");
         runtime().block_on(async {
             let detector = OverlapDetector::new();
             let url = format!("mysql://root@{},{}/app{mode}", first.address(), second.address());
             let _candidates = [(); 2].map(|()| common::stand_safely(&url, "jobs", &detector));
             let before = acted_above(&detector, Token::ZERO).await;
             first.sql("SET GLOBAL read_only = ON");
+            second.sql("SET GLOBAL read_only = OFF");
             acted_above(&detector, before).await;
             detector.acts_do_not_overlap().unwrap();
             assert_ne!(second.sql("SELECT COUNT(*) FROM tenure_seats WHERE holder IS NOT NULL"), "0", "{mode}");

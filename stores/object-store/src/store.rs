@@ -42,7 +42,12 @@ impl BucketStore {
     /// Returns one line if the options contradict each other, or a file that they name cannot be read.
     pub fn new(options: BucketOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        Ok(Self { bucket: Bucket::new(&options)?, has_notes: options.notes, probe: Mutex::default(), pending: PendingWrites::default() })
+        Ok(Self {
+            bucket: Bucket::new(&options)?,
+            has_notes: options.notes,
+            probe: Mutex::default(),
+            pending: PendingWrites::default(),
+        })
     }
 
     /// Creates a store for the bucket of this URL. See [`BucketOptions::from_url`] for its forms.

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Etcd, Postgres, Redis, RedisSetup};
 
@@ -149,12 +149,21 @@ fn a_standby_that_is_killed_changes_nothing_and_says_nothing() {
     drop(leader);
 }
 
+/// Returns whether a process has the sealed memory of a will.
+fn has_will(process: Pid) -> bool {
+    let files = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).into_iter().flatten().flatten();
+    let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.any(|target| target.to_string_lossy().starts_with("/memfd:tenure-will"))
+}
+
 #[test]
 fn the_guard_of_a_killed_standby_does_not_stay_because_the_store_does_not_answer() {
     let mut redis = Redis::start();
     let world = World::on(&redis.url());
     let (leader, follower) = leader_and_follower(&world);
     let guard = follower.guard(&world);
+    // On a busy machine, a guard can still be starting when its tenure waits already.
+    world.eventually("the guard to have the will", || has_will(guard));
     redis.pause();
     follower.signal(Signal::KILL);
     // The lease is far longer than this.

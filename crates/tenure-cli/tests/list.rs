@@ -168,6 +168,7 @@ fn a_user_that_can_only_read_a_database_sees_its_elections() {
     // The leader writes to the log of its world, so it must not change while the reader looks.
     let mut leader = world.run(&["--candidate", "alice", "--lease", "1h"], PROBE);
     world.start_number(1);
+    world.eventually("the line about the term", || !world.lines("errors").is_empty());
     assert_eq!(sees("alice".into()), 1, "the database is open");
     leader.signal(Signal::TERM);
     leader.wait(&world);

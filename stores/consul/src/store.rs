@@ -124,9 +124,9 @@ impl Store for ConsulStore {
                 "Keys under the prefix are written by hand, or by a program that ignores locks.",
                 "The candidates of one election use different datacenters or prefixes: each has its own seats.",
                 "raft_multiplier or similar settings are so high that a deposed server does not notice for a lease.",
-                "A bid reaches the server only after its election has stopped, in a process that runs other elections \
-                 with the same lease: their session then holds the seat, and no candidate leads until that process \
-                 ends or stands for the seat again.",
+                "A bid takes longer than a fifth of a lease to reach the server, and its election has stopped \
+                 meanwhile, in a process that runs other elections with the same lease: their session then holds the \
+                 seat, and no candidate leads until that process ends or stands for the seat again.",
             ],
             ..Promises::of("consul")
         }

@@ -116,9 +116,9 @@ impl Store for EtcdStore {
                  bid at once.",
                 "A majority of the members crashes, and their disks have not kept what they reported as written \
                  (--unsafe-no-fsync).",
-                "A bid reaches the server only after its election has stopped, in a process that runs other elections \
-                 with the same lease: their session then holds the seat, and no candidate leads until that process \
-                 ends or stands for the seat again.",
+                "A bid takes longer than a fifth of a lease to reach the server, and its election has stopped \
+                 meanwhile, in a process that runs other elections with the same lease: their session then holds the \
+                 seat, and no candidate leads until that process ends or stands for the seat again.",
             ],
             ..Promises::of("etcd")
         }

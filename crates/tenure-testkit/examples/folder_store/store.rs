@@ -1,10 +1,11 @@
 //! A store in a folder, with one file per seat, for the processes of one machine. `docs/writing-a-store.md` builds it
 //! step by step.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,23 +19,34 @@ use tenure_core::{
 #[derive(Clone, Debug)]
 pub(crate) struct FolderStore {
     folder: Arc<Path>,
+    turns: Arc<Mutex<BTreeMap<SeatName, Arc<Turn>>>>,
 }
+
+/// The turn of one call about a seat.
+type Turn = tokio::sync::Mutex<()>;
 
 impl FolderStore {
     /// Creates a store in this folder. It does not touch the folder before the first call.
     pub(crate) fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into().into() }
+        Self { folder: folder.into().into(), turns: Arc::default() }
     }
 
     /// Runs blocking work on another thread. If the caller gives up, the work still runs to its end, so that nothing
-    /// stays locked or half done.
+    /// stays locked or half done, and the next call about the seat begins after it.
     async fn run<T: Send + 'static>(
         &self,
         seat: &SeatName,
         act: impl FnOnce(&Files) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let files = Files::of(&self.folder, seat);
-        run(move || act(&files)).await
+        let turn = self.turns.lock().unwrap().entry(seat.clone()).or_default().clone();
+        // A call that was dropped keeps its turn until its work has ended.
+        let turn = turn.lock_owned().await;
+        run(move || {
+            let _turn = turn;
+            act(&files)
+        })
+        .await
     }
 }
 

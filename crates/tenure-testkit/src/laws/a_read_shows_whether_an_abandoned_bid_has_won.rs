@@ -37,7 +37,10 @@ pub(super) async fn check(bench: Bench) -> Verdict {
         let release = bench.within("an answer to a swap", store.swap(&seat, Some(&seen.version), &vacant)).await??;
         let Swap::Done { version, .. } = release else {
             let last = bench.read(&store, &seat).await?;
-            ensure!(last.record.nonce != record.nonce, "an abandoned bid has won after a later read had shown {seen:?}");
+            ensure!(
+                last.record.nonce != record.nonce,
+                "an abandoned bid has won after a later read had shown {seen:?}"
+            );
             return Err(crate::Failure::new(format!("nobody else writes the seat, but now it reads as {last:?}")));
         };
         free = version;

@@ -20,7 +20,7 @@ use crate::lock;
 ///
 /// Without this rule, an election that stops during its bid could read that its seat is free, and hold it afterwards.
 #[derive(Debug, Default)]
-pub struct PendingWrites(Mutex<HashMap<SeatName, Pending>>);
+pub struct PendingWrites(Mutex<HashMap<SeatName, Vec<Pending>>>);
 
 /// Notices the end of a write: its task drops the sender.
 type Pending = watch::Receiver<()>;
@@ -44,8 +44,11 @@ impl PendingWrites {
         });
         {
             let mut writes = lock(&self.0);
-            writes.retain(|_, pending| is_running(pending));
-            writes.extend(seats.into_iter().map(|seat| (seat, pending.clone())));
+            writes.retain(|_, pending| {
+                pending.retain(is_running);
+                !pending.is_empty()
+            });
+            seats.into_iter().for_each(|seat| writes.entry(seat).or_default().push(pending.clone()));
         }
         task.await.unwrap_or_else(|_| Err(StoreError::unknown("the write was interrupted before its answer arrived")))
     }
@@ -100,7 +103,7 @@ impl PendingWrites {
     }
 
     fn pending(&self, seat: &SeatName) -> Option<Pending> {
-        lock(&self.0).get(seat).filter(|pending| is_running(pending)).cloned()
+        lock(&self.0).get(seat)?.iter().find(|pending| is_running(pending)).cloned()
     }
 }
 

@@ -83,6 +83,21 @@ async fn a_read_waits_for_a_write_whose_call_was_dropped_and_other_seats_do_not(
 }
 
 #[tokio::test]
+async fn a_read_waits_for_all_writes_to_its_seat() {
+    let (server, writes) = (Server::default(), PendingWrites::default());
+    let [(first_ends, first), (second_ends, second)] = ["first", "second"].map(|what| server.write(what));
+    poll_once(writes.run(seats(&["a"]), first)).await;
+    drop(second_ends);
+    writes.run(seats(&["a"]), second).await.unwrap();
+    let seats = seats(&["a"]);
+    let mut read = Box::pin(server.read(&writes, &seats));
+    assert!((&mut read).now_or_never().is_none());
+    first_ends.send(()).unwrap();
+    read.await.unwrap();
+    assert_eq!(server.said(), ["second is written", "first is written", "read a"]);
+}
+
+#[tokio::test]
 async fn of_two_writes_to_a_seat_the_second_can_wait_for_the_first() {
     let (server, writes) = (Server::default(), PendingWrites::default());
     let (seat, [(first_ends, first), (second_ends, second), (never_ends, never)]) =

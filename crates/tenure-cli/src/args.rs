@@ -102,8 +102,7 @@ pub(crate) enum Command {
     Explain(Explain),
     Watch(Watch),
     StepDown(StepDown),
-    /// List the stores in this program, their promises and what breaks them
-    Stores,
+    Stores(Stores),
     Schema(Schema),
     Forget(Forget),
     Demo(Demo),
@@ -296,6 +295,48 @@ pub(crate) struct StepDown {
     pub(crate) wait: Option<Duration>,
 }
 
+/// List the stores in this program, their promises and what breaks them
+///
+/// With --cost, print how many requests an idle election makes on stores that bill by the request, and what they cost.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  tenure stores
+  tenure stores --cost --lease 60s --candidates 3
+  tenure stores --cost --write-price 0.0045 --read-price 0.00036
+
+The default prices are the public list prices of S3 Standard in us-east-1, as of 2025. Prices
+change, and depend on the provider and the region: look them up.
+
+Exit codes:
+  0  the list was printed
+  2  bad usage, or --cost in a program without such a store")]
+pub(crate) struct Stores {
+    /// Print the requests and the price of an idle election on stores that bill by the request
+    #[arg(long)]
+    pub(crate) cost: bool,
+
+    /// The lease of the election
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = tenure::span::parse, requires = "cost")]
+    pub(crate) lease: Duration,
+
+    /// The number of processes that stand, including the leader
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = at_least_one, requires = "cost")]
+    pub(crate) candidates: u32,
+
+    /// Count the notes, too: the list of candidates, and requests to the leader
+    #[arg(long, requires = "cost")]
+    pub(crate) notes: bool,
+
+    /// The price of 1000 requests that write or list, in US dollars
+    #[arg(long, default_value = "0.005", value_name = "USD", value_parser = price, requires = "cost")]
+    pub(crate) write_price: f64,
+
+    /// The price of 1000 requests that read, in US dollars
+    #[arg(long, default_value = "0.0004", value_name = "USD", value_parser = price, requires = "cost")]
+    pub(crate) read_price: f64,
+}
+
 /// Print the SQL that creates a store's tables
 ///
 /// A store creates its tables at the first call if its role is allowed to. If it is not, have a database
@@ -306,6 +347,7 @@ Examples:
   tenure schema postgres | psql -d app
   tenure schema postgres --schema elections --role app > tenure.sql
   tenure schema mysql --schema app --role app@10.0.0.% | mysql
+  tenure schema sqlserver --role app > tenure.sql
 
 With --role, the SQL also grants that role the privileges that `tenure` needs, and no others: to
 read and write the tables. Candidates must use the same schema:
@@ -368,6 +410,11 @@ pub(crate) struct Demo {
     /// The lease of the candidates
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = tenure::span::parse)]
     pub(crate) lease: Duration,
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price = text.parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0);
+    price.ok_or_else(|| "must be a number, 0 or more".to_owned())
 }
 
 fn at_least_one(text: &str) -> Result<u32, String> {

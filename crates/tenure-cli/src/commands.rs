@@ -43,7 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
     match command {
         Command::Completions(args) => return completions::run(&args),
         Command::Man(args) => return man::run(&args),
-        Command::Stores => return stores::run(&global),
+        Command::Stores(args) => return stores::run(&global, &args),
         Command::Schema(args) => return schema::run(&global, &args),
         #[cfg(target_os = "linux")]
         Command::Demo(args) => return demo::run(&global, &args),
@@ -74,7 +74,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
-            Command::Completions(_) | Command::Man(_) | Command::Stores | Command::Schema(_) => {
+            Command::Completions(_) | Command::Man(_) | Command::Stores(_) | Command::Schema(_) => {
                 unreachable!("done above")
             }
             #[cfg(target_os = "linux")]

@@ -6,6 +6,9 @@ pub(crate) fn mask(url: &str) -> String {
     if let (Some((scheme, _)), Err(_)) = (url.split_once("://"), tenure_kit::url::check_login(url)) {
         return format!("{scheme}://***");
     }
+    if !url.contains("://") && url.contains(['=', ';']) {
+        return mask_connection_string(url);
+    }
     let (front, query) = url.split_once('?').map_or((url, None), |(front, query)| (front, Some(query)));
     let mut masked = mask_password(front);
     if let Some(query) = query {
@@ -23,10 +26,29 @@ fn mask_password(front: &str) -> String {
         Some((user, _)) => format!("{user}:***"),
         // A user of a database can log in without a password. For other stores a single word is a token, or a password
         // without its colon.
-        None if ["postgres", "mysql", "mariadb"].iter().any(|store| scheme.starts_with(store)) => user.to_owned(),
+        None if ["postgres", "mysql", "mariadb", "sqlserver", "mssql"]
+            .iter()
+            .any(|store| scheme.starts_with(store)) =>
+        {
+            user.to_owned()
+        }
         None => "***".to_owned(),
     };
     format!("{scheme}://{user}@{host}")
+}
+
+/// Masks a connection string (`Server=…;Password=…`) from its first secret on: a password can contain semicolons.
+fn mask_connection_string(text: &str) -> String {
+    let mut shown = Vec::new();
+    for part in text.split(';') {
+        let masked = mask_parameter(part);
+        let is_secret = masked != part;
+        shown.push(masked);
+        if is_secret {
+            break;
+        }
+    }
+    shown.join(";")
 }
 
 fn mask_parameter(parameter: &str) -> String {
@@ -62,6 +84,9 @@ mod tests {
                 "azblob://account/container?SharedAccessSignature=hunter2",
                 "azblob://account/container?SharedAccessSignature=***",
             ),
+            ("sqlserver://u:hunter2@h/db", "sqlserver://u:***@h/db"),
+            ("Server=h,1433;Database=d;Password='hun;hunter2';User Id=a", "Server=h,1433;Database=d;Password=***"),
+            ("pwd={hunter2;hunter2};server=h", "pwd=***"),
         ] {
             assert_eq!(mask(url), shown);
         }
@@ -69,9 +94,14 @@ mod tests {
 
     #[test]
     fn urls_without_secrets_are_shown_unchanged() {
-        for url in
-            ["memory:", "sqlite:/var/lib/jobs.db", "redis://host:6379/0", "postgres://user@host", "sqlite:a.db?mode=ro"]
-        {
+        for url in [
+            "memory:",
+            "sqlite:/var/lib/jobs.db",
+            "redis://host:6379/0",
+            "postgres://user@host",
+            "sqlite:a.db?mode=ro",
+            "Server=h;Database=d",
+        ] {
             assert_eq!(mask(url), url);
         }
     }

@@ -158,6 +158,29 @@ fn every_store_lists_what_breaks_its_promises() {
     assert!(text(&world.output(&["stores"]).stdout).starts_with("sqlite:\n"));
 }
 
+#[cfg(feature = "object-store")]
+#[test]
+fn stores_print_what_an_election_costs_on_a_bucket() {
+    let world = World::alone();
+    let shown = text(&world.output(&["stores", "--cost"]).stdout);
+    assert!(shown.contains("720 that write or list, 1440 that read") && shown.contains("$3.05"), "{shown}");
+    let args = ["stores", "--cost", "--json", "--lease", "60s", "--candidates", "10", "--write-price", "0.01"];
+    let cost = json_of(&world.output(&args));
+    assert_eq!((&cost["writes_per_hour"], &cost["reads_per_hour"]), (&180.into(), &1620.into()));
+    assert_eq!(cost["usd_per_month"], 1.79);
+    assert_refused(&world.output(&["stores", "--cost", "--lease", "0s"]), &["--lease must not be 0"]);
+}
+
+#[cfg(feature = "memcached")]
+#[test]
+fn a_list_of_candidates_or_elections_on_memcached_is_refused_in_plain_words() {
+    let (world, server) = (World::alone(), tenure_testkit::servers::Memcached::start());
+    let url = server.url();
+    let candidates = world.output(&["candidates", "jobs", "--store", &url]);
+    assert_refused(&candidates, &["keeps no notes, so it has no list of candidates"]);
+    assert_refused(&world.output(&["status", "--store", &url]), &["memcached cannot list its keys; name the election"]);
+}
+
 #[test]
 fn schema_prints_the_sql_of_a_stores_tables() {
     let world = World::alone();

@@ -76,7 +76,7 @@ fn bash_completes_commands_options_values_and_files() {
     world.assert_bash("tenure st", &["status", "step-down", "stores"]);
     world.assert_bash("tenure run --health-c", &["--health-cmd"]);
     world.assert_bash("tenure run --on-loss=e", &["exit"]);
-    world.assert_bash("tenure status --store sq", &["(nospace)", "sqlite:"]);
+    world.assert_bash("tenure status --store sqli", &["(nospace)", "sqlite:"]);
     world.assert_bash("tenure status --config ten", &["(default)"]);
     world.assert_bash("tenure status --store sqlite:/va", &["(default)"]);
     world.assert_bash("tenure run jobs -- ./ru", &["(default)"]);

@@ -8,7 +8,7 @@
 //! | [`Reconnect`] | one connection that all calls share, replaced when it breaks or falls silent |
 //! | [`first_of`], [`cannot_connect`] | the first of several hosts that answers; the words for a connection that fails |
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
-//! | [`socket`] | a socket with keepalives and a second handle, for a driver that takes one |
+//! | [`socket`] | a socket with keepalives and a second handle, for a driver that takes one; a relay that always reads from it |
 //! | [`sql`] | seats and notes as rows of a SQL database, and seats that the locks of a session hold |
 //! | [`SharedTask`] | a task whose result several calls share |
 //! | [`VersionParts`] | the content of a version: the write, the data and the session |

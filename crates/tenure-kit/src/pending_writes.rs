@@ -95,8 +95,8 @@ impl PendingWrites {
         reads.buffer_unordered(seats.len()).fold(Ok(()), all).await
     }
 
-    /// Waits until no write to a seat is pending.
-    async fn settle(&self, seat: &SeatName) {
+    /// Waits until no write to a seat is pending. For stores whose calls concern one seat each: wait before each read.
+    pub async fn settle(&self, seat: &SeatName) {
         while let Some(mut pending) = self.pending(seat) {
             let _ = pending.changed().await;
         }

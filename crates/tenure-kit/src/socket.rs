@@ -1,5 +1,9 @@
 //! A socket to a server, and the words for one that cannot be opened.
 
+mod relay;
+
+pub use relay::Relay;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

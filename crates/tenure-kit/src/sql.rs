@@ -6,13 +6,18 @@
 //! - A read: turn each row into a [`SeatRow`], and that into the answer ([`reading`]).
 //! - A write with `mode=lease`: [`WriteSet::split`] says which seats share a statement. Run the statement of each set,
 //!   and pass what it has written to [`WriteSet::answer`].
+//! - The seats or notes of a statement as JSON, for databases that turn it into rows: [`want`].
+//! - A driver whose dropped futures leave the connection unusable, or that does not notice its end: [`BatchConnection`].
 //! - `mode=session`: implement [`LockServer`], and pass the engine's calls to [`SeatLocks`].
 
+mod batches;
 mod following;
 mod locks;
 pub mod notes;
 mod rows;
+pub mod want;
 
+pub use batches::{BatchClient, BatchConnection, BatchError};
 pub use following::{Noticed, WAIT_SLICE};
 pub use locks::{LockConnection, LockServer, LockSession, SeatLocks};
 pub use rows::{RowWrite, SeatRow, WriteKind, WriteSet, Written, all_vacant, reading};

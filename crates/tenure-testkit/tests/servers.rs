@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, PgBouncer, Postgres, Process, Redis, RedisCluster,
-    RedisSentinel, RedisSetup, Reply,
+    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis,
+    RedisCluster, RedisSentinel, RedisSetup, Reply, S3,
 };
 
 #[test]
@@ -53,6 +53,30 @@ fn a_cluster_answers_for_every_slot() {
     let cluster = RedisCluster::start();
     let moved = cluster.nodes.iter().filter(|node| node.ask(&["GET", "a"]).text().starts_with("MOVED")).count();
     assert_eq!(moved, 2, "one of the three nodes has the key");
+}
+
+#[test]
+fn a_cache_is_paused_killed_and_restarted_without_its_data() {
+    let mut server = Memcached::start();
+    assert_eq!(server.ask("ms a 1\r\n1"), "HD");
+    server.pause();
+    server.resume();
+    assert_eq!((server.ask("mg a v"), server.stat("curr_items")), ("VA 1".to_owned(), 1));
+    server.kill();
+    server.restart();
+    assert_eq!(server.ask("mg a v"), "EN", "the server lost its data");
+}
+
+#[test]
+fn a_bucket_keeps_its_objects_over_a_restart_unless_it_is_emptied() {
+    let mut server = S3::start();
+    assert_eq!(server.ask("PUT", "/jobs/a", "1").0, 200);
+    server.pause();
+    server.resume();
+    server.restart();
+    assert_eq!(server.ask("GET", "/jobs/a", ""), (200, "1".to_owned()), "the server kept its objects");
+    server.restart_empty();
+    assert_eq!(server.ask("GET", "/jobs/a", "").0, 404, "the server lost its objects");
 }
 
 #[test]

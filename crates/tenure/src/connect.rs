@@ -24,7 +24,10 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// | `kubernetes://NAMESPACE` | Leases of this namespace (feature `kubernetes`); the cluster of the kubeconfig, or the cluster that this process runs in |
 /// | `postgres://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `postgres`); with `?mode=session`, locks of a session |
 /// | `mysql://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `mysql`), MySQL or MariaDB; with `?mode=session`, locks of a session |
+/// | `sqlserver://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `sqlserver`); with `?mode=session`, a session; also as a connection string, `Server=…;Database=…` |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
+/// | `s3://BUCKET/PREFIX?region=…&endpoint=…` | objects of this bucket (feature `object-store`): S3, R2, MinIO and others; `gs://BUCKET/PREFIX` for Google Cloud Storage |
+/// | `memcached://host:port` | memcached, best effort (feature `memcached`); `memcached+unix:///path/to/socket` |
 /// | `memory:` or `memory:NAME` | a memory of this process; equal URLs are the same memory; `?kind=observe`, `clock`, `session` or `lock` |
 ///
 /// ```
@@ -76,7 +79,7 @@ pub fn connect_with_last_will(url: &str, program: &str) -> Result<Box<dyn DynSto
 
 /// Creates a store. Only the stores whose first read would create something know whether they are read only.
 #[cfg_attr(
-    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite")),
+    not(any(feature = "consul", feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver")),
     expect(unused_variables, reason = "only these stores use it")
 )]
 fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
@@ -94,6 +97,14 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url)?))
         }
+        #[cfg(feature = "memcached")]
+        scheme if tenure_memcached::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_memcached::MemcachedStore::from_url(url)?))
+        }
+        #[cfg(feature = "object-store")]
+        scheme if tenure_object_store::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_object_store::BucketStore::from_url(url)?))
+        }
         #[cfg(feature = "mysql")]
         scheme if tenure_mysql::SCHEMES.contains(&scheme) => {
             let store = tenure_mysql::MysqlStore::from_url(url)?;
@@ -109,6 +120,11 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             let store = tenure_postgres::PostgresStore::from_url(url)?;
+            Ok(Box::new(if read_only { store.read_only() } else { store }))
+        }
+        #[cfg(feature = "sqlserver")]
+        scheme if tenure_sqlserver::SCHEMES.contains(&scheme) || tenure_sqlserver::is_connection_string(url) => {
+            let store = tenure_sqlserver::SqlServerStore::from_url(url)?;
             Ok(Box::new(if read_only { store.read_only() } else { store }))
         }
         // A word before a colon that does not look like a scheme may be part of a password.
@@ -132,10 +148,18 @@ pub fn schemes() -> &'static [&'static str] {
         "postgres",
         #[cfg(feature = "mysql")]
         "mysql",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver",
         #[cfg(feature = "consul")]
         "consul",
         #[cfg(feature = "kubernetes")]
         "kubernetes",
+        #[cfg(feature = "object-store")]
+        "s3",
+        #[cfg(feature = "object-store")]
+        "gs",
+        #[cfg(feature = "memcached")]
+        "memcached",
         "memory",
     ]
 }
@@ -157,10 +181,20 @@ pub fn examples() -> &'static [&'static str] {
         "mysql://localhost/app",
         #[cfg(feature = "mysql")]
         "mysql://localhost/app?mode=session",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver://localhost/app",
+        #[cfg(feature = "sqlserver")]
+        "sqlserver://localhost/app?mode=session",
         #[cfg(feature = "consul")]
         "consul://localhost:8500",
         #[cfg(feature = "kubernetes")]
         "kubernetes://default",
+        #[cfg(feature = "object-store")]
+        "s3://bucket",
+        #[cfg(feature = "object-store")]
+        "gs://bucket",
+        #[cfg(feature = "memcached")]
+        "memcached://localhost",
         "memory:",
     ]
 }
@@ -215,17 +249,23 @@ fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
     Ok(Box::new(Memory::named(name, kind).store()))
 }
 
-/// The beginnings of the schemes of all stores, whether built in or not, and the feature of each.
+/// The beginnings of the schemes of all stores, whether built in or not, and the simplest scheme of each. It is also the
+/// feature, except for buckets.
 const STORES: &[(&str, &str)] = &[
     ("consul", "consul"),
     ("etcd", "etcd"),
+    ("gs", "gs"),
     ("k8s", "kubernetes"),
     ("kubernetes", "kubernetes"),
     ("mariadb", "mysql"),
+    ("memcached", "memcached"),
+    ("mssql", "sqlserver"),
     ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("redis", "redis"),
+    ("s3", "s3"),
     ("sqlite", "sqlite"),
+    ("sqlserver", "sqlserver"),
     ("valkey", "redis"),
 ];
 
@@ -242,8 +282,9 @@ fn unknown(scheme: &str, built_in: &[&str]) -> ConfigError {
     }
     let store = STORES.iter().find(|(begins, _)| scheme.starts_with(begins)).map(|(_, store)| *store);
     if let Some(store) = store.filter(|store| !built_in.contains(store)) {
+        let feature = if ["gs", "s3"].contains(&store) { "object-store" } else { store };
         return format!(
-            "this program was built without {store}; build it with the feature {store:?} (this program has: {known})"
+            "this program was built without {store}; build it with the feature {feature:?} (this program has: {known})"
         )
         .into();
     }
@@ -343,6 +384,34 @@ mod tests {
         assert!(error.contains("kubeconfig") && !error.contains("hunter2"), "{error}");
     }
 
+    #[cfg(feature = "memcached")]
+    #[test]
+    fn memcached_has_urls_and_errors_never_show_its_password() {
+        for url in ["memcached://u:pw@h:1?prefix=p", "memcached+unix:///s", "memcached:"] {
+            assert_eq!(connect(url).unwrap().promises().store, "memcached", "{url}");
+        }
+        for url in ["memcached://u:hunter2@a,b", "memcached://u:hunter2@h?colour=hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "object-store")]
+    #[test]
+    fn buckets_have_urls_and_errors_never_show_a_secret() {
+        for (url, store) in
+            [("s3://b/p?region=r&endpoint=http://h:1&access_key_id=a&secret_access_key=s", "s3"), ("gs://b", "gs")]
+        {
+            assert_eq!(connect(url).unwrap().promises().store, store, "{url}");
+        }
+        for url in ["s3://k:hunter2@b", "s3://b?secret_access_key=hunter2", "s3://b?colour=hunter2"] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let error = unknown("s3", &["memory"]).to_string();
+        assert!(error.contains("build it with the feature \"object-store\""), "{error}");
+    }
+
     #[cfg(feature = "mysql")]
     #[test]
     fn mysql_has_urls_of_both_servers_and_errors_never_show_its_password() {
@@ -384,6 +453,27 @@ mod tests {
         assert!(error.contains("%3F") && !error.contains("hunter2"), "{error}");
         let error = connect("redis://u:hunter2@h?colour=hunter2").err().expect("an unknown option").to_string();
         assert!(error.contains("colour") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[cfg(feature = "sqlserver")]
+    #[test]
+    fn sql_server_has_urls_and_connection_strings_and_errors_never_show_its_password() {
+        let life = |url: &str| connect(url).unwrap().promises().life;
+        assert_eq!(life("sqlserver://app:hunter2@db/app"), LifeKind::Clock);
+        assert_eq!(life("mssql://app@one,two:1444/app?mode=session"), LifeKind::Session);
+        assert_eq!(
+            life("Server=tcp:db,1433;Database=app;User Id=app;Password='hun;ter2';Mode=session"),
+            LifeKind::Session
+        );
+        for url in [
+            "sqlserver://app:hunter2@db/app?mode=hunter2",
+            "sqlserver://app:hunter2@db",
+            "Server=db;Database=app;Password=hunter2;Mode=hunter2",
+            "Server=db;Database=app;Password='hunter2",
+        ] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     /// The options of a store are those that its own error lists.

@@ -57,16 +57,20 @@
 //! | SQLite, for the processes of one machine; no server | `sqlite`, `sqlite:` | at once |
 //! | PostgreSQL | `postgres`, `postgres://…` | a lease later, or at once with a last will; at once with `?mode=session` |
 //! | MySQL or MariaDB | `mysql`, `mysql://…` | a lease later, or a third of a lease with a last will; at once with `?mode=session` |
+//! | SQL Server | `sqlserver`, `sqlserver://…` | a lease later, or a third of a lease with a last will; at once with `?mode=session` |
 //! | Redis or Valkey | `redis`, `redis://…` | a lease later, or at once with a last will |
 //! | etcd | `etcd`, `etcd://…` | a lease later, or at once with a last will |
 //! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
 //! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later, or at once with a last will |
+//! | S3, Google Cloud Storage, R2, MinIO… | `object-store`, `s3://…`, `gs://…` | a lease later, or a third of a lease with a last will |
+//! | memcached, best effort: the server can forget seats | `memcached`, `memcached://…` | a lease later, or a third of a lease with a last will |
 //! | [memory](MemoryStore), for tests | always, `memory:` | a lease later |
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
-//! Use the store that your service already depends on. All of them notify followers, so a planned hand-over takes
-//! milliseconds; only over MySQL without `?mode=session`, it takes up to a third of a lease. A last will is a companion process that frees the seats of a dead program:
-//! [`connect_with_last_will`] starts it.
+//! Use the store that your service already depends on. Most of them notify followers, so a planned hand-over takes
+//! milliseconds. Over buckets, memcached, and MySQL and SQL Server without `?mode=session`, followers poll, and it takes up to a third of
+//! a lease. A last will is a companion process that frees the seats of a dead program: [`connect_with_last_will`] starts
+//! it.
 //!
 //! # Which method for which work?
 //!
@@ -144,10 +148,18 @@ pub use tenure_etcd as etcd;
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]
 pub use tenure_kubernetes as kubernetes;
+/// Seats in the memory of a memcached server, best effort: the server can forget them.
+#[cfg(feature = "memcached")]
+#[doc(inline)]
+pub use tenure_memcached as memcached;
 /// Seats in a MySQL or MariaDB database, as rows or as locks of a session.
 #[cfg(feature = "mysql")]
 #[doc(inline)]
 pub use tenure_mysql as mysql;
+/// Seats in the objects of a bucket: S3, Google Cloud Storage, R2, MinIO and others.
+#[cfg(feature = "object-store")]
+#[doc(inline)]
+pub use tenure_object_store as object_store;
 /// Seats in a PostgreSQL database, as rows or as locks of a session.
 #[cfg(feature = "postgres")]
 #[doc(inline)]
@@ -160,6 +172,10 @@ pub use tenure_redis as redis;
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use tenure_sqlite as sqlite;
+/// Seats in a SQL Server database, as rows or held by a session.
+#[cfg(feature = "sqlserver")]
+#[doc(inline)]
+pub use tenure_sqlserver as sqlserver;
 
 /// Everything that a store author needs: the traits to implement, and the types of their arguments and results.
 ///

@@ -1,5 +1,7 @@
 //! One connection to the server: logged in, and past the handshake.
 
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,14 +9,14 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 use tenure_core::StoreError;
-use tenure_kit::socket::Address;
-use tenure_kit::{Connection, Liveness, Patience, first_of};
-use tokio::sync::Mutex;
+use tenure_kit::socket::{Address, Relay};
+use tenure_kit::sql::{BatchClient, BatchConnection};
+use tenure_kit::{Liveness, first_of};
+use tokio::net::TcpListener;
 
 use crate::errors::{self, Failed};
 use crate::handshake::{self, Server};
 use crate::options::{MysqlOptions, SslMode};
-use crate::relay::Relay;
 
 /// The results of a batch: for each statement, its rows.
 pub(crate) type Results = Vec<Vec<Row>>;
@@ -63,7 +65,7 @@ impl Connector {
             }
             opened => opened,
         };
-        let (mut conn, liveness, relay) = opened.map_err(|error| errors::login_failed(address, ssl, error))?;
+        let (mut conn, liveness, relay, port) = opened.map_err(|error| errors::login_failed(address, ssl, error))?;
         let read_only = self.read_only.load(Ordering::Relaxed);
         let server = handshake::handshake(&mut conn, &self.options, address, alone, read_only).await?;
         if !server.is_durable && !self.has_warned.swap(true, Ordering::Relaxed) {
@@ -73,77 +75,60 @@ impl Connector {
                  innodb_flush_log_at_trx_commit=1 and sync_binlog=1 on the server"
             );
         }
-        Ok(MyConnection { conn: Arc::new(Mutex::new(conn)), server, liveness, relay })
+        Ok(MyConnection::new(Client { conn, _port: port }, server, liveness, relay))
     }
 
     /// Connects and logs in. If this fails, nothing was written.
     async fn log_in(&self, address: &Address, encrypts: bool) -> Result<Result<LoggedIn, Error>, StoreError> {
         let liveness = Arc::new(Liveness::new());
-        let relay =
-            Relay::open(address, liveness.clone()).await.map_err(|error| errors::unreachable(address, error))?;
-        let conn = Conn::new(self.options.driver(address, relay.port, encrypts)).await;
-        Ok(conn.map(|conn| (conn, liveness, relay)))
+        let unreachable = |error| errors::unreachable(address, error);
+        let (relay, port) = open_relay(address, liveness.clone()).await.map_err(unreachable)?;
+        let number = port.local_addr().map_err(unreachable)?.port();
+        let conn = Conn::new(self.options.driver(address, number, encrypts)).await;
+        Ok(conn.map(|conn| (conn, liveness, relay, port)))
     }
 }
 
-type LoggedIn = (Conn, Arc<Liveness>, Relay);
+/// Opens a socket to the server, and a port of this machine that the driver connects to.
+///
+/// The driver opens its socket itself, and does not expose it. So the store opens the socket, and passes its bytes on
+/// through a port that accepts one connection. Another process of this machine that connects to the port before the
+/// driver does gets a connection to the server, which it could also open itself, and the attempt of this store fails.
+/// The port stays bound, so that no other process gets the connection of the driver. A unix socket of the server is not
+/// relayed: there the server can take the user of this process for proof of who it is.
+async fn open_relay(address: &Address, liveness: Arc<Liveness>) -> io::Result<(Relay, Arc<TcpListener>)> {
+    let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    let port = listener.clone();
+    let driver = async move {
+        let (driver, _) = port.accept().await?;
+        let _ = driver.set_nodelay(true);
+        Ok(driver)
+    };
+    Ok((Relay::open(address, liveness, driver).await?, listener))
+}
+
+type LoggedIn = (Conn, Arc<Liveness>, Relay, Arc<TcpListener>);
 
 /// If a host has not answered after this time, the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// One connection to the server. It runs one batch of statements at a time, as the protocol requires.
-pub(crate) struct MyConnection {
-    conn: Arc<Mutex<Conn>>,
-    pub(crate) server: Server,
-    liveness: Arc<Liveness>,
-    pub(crate) relay: Relay,
+/// One connection to the server. It runs one batch of statements, separated by semicolons, at a time and in one round trip.
+/// The server executes them in order, and stops at the first one that fails.
+pub(crate) type MyConnection = BatchConnection<Client, Server>;
+
+pub(crate) struct Client {
+    conn: Conn,
+    /// Stays bound for as long as the connection is open.
+    _port: Arc<TcpListener>,
 }
 
-impl Connection for MyConnection {
-    fn liveness(&self) -> &Liveness {
-        &self.liveness
-    }
-}
+impl BatchClient for Client {
+    type Batch = String;
+    type Results = Results;
+    type Error = Failed;
 
-/// A batch that is not answered within this time ends its connection. It is longer than any wait for a lock.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// A single call that times out may only be slow. If the server has been silent for twice as long as the call waited,
-/// other calls timed out before it, and a new connection may work.
-const PATIENCE: Patience = Patience { at_least: Duration::ZERO, times: 2 };
-
-impl MyConnection {
-    /// Runs a batch of statements, separated by semicolons, in one round trip. The server executes them in order, and
-    /// stops at the first one that fails.
-    ///
-    /// If the future is dropped before the batch is sent, it is never sent. If it is dropped later, the batch runs to
-    /// its end, and batches that are sent later on this connection run after it.
-    pub(crate) async fn run(self: &Arc<Self>, sql: String) -> Result<Results, Failed> {
-        let waiting = self.liveness.waiting(PATIENCE);
-        let mut conn = self.conn.clone().lock_owned().await;
-        let connection = self.clone();
-        // A batch that is abandoned half-way would leave the connection unusable: so it runs in a task of its own.
-        let batch = tokio::spawn(async move {
-            let answer = tokio::time::timeout(ANSWER_WITHIN, run(&mut conn, sql)).await;
-            let answer = answer.unwrap_or(Err(Failed::Unanswered));
-            if answer.as_ref().is_err_and(Failed::ends_the_connection) {
-                connection.close();
-            }
-            answer
-        });
-        let answer = batch.await.unwrap_or(Err(Failed::Unanswered));
-        waiting.answered();
-        // A new connection creates the tables if its user is allowed to.
-        if answer.as_ref().is_err_and(Failed::is_missing_table) {
-            self.liveness.doubt();
-        }
-        answer
-    }
-
-    /// Closes the connection at once. The fate of a batch in flight is unknown.
-    pub(crate) fn close(&self) {
-        self.liveness.close();
-        self.relay.abort();
+    async fn run(&mut self, sql: String) -> Result<Results, Failed> {
+        run(&mut self.conn, sql).await
     }
 }
 

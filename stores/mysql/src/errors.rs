@@ -5,6 +5,7 @@ use std::io;
 use mysql_async::{DriverError, Error, IoError, ServerError};
 use tenure_core::{Fault, StoreError};
 use tenure_kit::socket::{self, Address};
+use tenure_kit::sql::BatchError;
 
 use crate::options::SslMode;
 
@@ -93,10 +94,6 @@ impl Failed {
         if let Self::Reply(reply, _) = self { Some(reply) } else { None }
     }
 
-    pub(crate) fn is_missing_table(&self) -> bool {
-        self.reply().is_some_and(|reply| reply.code == 1146)
-    }
-
     /// Returns whether the statement had no effect and one of its seats may be the cause: by the content of its record,
     /// or by a conflict with another transaction.
     fn is_caused_by_one(&self) -> bool {
@@ -104,11 +101,6 @@ impl Failed {
             matches!(reply.code, 1020 | 1205 | 1213 | 1366 | 3572) || ["22", "23"].contains(&class(reply))
         };
         self.reply().is_some_and(is_one)
-    }
-
-    /// Returns whether to replace the connection: a new one, or another server, may work.
-    pub(crate) fn ends_the_connection(&self) -> bool {
-        self.reply().is_none_or(|reply| is_read_only(reply) || matches!(reply.code, 1046 | 1053 | 1152 | 1927))
     }
 
     /// Returns the error for a batch in which the statement at this place is the only one that writes. If a later
@@ -120,6 +112,20 @@ impl Failed {
             }
             failed => failed.into(),
         }
+    }
+}
+
+impl BatchError for Failed {
+    fn unanswered() -> Self {
+        Self::Unanswered
+    }
+
+    fn ends_the_connection(&self) -> bool {
+        self.reply().is_none_or(|reply| is_read_only(reply) || matches!(reply.code, 1046 | 1053 | 1152 | 1927))
+    }
+
+    fn is_missing_table(&self) -> bool {
+        self.reply().is_some_and(|reply| reply.code == 1146)
     }
 }
 

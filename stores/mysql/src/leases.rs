@@ -7,11 +7,13 @@ use futures_util::future::join_all;
 use mysql_async::Row;
 use serde_json::Value;
 use tenure_core::{Answers, Fault, Reading, SeatName, StoreError, Swap, Write};
+use tenure_kit::sql::want::{self, hex};
 use tenure_kit::sql::{self, Mode, SeatRow, WriteKind, WriteSet, Written};
+use tenure_kit::sql::{BatchError, LockConnection};
 
 use crate::connection::MyConnection;
 use crate::errors;
-use crate::seats::{self, WRITES_AT, about, hex};
+use crate::seats::{self, WRITES_AT, about};
 
 /// Reads seats in one statement.
 pub(crate) async fn read(
@@ -21,7 +23,7 @@ pub(crate) async fn read(
     to: &Answers<Reading>,
 ) -> Result<(), StoreError> {
     let sql = connection.server.sql(seats::READ);
-    let results = match connection.run(about(&seats::seats(seats, None), &sql)).await {
+    let results = match connection.run(about(&want::seats(seats, |_| None), &sql)).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => {
             sql::all_vacant(seats.len(), to);
             return Ok(());
@@ -39,7 +41,7 @@ fn reading(connection: &MyConnection, row: &Row, mode: Mode) -> Result<Reading, 
     let text = |column: usize| row.get::<Option<String>, _>(column).flatten();
     let number = |column: usize| row.get::<Option<i64>, _>(column).flatten();
     let identity = text(5).filter(|identity| !identity.is_empty()).ok_or_else(|| {
-        connection.close();
+        connection.abort();
         errors::answered_by_replica()
     })?;
     let now = number(7).unwrap_or(0);
@@ -62,9 +64,10 @@ pub(crate) async fn write(
     writes: &[Write],
     to: &Answers<Swap>,
 ) -> Result<(), StoreError> {
-    let sets = WriteSet::split(writes.iter().enumerate(), |_| seats::new_number(), to);
+    let sets = WriteSet::split(writes.iter().enumerate(), |_| want::new_number(), to);
     let answers = sets.iter().map(async |set| {
-        let written = run(connection, &seats::writes(set, None), &connection.server.sql(&seats::write(set))).await;
+        let want = want::writes(set, None, |_| None);
+        let written = run(connection, &want, &connection.server.sql(&seats::write(set))).await;
         let written = match written {
             // A bid for a new seat that another transaction is inserting is lost: that is most likely another bid.
             Err(error) if is_conflict(&error) && set.kind == WriteKind::New && set.rows.len() == 1 => {

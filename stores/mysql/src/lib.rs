@@ -6,7 +6,6 @@ mod handshake;
 mod leases;
 mod notes;
 mod options;
-mod relay;
 mod schema;
 mod seats;
 mod sessions;

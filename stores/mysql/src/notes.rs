@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use tenure_core::{Answers, Board, Note, NoteState, NoteWrite, StoreError};
-use tenure_kit::sql::notes::{DELETE_AT_MOST, answer_listed, answer_written, micros, seat_of};
+use tenure_kit::sql::BatchError;
+use tenure_kit::sql::notes::{DELETE_AT_MOST, answer_listed, answer_written};
+use tenure_kit::sql::want;
 
 use crate::connection::MyConnection;
-use crate::seats::{about, hex, object};
+use crate::seats::about;
 
 /// The notes or boards of a call, from the JSON in `@tenure_want`. Names are hexadecimal digits.
 const WANT: &str = "JSON_TABLE(@tenure_want, '$[*]' COLUMNS (place FOR ORDINALITY, seat VARCHAR(1024) PATH '$.seat', \
@@ -25,11 +26,6 @@ pub(crate) async fn write(
     notes: &[NoteWrite],
     to: &Answers<NoteState>,
 ) -> Result<(), StoreError> {
-    let want = |note: &NoteWrite| {
-        let (seat, kind, key) = (hex(seat_of(&note.board)), note.board.kind(), hex(&note.key));
-        let (value, lifetime) = (&note.value, micros(note.lifetime));
-        object(json!({ "seat": seat, "kind": kind, "key": key, "value": value, "lifetime": lifetime }))
-    };
     let sql = format!(
         "SELECT want.place FROM {WANT} {NOTES} AND note.note_key = UNHEX(want.note_key) WHERE note.expires > {{now}}; \
          DELETE note FROM {WANT} {NOTES} AND note.note_key = UNHEX(want.note_key) WHERE want.value IS NULL; \
@@ -38,7 +34,7 @@ pub(crate) async fn write(
          WHERE want.value IS NOT NULL ORDER BY want.seat, want.kind, want.note_key \
          ON DUPLICATE KEY UPDATE value = want.value, expires = {{now}} + want.lifetime"
     );
-    let results = connection.run(about(&notes.iter().map(want).collect(), &connection.server.sql(&sql))).await?;
+    let results = connection.run(about(&want::notes(notes), &connection.server.sql(&sql))).await?;
     let existed: Vec<usize> =
         results.into_iter().nth(1).unwrap_or_default().into_iter().map(mysql_async::from_row).collect();
     let delete = format!("DELETE FROM {{notes}} WHERE expires <= {{now}} LIMIT {DELETE_AT_MOST}");
@@ -57,12 +53,11 @@ pub(crate) async fn list(
     boards: &[Board],
     to: &Answers<Vec<Note>>,
 ) -> Result<(), StoreError> {
-    let want: Value = boards.iter().map(|board| json!({ "seat": hex(seat_of(board)), "kind": board.kind() })).collect();
     let sql = format!(
         "SELECT want.place, note.note_key, note.value FROM {WANT} {NOTES} WHERE note.expires > {{now}} \
          ORDER BY want.place, note.expires, note.note_key"
     );
-    let results = match connection.run(about(&want, &connection.server.sql(&sql))).await {
+    let results = match connection.run(about(&want::boards(boards), &connection.server.sql(&sql))).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => Vec::new(),
         results => results?,
     };

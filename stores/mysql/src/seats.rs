@@ -67,11 +67,9 @@
 //! the win. This holds if the clock was not set back meanwhile, and on another server if its clock is not behind by more
 //! than the failover took. A seat that was forgotten also leaves its token in the table of floors.
 
-use serde_json::{Value, json};
-use tenure_core::{SeatName, record};
-use tenure_kit::sql::{RowWrite, WriteKind, WriteSet};
-
-use crate::options::MysqlOptions;
+use serde_json::Value;
+use tenure_kit::sql::want::hex;
+use tenure_kit::sql::{WriteKind, WriteSet};
 
 /// The seats of a call, from the JSON in `@tenure_want`: the new columns of the row (names as hexadecimal digits); the
 /// version or the holder that the row must have, the session that it must name, and the identity of the server on which
@@ -205,50 +203,4 @@ pub(crate) fn about(want: &Value, sql: &str) -> String {
     // As a hexadecimal literal, the text needs no quoting, whatever the modes and the character set of the session.
     let text = if let Value::String(text) = want { text.clone() } else { want.to_string() };
     format!("SET @tenure_want = _utf8mb4 x'{}'; {sql}", hex(&text))
-}
-
-/// Returns the number of a write.
-pub(crate) fn new_number() -> String {
-    format!("{:016x}", rand::random::<u64>())
-}
-
-pub(crate) fn hex(text: &str) -> String {
-    let digits = text.bytes().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
-}
-
-/// Returns an object without the members that are null: they are NULL in the table.
-pub(crate) fn object(mut members: Value) -> Value {
-    if let Value::Object(members) = &mut members {
-        members.retain(|_, value| !value.is_null());
-    }
-    members
-}
-
-/// Returns seats to read, or to unlock: then each with the name of its lock. In the form of [`WANT`].
-pub(crate) fn seats(seats: &[SeatName], locks: Option<&MysqlOptions>) -> Value {
-    let lock_name = |seat| locks.map(|options| options.lock_name(seat));
-    seats.iter().map(|seat| object(json!({ "name": hex(seat.as_str()), "lock_name": lock_name(seat) }))).collect()
-}
-
-/// Returns the seats of a write, in the form of [`WANT`]. `session` takes the locks, in `mode=session`.
-pub(crate) fn writes(set: &WriteSet, session: Option<(i64, &MysqlOptions)>) -> Value {
-    let write = |row: &RowWrite| {
-        let (write, expected) = (&row.write, row.expected.as_ref());
-        let held =
-            if set.kind == WriteKind::Renewal { row.holder() } else { expected.map(|parts| parts.write.clone()) };
-        object(json!({
-            "name": hex(write.seat.as_str()),
-            "record": record::to_json(&write.record),
-            "version": row.number,
-            "token": write.record.token.get(),
-            "holder": row.holder(),
-            "session": session.filter(|_| !write.record.is_vacant()).map(|(id, _)| id),
-            "held": held,
-            "held_by": expected.and_then(|parts| parts.session),
-            "identity": row.expected_identity(),
-            "lock_name": session.map(|(_, options)| options.lock_name(&write.seat)),
-        }))
-    };
-    set.rows.iter().map(write).collect()
 }

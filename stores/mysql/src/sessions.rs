@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Record, SeatName, StoreError};
-use tenure_kit::sql::{LockConnection, LockServer, Noticed, WAIT_SLICE, WriteSet, Written};
+use tenure_kit::sql::BatchError;
+use tenure_kit::sql::want;
+use tenure_kit::sql::{LockServer, Noticed, WAIT_SLICE, WriteSet, Written};
 
 use crate::connection::{Connector, MyConnection};
 use crate::{leases, seats};
@@ -24,7 +26,7 @@ impl LockServer for Connector {
     type Connection = MyConnection;
 
     fn number_of(&self, _: &Record) -> String {
-        seats::new_number()
+        want::new_number()
     }
 
     async fn open(&self, session: i64, _: Duration) -> Result<Arc<MyConnection>, StoreError> {
@@ -49,12 +51,13 @@ impl LockServer for Connector {
     }
 
     async fn write(&self, session: &Session, set: &WriteSet) -> Result<Written, StoreError> {
-        let want = seats::writes(set, Some((session.id, &self.options)));
+        let want = want::writes(set, Some(session.id), |seat| Some(self.options.lock_name(seat)));
         leases::run(&session.connection, &want, &sql(session, &seats::write_locked(set))).await
     }
 
     async fn release_leftovers(&self, session: &Session, seats: &[SeatName]) -> Result<(), StoreError> {
-        let sql = seats::about(&seats::seats(seats, Some(&self.options)), &sql(session, seats::RELEASE));
+        let want = want::seats(seats, |seat| Some(self.options.lock_name(seat)));
+        let sql = seats::about(&want, &sql(session, seats::RELEASE));
         session.connection.run(sql).await?;
         Ok(())
     }
@@ -81,17 +84,6 @@ impl LockServer for Connector {
             (true, Some(true)) => Noticed::Release,
             (true, _) => Noticed::Nothing,
         })
-    }
-}
-
-impl LockConnection for MyConnection {
-    fn abort(&self) {
-        self.close();
-    }
-
-    #[cfg(unix)]
-    fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
-        self.relay.lifeline()
     }
 }
 

@@ -27,6 +27,8 @@ fn sql(args: &Schema) -> Result<(&'static str, String), Failure> {
         "postgres" | "postgresql" => Ok(("postgres", postgres(args)?)),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Ok(("mysql", mysql(args)?)),
+        #[cfg(feature = "sqlserver")]
+        "sqlserver" | "mssql" => Ok(("sqlserver", sqlserver(args)?)),
         "sqlite" => Err(Failure::new("sqlite creates its tables itself, so there is no SQL to run; use it as it is")),
         store if tenure::schemes().contains(&store) => {
             Err(Failure::new(format!("{store} has no tables, so there is no SQL to run; use it as it is")))
@@ -45,6 +47,8 @@ const WITH_TABLES: &[&str] = &[
     "postgres",
     #[cfg(feature = "mysql")]
     "mysql",
+    #[cfg(feature = "sqlserver")]
+    "sqlserver",
 ];
 
 fn known() -> String {
@@ -97,6 +101,23 @@ fn mysql(args: &Schema) -> Result<String, Failure> {
         }
         let (name, host) = role.split_once('@').unwrap_or((role, "%"));
         sql += &grants_sql(database, DEFAULT_TABLE_PREFIX, &format!("'{name}'@'{host}'"));
+    }
+    Ok(sql)
+}
+
+#[cfg(feature = "sqlserver")]
+fn sqlserver(args: &Schema) -> Result<String, Failure> {
+    use tenure::sqlserver::{DEFAULT_SCHEMA, SqlServerOptions, SqlServerStore, grants_sql, schema_sql};
+    let schema = args.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
+    // The store checks the name of the schema.
+    let options = SqlServerOptions { database: "app".into(), schema: schema.into(), ..SqlServerOptions::default() };
+    SqlServerStore::new(options)?;
+    let mut sql = schema_sql(schema);
+    if let Some(role) = &args.role {
+        if role.is_empty() || role.contains(char::is_control) {
+            return Err(Failure::new(format!("{role:?} is not a valid name for a role; pass --role NAME")));
+        }
+        sql += &grants_sql(schema, role);
     }
     Ok(sql)
 }

@@ -31,7 +31,8 @@ use crate::{
 /// It promises no more than that: processes that this one has started may still run. If the machine fails, the
 /// companion is killed as well, or it cannot reach the store, then the lease decides, as it does without a last will.
 ///
-/// Stores with a lifeline (SQLite, PostgreSQL and MySQL with `mode=session`) free the seats of a dead process by themselves.
+/// Stores with a lifeline (SQLite; PostgreSQL, MySQL and SQL Server with `mode=session`) free the seats of a dead process by
+/// themselves.
 #[derive(Debug)]
 pub struct LastWills<S> {
     store: S,

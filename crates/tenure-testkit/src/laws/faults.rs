@@ -60,6 +60,12 @@ pub trait Server: Send + Sync + 'static {
     /// Kills the server (SIGKILL) and starts it again at the same address, with all data that it has confirmed.
     fn restart(&mut self);
 
+    /// Returns whether [`Server::restart`] keeps the data. A cache loses it: then the laws about restarts that lose
+    /// everything apply instead.
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
     /// Returns what the store promises if the server restarts without its data. `None` if a test cannot do that.
     fn after_loss(&self) -> Option<AfterLoss> {
         None
@@ -155,6 +161,8 @@ enum Need {
     Plain,
     /// Data that can be lost.
     Loss,
+    /// Data that outlives the server's process.
+    Durable,
     /// A term that outlives a connection.
     OutlivesConnections,
     /// Renewals that can be distinguished from other requests.
@@ -176,6 +184,7 @@ impl FaultLaw {
             let (has, otherwise) = match need {
                 Need::Alone | Need::Plain => (true, ""),
                 Need::Loss => (server.after_loss().is_some(), "the server cannot be restarted without its data"),
+                Need::Durable => (server.keeps_data(), "the server keeps nothing over a restart"),
                 Need::OutlivesConnections => (!server.ends_with_its_connection(), "a term ends with its connection"),
                 Need::Renewals => {
                     (!server.renewals().is_empty(), "renewals cannot be distinguished from other requests")

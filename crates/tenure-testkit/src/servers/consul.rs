@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::consul_api::{ask, field};
+use super::launch::in_cache;
 use super::{Folder, Launch, Process, free_port};
 
 /// A Consul server on this machine. Dropping it ends the server.
@@ -51,11 +52,7 @@ impl ConsulSetup {
     /// Creates the default configuration. The program is the one that `CONSUL_BIN` names, the installed one, or the one
     /// from `scripts/servers`. The server loses its data at a restart, and allows sessions as short as a second.
     pub fn new() -> Self {
-        let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
-            let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-            caches.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache"))).map(|c| c.join("tenure"))
-        });
-        let kept = cache.map(|cache| cache.join("consul/usr/bin/consul")).filter(|path| path.exists());
+        let kept = in_cache("consul/usr/bin/consul").filter(|path| path.exists());
         let named = std::env::var_os("CONSUL_BIN").map(PathBuf::from);
         Self {
             program: named.or(kept).unwrap_or_else(|| "consul".into()),

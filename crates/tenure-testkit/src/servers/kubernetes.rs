@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
 
+use super::launch::in_cache;
 use super::{Certificates, Folder, Launch, Process, free_port};
 
 /// A Kubernetes API server on this machine. Dropping it ends the server.
@@ -200,11 +201,7 @@ fn etcd(folder: &Path, client: u16, peer: u16) -> Launch {
 
 fn api(folder: &Path, certificates: &Certificates, etcd: u16, port: u16) -> Launch {
     let kept = std::env::var_os("KUBE_APISERVER").map(PathBuf::from);
-    let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
-        let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        caches.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache"))).map(|c| c.join("tenure"))
-    });
-    let kept = kept.or_else(|| Some(cache?.join("kubernetes/kube-apiserver")));
+    let kept = kept.or_else(|| in_cache("kubernetes/kube-apiserver"));
     Launch::new(kept.unwrap_or_else(|| "kube-apiserver".into()), "kubernetes")
         .args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")])
         .args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"])

@@ -4,6 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Returns the path of a file in the folder in which `scripts/servers` keeps what apt does not install.
+pub(super) fn in_cache(path: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
+        let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        caches.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache"))).map(|c| c.join("tenure"))
+    });
+    cache.map(|cache| cache.join(path))
+}
+
 /// A command that starts a server in the foreground, and the command that installs the server.
 #[derive(Clone, Debug)]
 pub struct Launch {

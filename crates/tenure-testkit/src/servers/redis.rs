@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::launch::in_cache;
 use super::{Folder, Launch, Process, Reply, free_port, resp};
 
 /// A Redis or Valkey server on this machine. Dropping it ends the server.
@@ -30,11 +31,7 @@ impl RedisSetup {
 
     /// Creates a configuration for Valkey, from the system or from `scripts/servers`.
     pub fn valkey() -> Self {
-        let cache = std::env::var_os("TENURE_CACHE").map(PathBuf::from).or_else(|| {
-            let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-            caches.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache"))).map(|c| c.join("tenure"))
-        });
-        let kept = cache.map(|cache| cache.join("valkey/usr/bin/valkey-server")).filter(|path| path.exists());
+        let kept = in_cache("valkey/usr/bin/valkey-server").filter(|path| path.exists());
         Self { program: kept.unwrap_or_else(|| "valkey-server".into()), name: "valkey", arguments: Vec::new() }
     }
 

@@ -8,7 +8,7 @@ use crate::Verdict;
 use crate::bench::now;
 use crate::failure::ensure;
 
-pub(super) const NEEDS: &[Need] = &[Need::Alone];
+pub(super) const NEEDS: &[Need] = &[Need::Alone, Need::Durable];
 
 pub(super) async fn check(mut rig: Rig) -> Verdict {
     let lease = rig.server.long_lease();

@@ -1,0 +1,187 @@
+//! The bucket: requests about objects, without retries, and what their answers mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, StaticCredentialProvider,
+    UpdateVersion,
+};
+use tenure_core::{ConfigError, StoreError, Version};
+
+use crate::clock::ServerClock;
+use crate::errors::Answer;
+use crate::options::{BucketOptions, Provider};
+
+/// A bucket. Clones share its connections.
+#[derive(Clone)]
+pub(crate) struct Bucket {
+    client: Arc<dyn ObjectStore>,
+    pub(crate) provider: Provider,
+    /// The bucket as users name it, for messages.
+    pub(crate) place: String,
+    pub(crate) prefix: String,
+    pub(crate) clock: ServerClock,
+    /// Texts of which each request to the bucket has one in its URL, with the bucket in the path or in the host.
+    marks: [String; 3],
+}
+
+/// An object as it was read.
+pub(crate) struct Object {
+    pub(crate) text: String,
+    pub(crate) version: Version,
+    /// When the object was last written, in seconds of the server's clock.
+    pub(crate) written: i64,
+}
+
+/// The condition of a write, which the server checks and writes in one step.
+pub(crate) enum Condition<'a> {
+    Absent,
+    Version(&'a Version),
+    None,
+}
+
+impl Bucket {
+    /// Creates the client, without connecting.
+    pub(crate) fn new(options: &BucketOptions) -> Result<Self, ConfigError> {
+        let clock = ServerClock::default();
+        let is_plain = options.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+        // The engine has its own time-outs. These end what no call waits for any more.
+        let client = ClientOptions::new()
+            .with_allow_http(is_plain)
+            .with_connect_timeout(Duration::from_secs(5))
+            .with_timeout(Duration::from_secs(30))
+            .with_pool_max_idle_per_host(CONNECTIONS);
+        // A retry would hide when a write was sent, and report an own win as a loss.
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let built: Result<Arc<dyn ObjectStore>, Error> = match options.provider {
+            Provider::S3 => {
+                let mut builder = AmazonS3Builder::from_env()
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .with_http_connector(clock.clone())
+                    .with_conditional_put(S3ConditionalPut::ETagMatch)
+                    .with_disable_bulk_delete(true)
+                    .with_bucket_name(&options.bucket);
+                let given =
+                    [(AmazonS3ConfigKey::Region, &options.region), (AmazonS3ConfigKey::Endpoint, &options.endpoint)];
+                for (key, value) in given {
+                    builder = value.iter().fold(builder, |builder, value| builder.with_config(key, value));
+                }
+                if let (Some(key), Some(secret)) = (&options.access_key_id, &options.secret_access_key) {
+                    // A session token in the environment belongs to the key in the environment: it is not used.
+                    let token = options.session_token.as_ref().map(|token| token.0.clone());
+                    let key = AwsCredential { key_id: key.clone(), secret_key: secret.0.clone(), token };
+                    builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(key)));
+                }
+                builder.build().map(|client| Arc::new(client) as _)
+            }
+            Provider::Gs => {
+                let mut builder = GoogleCloudStorageBuilder::from_env()
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .with_http_connector(clock.clone())
+                    .with_bucket_name(&options.bucket);
+                if let Some(endpoint) = &options.endpoint {
+                    builder = builder.with_base_url(endpoint);
+                }
+                if let Some(path) = &options.credentials {
+                    builder = builder.with_service_account_path(path.to_string_lossy());
+                }
+                builder.build().map(|client| Arc::new(client) as _)
+            }
+        };
+        let place = format!("{}://{}", options.provider.scheme(), options.bucket);
+        // The text of the driver can contain a key from a file.
+        let client = built.map_err(|_| format!("invalid options for {place}; check endpoint and credentials"))?;
+        let prefix = if options.prefix.is_empty() { "tenure" } else { &options.prefix }.to_owned();
+        let bucket = &options.bucket;
+        let marks = [format!("/{bucket}/{prefix}/"), format!("/{bucket}?"), format!("//{bucket}.")];
+        Ok(Self { client, provider: options.provider, place, prefix, clock, marks })
+    }
+
+    /// Returns the path of an object below the prefix. Each part has only letters, digits, `%`, `-`, `_` and `~`.
+    pub(crate) fn path(&self, parts: &[&str]) -> Path {
+        Path::parse(format!("{}/{}", self.prefix, parts.join("/"))).unwrap_or_default()
+    }
+
+    /// Reads an object; `None` if there is none.
+    pub(crate) async fn get(&self, path: &Path) -> Result<Option<Object>, StoreError> {
+        let Some(found) = self.unless(Answer::is_absent, self.client.get(path).await)? else { return Ok(None) };
+        let version = self.version(&found.meta.e_tag, &found.meta.version)?;
+        let written = found.meta.last_modified.timestamp();
+        let bytes = found.bytes().await.map_err(|error| self.failed(&error))?;
+        Ok(Some(Object { text: String::from_utf8_lossy(&bytes).into_owned(), version, written }))
+    }
+
+    /// Writes an object on a condition, and returns its version; `None` if the condition does not hold.
+    pub(crate) async fn put(
+        &self,
+        path: &Path,
+        text: String,
+        on: Condition<'_>,
+    ) -> Result<Option<Version>, StoreError> {
+        let mode = match on {
+            Condition::Absent => PutMode::Create,
+            Condition::None => PutMode::Overwrite,
+            // A version that no object can have is not sent.
+            Condition::Version(version) if !self.is_valid(version) => return Ok(None),
+            Condition::Version(version) => {
+                let mark = Some(version.as_str().to_owned());
+                PutMode::Update(UpdateVersion { e_tag: mark.clone(), version: mark })
+            }
+        };
+        let put = self.client.put_opts(path, text.into(), mode.into()).await;
+        let put = self.unless(Answer::is_lost, put)?;
+        put.map(|put| self.version(&put.e_tag, &put.version)).transpose()
+    }
+
+    /// Deletes an object. It is not an error if there is none.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<(), StoreError> {
+        self.unless(Answer::is_absent, self.client.delete(path).await).map(drop)
+    }
+
+    /// Returns the result of a request; `None` after an answer that is no error.
+    fn unless<T>(&self, is_no_error: fn(&Answer) -> bool, result: Result<T, Error>) -> Result<Option<T>, StoreError> {
+        let Err(error) = result else { return Ok(result.ok()) };
+        if is_no_error(&Answer::of(&error, &self.marks)) { Ok(None) } else { Err(self.failed(&error)) }
+    }
+
+    fn failed(&self, error: &Error) -> StoreError {
+        Answer::of(error, &self.marks).into_error(&self.place, error)
+    }
+
+    /// Lists the objects below a path, a thousand with each request.
+    pub(crate) async fn list(&self, path: &Path) -> Result<Vec<ObjectMeta>, StoreError> {
+        self.client.list(Some(path)).try_collect().await.map_err(|error| self.failed(&error))
+    }
+
+    /// Returns the version of an object: its ETag, or its generation on Google Cloud Storage. A content hash as the ETag
+    /// is enough, because every body has a nonce.
+    fn version(&self, e_tag: &Option<String>, generation: &Option<String>) -> Result<Version, StoreError> {
+        let version = if self.provider == Provider::Gs { generation } else { e_tag };
+        let missing = || StoreError::unknown(format!("{} reports no version of its objects", self.place));
+        version.as_ref().map(|version| Version::new(version.as_str())).ok_or_else(missing)
+    }
+
+    fn is_valid(&self, version: &Version) -> bool {
+        let text = version.as_str();
+        let is_etag = self.provider == Provider::S3 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_etag && !text.is_empty() || text.parse::<u64>().is_ok()
+    }
+
+    /// Returns the text of a version that no object has.
+    pub(crate) fn impossible_version(&self) -> Version {
+        Version::new(match self.provider {
+            Provider::S3 => "\"00000000000000000000000000000000\"",
+            Provider::Gs => "1",
+        })
+    }
+}
+
+/// How many idle connections a process keeps.
+const CONNECTIONS: usize = 4;

@@ -1,0 +1,213 @@
+//! The store: turns the engine's calls into statements.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::{
+    Answers, BatchLimits, Board, Call, Clock, ClockTrust, ConfigError, DynNotes, Interest, LifeKind, News, Note,
+    NoteState, NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover,
+    Version, Write,
+};
+use tenure_kit::sql::{self, Mode, SeatLocks};
+use tenure_kit::{Reconnect, lock};
+
+use crate::connection::{Connector, SqlConnection};
+use crate::options::SqlServerOptions;
+use crate::{leases, notes, sessions};
+
+/// A store that keeps seats in the tables of a SQL Server database.
+///
+/// The store connects at the engine's first call, and again after a connection is lost. Elections of one process
+/// should share one store: they then share its connection and statements. [`Mode`] says how seats are held.
+pub struct SqlServerStore {
+    connection: Reconnect<SqlConnection>,
+    /// Only in `mode=session`.
+    sessions: Option<SeatLocks<Connector>>,
+    /// The lease of the session that was used last.
+    lease: Mutex<Option<Duration>>,
+    connector: Arc<Connector>,
+}
+
+impl SqlServerStore {
+    /// Creates a store for the database that the options name. Does not connect: a server that cannot be reached shows
+    /// at the first call.
+    ///
+    /// # Errors
+    /// Returns one line, without the password, if the options are invalid or contradict each other.
+    pub fn new(options: SqlServerOptions) -> Result<Self, ConfigError> {
+        options.check()?;
+        let mode = options.mode;
+        let connector = Arc::new(Connector::new(options));
+        let sessions = (mode == Mode::Session).then(|| SeatLocks::new(connector.clone()));
+        let opens = connector.clone();
+        let connection = Reconnect::new(move || {
+            let connector = opens.clone();
+            async move { connector.connect().await }
+        });
+        Ok(Self { connection, sessions, lease: Mutex::default(), connector })
+    }
+
+    /// Creates a store for the database at this URL, or with this connection string. See [`SqlServerOptions::parse`].
+    ///
+    /// # Errors
+    /// Returns one line, without the password, if the text is invalid.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
+        Self::new(SqlServerOptions::parse(url)?)
+    }
+
+    /// Makes the store read only: its login needs only `SELECT` on the tables, and the store creates no tables. Tables
+    /// that do not exist have no elections. For status pages and tools; candidates cannot stand over it, as the server
+    /// denies every write.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        self.connector.make_read_only();
+        self
+    }
+
+    /// Returns the connection for a call: in `mode=session` that of the session for this lease, or of the session that
+    /// was used last if no lease belongs to the call. So a process needs one connection.
+    async fn connection(&self, lease: Option<Duration>) -> Result<Arc<SqlConnection>, StoreError> {
+        let lease = {
+            let mut last = lock(&self.lease);
+            *last = lease.or(*last);
+            *last
+        };
+        match (&self.sessions, lease) {
+            (Some(sessions), Some(lease)) => Ok(sessions.session(lease).await?.connection.clone()),
+            _ => self.connection.get().await,
+        }
+    }
+}
+
+/// At most 500 seats share a statement, so that it ends soon. At most one statement of each kind is in flight, so that a
+/// slow server gets fewer and larger statements.
+const LIMITS: BatchLimits = BatchLimits { seats: 500, calls: 1 };
+
+impl std::fmt::Debug for SqlServerStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let options = &self.connector.options;
+        f.debug_struct("SqlServerStore")
+            .field("mode", &options.mode)
+            .field("database", &options.database)
+            .field("schema", &options.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+const DURABILITY: &str = "a write is on the primary's disk before it counts, unless DELAYED_DURABILITY is FORCED; on a replica's disk only with synchronous commit";
+
+const REPLICATION: &str = "A replica that lacks the last writes becomes the primary (a forced failover), while the old primary, or a leader connected to it, keeps running.";
+const LOSS: &str = "A candidate starts just after the server has lost writes (a forced failover to a replica that lagged behind, or the tables were dropped, restored or edited): it cannot know what was lost, and can bid at once. Candidates that were already running wait a lease.";
+const CLOCK_BACK: &str = "The server's clock is set back across a loss of data, or the clock of the server that takes over is behind by more than the failover took: a token that was lost can be issued again.";
+const FLUSH: &str = "The server crashes with DELAYED_DURABILITY = FORCED (a warning is logged), or with a disk that reports writes as synced too early.";
+
+impl Store for SqlServerStore {
+    fn promises(&self) -> Promises {
+        let common = Promises {
+            reads: LIMITS,
+            writes: LIMITS,
+            durability: DURABILITY,
+            // A call times out after a fifteenth of the lease: here 10 ms.
+            min_lease: Duration::from_millis(150),
+            ..Promises::of("sqlserver")
+        };
+        match self.sessions {
+            None => Promises {
+                life: LifeKind::Clock,
+                clock_trust: ClockTrust::Vouched,
+                broken_by: &[
+                    REPLICATION,
+                    LOSS,
+                    CLOCK_BACK,
+                    FLUSH,
+                    "The server's clock is set back and then forward again within two leases, each time by a considerable part of a lease (clock_trust=never does not rely on that clock).",
+                ],
+                ..common
+            },
+            Some(_) => Promises {
+                life: LifeKind::Session,
+                takeover: Takeover::Instant,
+                lifeline: cfg!(unix),
+                push: Push::Hint,
+                shared_heartbeat: true,
+                broken_by: &[
+                    "A session ends while its leader lives (KILL, a restart, a broken connection): two candidates can lead at once until the old leader notices, usually within milliseconds and at the latest at the end of its lease (takeover=safe waits that long).",
+                    REPLICATION,
+                    LOSS,
+                    CLOCK_BACK,
+                    FLUSH,
+                    "A leader's process is paused, or a lifeline keeps its connection open, and no follower's login may end sessions (ALTER ANY CONNECTION; a warning is logged): the election has no other leader until the process continues or the connection ends.",
+                ],
+                ..common
+            },
+        }
+    }
+
+    fn attach(&self, clock: &Clock, news: &News) {
+        if let Some(sessions) = &self.sessions {
+            sessions.attach(clock, news);
+        }
+    }
+
+    async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        let (connection, mode) = (&self.connection(Some(call.lease)).await?, self.connector.options.mode);
+        let Some(sessions) = &self.sessions else {
+            return leases::read(connection, mode, seats, to).await.map(drop);
+        };
+        let read = |seats: Vec<SeatName>, to| async move {
+            let heard = leases::read(connection, mode, &seats, &to).await?;
+            if !self.connector.is_read_only() {
+                sessions::end_silent(&self.connector, connection, heard);
+            }
+            Ok(())
+        };
+        sessions.read(seats, to, read).await
+    }
+
+    async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
+        match &self.sessions {
+            None => leases::write(&self.connection(None).await?, writes, to).await,
+            Some(sessions) => sessions.write(call.lease, writes, to).await,
+        }
+    }
+
+    fn session_of(&self, version: &Version) -> Option<SessionId> {
+        sql::session_of(version)
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        // The watch never says that it listens: a seat that is taken, and a request, notify no process. So the engine
+        // polls, and the bell of a session only wakes it earlier.
+        match &self.sessions {
+            Some(sessions) => sessions.follow(interest, news, None).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn notes(&self) -> Option<&dyn DynNotes> {
+        Some(self)
+    }
+
+    async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
+        leases::forget(&self.connection(None).await?, seat).await
+    }
+
+    async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
+        leases::list(&self.connection(None).await?).await
+    }
+
+    #[cfg(unix)]
+    fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
+        self.sessions.as_ref().map_or(Ok(None), |sessions| sessions.lifeline(seat))
+    }
+}
+
+impl Notes for SqlServerStore {
+    async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
+        notes::write(&self.connection(None).await?, notes, to).await
+    }
+
+    async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
+        notes::list(&self.connection(None).await?, boards, to).await
+    }
+}

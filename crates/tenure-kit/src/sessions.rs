@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tenure_core::{
     BoxFuture, Clock, InterestChange, Life, Moment, News, SeatName, SessionId, StoreError, Version, span,
 };
@@ -89,6 +90,8 @@ struct Beats<T> {
     renewed: Moment,
     /// The number of heartbeats that have begun.
     begun: u64,
+    /// The number of heartbeats that had begun at the last [`outdate`](PooledSession::outdate).
+    outdated: u64,
     last: Option<Arc<Heartbeat<T>>>,
     in_flight: Option<SharedTask<Arc<Heartbeat<T>>>>,
 }
@@ -123,11 +126,19 @@ impl<S: Session> PooledSession<S> {
         lock(&self.beats).renewed
     }
 
-    /// Returns the last heartbeat if `suits` accepts it, or waits for the next one.
+    /// Makes all heartbeats outdated that have begun so far: [`beat`](Self::beat) does not return them to later callers.
     ///
-    /// One heartbeat is in flight at a time and serves all callers. If `suits` rejects it, another one follows;
-    /// a heartbeat that began during this call is returned in any case. Cancel safe: a heartbeat runs to its
-    /// end.
+    /// Call it after each write that changes or releases a seat of this session. Otherwise a renewal could be answered by
+    /// a heartbeat from before that write.
+    pub fn outdate(&self) {
+        let mut beats = lock(&self.beats);
+        beats.outdated = beats.begun;
+    }
+
+    /// Returns the last heartbeat if it is not [outdated](Self::outdate) and `suits` accepts it, or waits for the next one.
+    ///
+    /// One heartbeat is in flight at a time and serves all callers. If it is outdated or `suits` rejects it, another one
+    /// follows; a heartbeat that began during this call is returned in any case. Cancel safe: a heartbeat runs to its end.
     ///
     /// # Errors
     /// The errors of [`Session::beat`], or that the session has ended, which [`is_over`](Self::is_over) shows.
@@ -135,7 +146,11 @@ impl<S: Session> PooledSession<S> {
         self: &Arc<Self>,
         suits: impl Fn(&Heartbeat<S::Report>) -> bool,
     ) -> Result<Arc<Heartbeat<S::Report>>, StoreError> {
-        let first = lock(&self.beats).begun + 1;
+        let (first, outdated) = {
+            let beats = lock(&self.beats);
+            (beats.begun + 1, beats.outdated)
+        };
+        let suits = |beat: &Heartbeat<S::Report>| beat.number > outdated && suits(beat);
         loop {
             self.check()?;
             let flight = {
@@ -306,9 +321,25 @@ impl<S: Session> Sessions<S> {
         lock(&self.0.state).live.get(name).filter(|session| !session.is_over()).cloned()
     }
 
+    /// Reports a session that has ended, of this process or of another one, as the server has pushed it.
+    pub fn ended(&self, name: &SessionId) {
+        match (self.find(name.as_str()), self.0.engine.get()) {
+            (Some(own), _) => own.end(),
+            (None, Some((_, news))) => news.session_over(name),
+            (None, None) => {}
+        }
+    }
+
     /// Returns all sessions of this process that are not known to have ended.
     pub fn live(&self) -> Vec<Arc<PooledSession<S>>> {
         lock(&self.0.state).live.values().filter(|session| !session.is_over()).cloned().collect()
+    }
+
+    /// Renews all sessions that are not known to have ended, and finds those that have. Call it when the watch has
+    /// subscribed, before it reports that it listens: a session that ended earlier is not pushed any more.
+    pub async fn beat_all(&self) {
+        let now = self.0.clock().now();
+        join_all(self.live().iter().map(|session| session.beat(|beat| beat.sent >= now))).await;
     }
 
     /// Returns the session for seats of this lease, and opens it if necessary.
@@ -399,7 +430,7 @@ impl<S: Session> Inner<S> {
             over: watch::Sender::new(false),
             clock,
             news: self.engine.get().map(|(_, news)| news.clone()),
-            beats: Mutex::new(Beats { renewed, begun: 0, last: None, in_flight: None }),
+            beats: Mutex::new(Beats { renewed, begun: 0, outdated: 0, last: None, in_flight: None }),
         });
         let (watched, over) = (Arc::downgrade(&session), session.over());
         tokio::spawn(async move {

@@ -163,6 +163,24 @@ async fn one_heartbeat_serves_all_callers_and_a_later_one_those_that_need_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_heartbeat_from_before_a_write_does_not_answer_a_later_renewal() {
+    let server = Server::new();
+    let session = server.sessions().get(LEASE).await.unwrap();
+    assert_eq!(session.beat(|_| true).await.unwrap().number, 1);
+    session.outdate();
+    assert_eq!(session.beat(|_| true).await.unwrap().number, 2, "the last heartbeat is outdated");
+    // A heartbeat that is in flight at the write is outdated too. The caller that began it still gets it.
+    let before = session.beat(|beat| beat.number > 2);
+    let after = async {
+        sleep(Duration::from_micros(500)).await;
+        session.outdate();
+        session.beat(|_| true).await
+    };
+    let (before, after) = tokio::join!(before, after);
+    assert_eq!((before.unwrap().number, after.unwrap().number), (3, 4));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_heartbeat_counts_from_its_send_and_continues_when_its_call_is_cancelled() {
     let server = Server::new();
     let session = server.sessions().get(LEASE).await.unwrap();

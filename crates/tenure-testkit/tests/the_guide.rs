@@ -12,7 +12,8 @@ fn lines(text: &str) -> Vec<&str> {
 fn every_code_block_of_the_guide_occurs_in_the_sources() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(here.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let sources = ["examples/folder_store/store.rs", "tests/folder_store.rs", "Cargo.toml"].map(read);
+    let with_sessions = "../tenure-kit/examples/session_store/store.rs";
+    let sources = ["examples/folder_store/store.rs", with_sessions, "tests/folder_store.rs", "Cargo.toml"].map(read);
     let sources: Vec<_> = sources.iter().map(|source| lines(source)).collect();
     let guide = read("../../docs/writing-a-store.md");
 

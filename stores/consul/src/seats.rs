@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Board, DataIdentity, Expect, Incarnation, Life, Moment, Reading, Record, Seat, SeatName, SessionId,
-    StoreError, Swap, Token, Version, Write, record,
+    Answers, Board, DataIdentity, Expect, Incarnation, Life, Reading, Record, Seat, SeatName, SessionId, StoreError,
+    Swap, Token, Version, Write, record,
 };
-use tenure_kit::{PendingWrites, lock};
+use tenure_kit::{PendingWrites, PooledSession, lock};
 
 use crate::kv::{self, Entry, Op, Outcome};
+use crate::session::Session;
 use crate::store::ConsulStore;
 use crate::tree::Tree;
 
@@ -24,8 +25,6 @@ pub(crate) struct Seats {
     /// The incarnations that this process has ever written as holders.
     own: Mutex<HashSet<Incarnation>>,
     pending: PendingWrites,
-    /// When the last write ended.
-    last_write: Arc<Mutex<Moment>>,
 }
 
 /// The identity of the data, and how far it has come.
@@ -190,7 +189,9 @@ impl ConsulStore {
         if next.token.get() > known.highest + 1 {
             ops.push(Op::set(self.keys.floor(seat), &next.token.get().to_string()));
         }
-        let written = match self.send(seat, ops, next.lease / 5).await? {
+        let holder = holder.and_then(|holder| self.sessions.find(holder));
+        let outdated = session.iter().cloned().chain(holder).collect();
+        let written = match self.send(seat, ops, next.lease / 5, outdated).await? {
             Outcome::Done(entries) => entries.into_iter().rfind(|entry| entry.key == key),
             Outcome::Unmet => return Ok(Swap::Lost),
             Outcome::SessionOver => {
@@ -205,13 +206,19 @@ impl ConsulStore {
     }
 
     /// Sends a write, once no other write to this seat is pending. The write runs to its end even if this is
-    /// dropped, and reads of its seat wait for it.
-    async fn send(&self, seat: &SeatName, ops: Vec<Op>, within: Duration) -> Result<Outcome, StoreError> {
-        let (client, mirror, last_write) = (self.client.clone(), self.mirror.clone(), self.seats.last_write.clone());
+    /// dropped, and reads of its seat wait for it. It makes the heartbeats of these sessions outdated.
+    async fn send(
+        &self,
+        seat: &SeatName,
+        ops: Vec<Op>,
+        within: Duration,
+        sessions: Vec<Arc<PooledSession<Session>>>,
+    ) -> Result<Outcome, StoreError> {
+        let client = self.client.clone();
         let write = async move {
             let late = |_| Err(StoreError::unknown("Consul did not answer in time"));
             let outcome = tokio::time::timeout(within, kv::transact(&client, ops)).await.unwrap_or_else(late);
-            *lock(&last_write) = mirror.now();
+            sessions.iter().for_each(|session| session.outdate());
             outcome
         };
         self.seats.pending.run_alone(seat, write).await
@@ -223,7 +230,7 @@ impl ConsulStore {
     /// `Done` means that the session was renewed, and that after the send of the renewal the seat named this
     /// holder and term and was locked by this session; see [`Session`](crate::session::Session) for how both are
     /// known. A heartbeat that was sent earlier is good enough, because the leader counts its lease from the
-    /// send. But it must not be older than the last write of this process, which may have been a release.
+    /// send. But it must not be older than the last write on this session, which may have been a release.
     async fn renew(&self, seat: &SeatName, parts: &VersionParts, record: &Record) -> Result<Swap, StoreError> {
         let Some(session) = parts.session.as_deref().and_then(|session| self.sessions.find(session)) else {
             return Ok(Swap::Lost);
@@ -233,7 +240,7 @@ impl ConsulStore {
             let entry = tree.get(&key).filter(|entry| entry.session == session.id)?;
             (entry.record().ok()?.names() == record.names()).then(|| version_of(entry, &parts.identity))
         };
-        let from = (self.mirror.now() - session.lease / 4).max(*lock(&self.seats.last_write));
+        let from = self.mirror.now() - session.lease / 4;
         let beat = match session.beat(|beat| beat.sent >= from && kept(&beat.report).is_some()).await {
             Err(_) if session.is_over() => return Ok(Swap::Lost),
             answer => answer?,

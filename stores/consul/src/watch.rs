@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, StoreError};
 use tenure_kit::ReadySessions;
 use tokio::time::Instant;
@@ -48,10 +47,7 @@ impl ConsulStore {
         let (mut wait, mut ready, mut due) = (WAIT[1], ReadySessions::default(), Instant::now());
         self.update_interest(interest.next().await, &mut wait, &mut ready);
         let mut known = self.query(0, wait, due).await?;
-        // A session of this process may have ended before the watch began. Its heartbeat finds that before the
-        // seats are read.
-        let now = self.mirror.now();
-        join_all(self.sessions.live().iter().map(|session| session.beat(|beat| beat.sent >= now))).await;
+        self.sessions.beat_all().await;
         news.listening(Scope::All);
         let mut query = Box::pin(self.query(known.index, wait, due));
         loop {

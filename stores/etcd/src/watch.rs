@@ -43,11 +43,7 @@ impl EtcdStore {
                             Changed::Holder(seat, said) => news.holder(&seat, said),
                             Changed::Requested(seat) => news.request(&seat),
                             Changed::Ended(session) => {
-                                let name = session_name(connection.cluster, session);
-                                match self.sessions.find(name.as_str()) {
-                                    Some(own) => own.end(),
-                                    None => news.session_over(&name),
-                                }
+                                self.sessions.ended(&session_name(connection.cluster, session));
                             }
                         }
                     }

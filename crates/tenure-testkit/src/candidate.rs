@@ -284,6 +284,15 @@ impl TestCandidate {
         .await
     }
 
+    /// Returns the events that have happened and were not received yet, for the message of a failed test.
+    pub async fn past_events(&mut self) -> Vec<EventKind> {
+        let mut past = Vec::new();
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
+            past.push(event.kind);
+        }
+        past
+    }
+
     /// Waits until the candidate knows a leader with this token or a higher one.
     pub async fn knows(&mut self, token: Token) {
         self.event("the candidate knows the leader", |event| match event {

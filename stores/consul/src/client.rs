@@ -73,13 +73,13 @@ impl Client {
     }
 
     /// Makes one call.
-    pub(crate) async fn call(&self, ask: Ask) -> Result<Reply, StoreError> {
+    pub(crate) async fn call(&self, request: HttpRequest) -> Result<Reply, StoreError> {
         let number = self.current.load(Ordering::Relaxed);
         let Agent { url, shown } = &self.agents[number];
         // If this call fails or is dropped, as a call that times out is, the next one goes to another agent.
         let call = AgentCall { client: self, number, answered: false };
-        let accepted = ask.accepted;
-        let request = self.request(url, ask).await;
+        let accepted = request.accepted;
+        let request = self.request(url, request).await;
         let outcome = async {
             let response = request.send().await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -99,19 +99,23 @@ impl Client {
         Err(errors::from_status(shown, &self.prefix, status, &String::from_utf8_lossy(&body)))
     }
 
-    async fn request(&self, agent: &str, ask: Ask) -> RequestBuilder {
-        let url = format!("{agent}{}?{}{}", ask.path, ask.parameters, self.common_parameters);
-        let mut request = self.http.request(ask.method, url);
+    async fn request(
+        &self,
+        agent: &str,
+        HttpRequest { method, path, parameters, body, within, .. }: HttpRequest,
+    ) -> RequestBuilder {
+        let url = format!("{agent}{path}?{parameters}{}", self.common_parameters);
+        let mut request = self.http.request(method, url);
         if let Some((user, password)) = &self.login {
             request = request.basic_auth(user, Some(password));
         }
         if let Some(token) = self.token.header().await {
             request = request.header("x-consul-token", token);
         }
-        if let Some(body) = ask.body {
+        if let Some(body) = body {
             request = request.body(body);
         }
-        match ask.within {
+        match within {
             Some(within) => request.timeout(within),
             None => request,
         }
@@ -152,7 +156,7 @@ impl Drop for AgentCall<'_> {
 
 /// A request to the agent.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct HttpRequest {
     method: Method,
     path: String,
     /// The query string.
@@ -162,7 +166,7 @@ pub(crate) struct Ask {
     within: Option<Duration>,
 }
 
-impl Ask {
+impl HttpRequest {
     pub(crate) fn get(path: impl Into<String>, parameters: impl Into<String>) -> Self {
         let (path, parameters) = (path.into(), parameters.into());
         Self { method: Method::GET, path, parameters, body: None, accepted: None, within: None }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use tenure_core::{Record, StoreError, record};
 
-use crate::client::{Ask, Client};
+use crate::client::{Client, HttpRequest};
 use crate::errors;
 use crate::keys::in_url;
 
@@ -156,7 +156,7 @@ pub(crate) async fn transact(client: &Client, mut ops: Vec<Op>) -> Result<Outcom
     let steps: Vec<_> = ops.into_iter().map(|kv| Step { kv }).collect();
     let body = serde_json::to_string(&steps)
         .map_err(|error| StoreError::denied("cannot encode the transaction as JSON").because(error))?;
-    let answer = client.call(Ask::put("/v1/txn", "consistent").body(body).accept(409)).await?;
+    let answer = client.call(HttpRequest::put("/v1/txn", "consistent").body(body).accept(409)).await?;
     let Reply { results, errors } = answer.json()?;
     if answer.status != 409 {
         return Ok(Outcome::Done(results.into_iter().flatten().filter_map(|found| found.kv).collect()));
@@ -182,15 +182,15 @@ pub(crate) async fn get(
 
 /// Lists all keys in a folder. The name of the folder has no slash at its end.
 pub(crate) async fn keys_under(client: &Client, folder: &str) -> Result<Vec<String>, StoreError> {
-    let ask = Ask::get(format!("/v1/kv/{}/", in_url(folder)), "keys&consistent").accept(404);
-    let answer = client.call(ask).await?;
+    let request = HttpRequest::get(format!("/v1/kv/{}/", in_url(folder)), "keys&consistent").accept(404);
+    let answer = client.call(request).await?;
     if answer.status == 404 { Ok(Vec::new()) } else { answer.json() }
 }
 
 /// Returns the index of the last write to this key, or of the last write to any key if this one does not exist.
 pub(crate) async fn last_write(client: &Client, key: &str) -> Result<u64, StoreError> {
-    let ask = Ask::get(format!("/v1/kv/{}", in_url(key)), "consistent").accept(404);
-    client.call(ask).await?.index()
+    let request = HttpRequest::get(format!("/v1/kv/{}", in_url(key)), "consistent").accept(404);
+    client.call(request).await?.index()
 }
 
 /// Removes an entry. It is not an error if the entry does not exist.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure_core::{Answers, Board, Moment, Note, NoteState, NoteWrite, Notes, StoreError};
 
-use crate::client::Ask;
+use crate::client::HttpRequest;
 use crate::keys::unescaped;
 use crate::kv::{self, Entry, Op, Outcome};
 use crate::session::{LONGEST, SessionSpec};
@@ -89,7 +89,7 @@ impl ConsulStore {
             if now.since(*renewed) < RENEW_AFTER {
                 return Ok(id.clone());
             }
-            let renew = Ask::put(format!("/v1/session/renew/{id}"), "").accept(404);
+            let renew = HttpRequest::put(format!("/v1/session/renew/{id}"), "").accept(404);
             if self.client.call(renew).await?.status != 404 {
                 *renewed = now;
                 return Ok(id.clone());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tenure_core::{Moment, StoreError, Takeover};
 use tenure_kit::{HeartbeatReply, whole_seconds};
 
-use crate::client::{Ask, Client};
+use crate::client::{Client, HttpRequest};
 use crate::options::ConsulOptions;
 use crate::tree::{Mirror, Tree};
 
@@ -78,7 +78,7 @@ impl tenure_kit::Session for Session {
     /// because it hears from no majority. It cannot answer the consistent read of the seats in any case.
     async fn beat(&self, sent: Moment) -> Result<HeartbeatReply<Arc<Tree>>, StoreError> {
         let within = self.lease / 10;
-        let renew = Ask::put(format!("/v1/session/renew/{}", self.id), "").accept(404).within(within);
+        let renew = HttpRequest::put(format!("/v1/session/renew/{}", self.id), "").accept(404).within(within);
         // The read takes two calls if something has changed.
         let look = tokio::time::timeout(within * 2, self.mirror.proven());
         let (renewed, tree) = futures_util::future::join(self.client.call(renew), look).await;
@@ -123,7 +123,7 @@ impl SessionSpec {
         struct Created {
             id: String,
         }
-        let answer = client.call(Ask::put("/v1/session/create", "").body(self.0.to_string())).await?;
+        let answer = client.call(HttpRequest::put("/v1/session/create", "").body(self.0.to_string())).await?;
         Ok(answer.json::<Created>()?.id)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::{Clock, Moment, StoreError};
 use tenure_kit::{SharedTask, lock};
 
-use crate::client::{Ask, Client, Reply};
+use crate::client::{Client, HttpRequest, Reply};
 use crate::keys::{Keys, in_url};
 use crate::kv::Entry;
 
@@ -136,7 +136,7 @@ impl Mirror {
     /// `PREFIX/seats`, which is one line. If the index differs, the whole state is read.
     async fn prove(&self) -> Result<Arc<Tree>, StoreError> {
         let asked = self.now();
-        let index = self.ask("keys&separator=/&consistent", PATIENCE).await?.index()?;
+        let index = self.request("keys&separator=/&consistent", PATIENCE).await?.index()?;
         {
             let mut last = lock(&self.last);
             if last.tree.index == index && asked.since(last.confirmed) < TRUSTED {
@@ -150,16 +150,16 @@ impl Mirror {
     /// Reads the whole state.
     pub(crate) async fn fetch(&self, parameters: &str, within: Duration) -> Result<Arc<Tree>, StoreError> {
         let asked = self.now();
-        let answer = self.ask(&format!("recurse&{parameters}"), within).await?;
+        let answer = self.request(&format!("recurse&{parameters}"), within).await?;
         let entries = if answer.status == 404 { Vec::new() } else { answer.json()? };
         let tree = Arc::new(Tree::new(answer.index()?, entries));
         lock(&self.last).update(&tree, asked);
         Ok(tree)
     }
 
-    async fn ask(&self, parameters: &str, within: Duration) -> Result<Reply, StoreError> {
+    async fn request(&self, parameters: &str, within: Duration) -> Result<Reply, StoreError> {
         let path = format!("/v1/kv/{}", in_url(&self.keys.seats()));
-        self.client.call(Ask::get(path, parameters).accept(404).within(within)).await
+        self.client.call(HttpRequest::get(path, parameters).accept(404).within(within)).await
     }
 }
 

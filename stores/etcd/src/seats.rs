@@ -15,7 +15,7 @@ use crate::keys::WatchedKey;
 use crate::lock;
 use crate::session::{Session, renew};
 use crate::store::EtcdStore;
-use crate::version::{Renewal, VersionParts, Written, holder, session_name};
+use crate::version::{Renewal, SeatValue, VersionParts, holder, session_name};
 use crate::wire::{
     KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put,
     range, under, written_at,
@@ -69,7 +69,7 @@ impl EtcdStore {
             let read =
                 Reading { seat: None, floor: Token::new(floor), identity: Some(DataIdentity::new(identity(cluster))) };
             let found = answer.found(place * 2).pop();
-            match found.as_ref().map(Written::of).transpose() {
+            match found.as_ref().map(SeatValue::of).transpose() {
                 Err(error) => to.set(place, Err(error)),
                 Ok(None) => to.set(place, Ok(read)),
                 Ok(Some(written)) => match written.session {
@@ -300,7 +300,7 @@ impl EtcdStore {
             compare.push(created_at(&session.live_key, session.created));
             failure.push(get_key(&session.live_key));
         }
-        let mut success = vec![put(&key, Written::text(session.map(|session| session.id), &write.record), 0)];
+        let mut success = vec![put(&key, SeatValue::text(session.map(|session| session.id), &write.record), 0)];
         let covered = u64::try_from(connection.revision() + 1).unwrap_or(0);
         if write.record.token.get() > covered {
             success.push(put(&self.keys.floor(&write.seat), write.record.token.to_string(), 0));
@@ -315,7 +315,7 @@ impl EtcdStore {
         let (key, floor_key) = (self.keys.seat(seat), self.keys.floor(seat));
         let mut answer = connection.txn(TxnRequest::of([get(&key), get(&floor_key)])).await?;
         let (found, floor) = (answer.found(0).pop(), answer.found(1).pop());
-        let token = found.as_ref().and_then(|found| Written::of(found).ok()).map_or(0, |it| it.record.token.get());
+        let token = found.as_ref().and_then(|found| SeatValue::of(found).ok()).map_or(0, |it| it.record.token.get());
         // A floor at the highest token would leave no token for any later term.
         let token = if token < Token::MAX.get() { token } else { 0 };
         let last = floor.as_ref().map_or(0, number).max(token);
@@ -342,8 +342,8 @@ impl EtcdStore {
     }
 }
 
-fn with_seat(read: Reading, cluster: u64, written: Written, lives: &BTreeMap<i64, bool>) -> Reading {
-    let Written { session, record, revision } = written;
+fn with_seat(read: Reading, cluster: u64, written: SeatValue, lives: &BTreeMap<i64, bool>) -> Reading {
+    let SeatValue { session, record, revision } = written;
     let is_held = session.is_some_and(|session| lives.get(&session) == Some(&true));
     let version = VersionParts { write: revision, identity: cluster, session }.version();
     let seat = Seat { version, record, life: if is_held { Life::Held } else { Life::Over } };

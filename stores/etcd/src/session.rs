@@ -42,7 +42,7 @@ use tenure_kit::{HeartbeatReply, PooledSession, Reconnect, SharedTask, whole_sec
 use crate::connection::EtcdConnection;
 use crate::keys::Keys;
 use crate::lock;
-use crate::version::{Renewal, VersionParts, Written, session_name};
+use crate::version::{Renewal, SeatValue, VersionParts, session_name};
 use crate::wire::{TxnRequest, created_at, get, get_key, put, written_at};
 
 /// The sessions of a process, one for each length of lease, because an etcd lease has one time to live.
@@ -172,7 +172,7 @@ impl Session {
             if answer.succeeded {
                 return Some(renewal.revision);
             }
-            let written = Written::of(answer.found(place + 1).first()?).ok()?;
+            let written = SeatValue::of(answer.found(place + 1).first()?).ok()?;
             (lives && written.matches(renewal, self.id)).then_some(written.revision)
         };
         let seats = renewals.iter().enumerate();

@@ -24,13 +24,13 @@ pub(crate) fn session_name(cluster: u64, session: i64) -> SessionId {
 }
 
 /// The value of a seat's key: the session on a line of its own, `-` for none, then the record.
-pub(crate) struct Written {
+pub(crate) struct SeatValue {
     pub(crate) session: Option<i64>,
     pub(crate) record: Record,
     pub(crate) revision: i64,
 }
 
-impl Written {
+impl SeatValue {
     pub(crate) fn of(found: &KeyValue) -> Result<Self, StoreError> {
         let foreign = || {
             let key = String::from_utf8_lossy(&found.key);
@@ -89,8 +89,8 @@ mod tests {
             let holder = Candidate { id: "me".into(), incarnation: Incarnation::from_bits(incarnation) };
             Record { nonce, ..Record::new(Some(holder), Token::new(token), Duration::from_secs(3)) }
         };
-        let value = Written::text(Some(7), &record(1, 2, 3)).into();
-        let written = Written::of(&KeyValue { value, ..KeyValue::default() }).unwrap();
+        let value = SeatValue::text(Some(7), &record(1, 2, 3)).into();
+        let written = SeatValue::of(&KeyValue { value, ..KeyValue::default() }).unwrap();
         let matches = |record: Record, session| {
             let renewal = Renewal { seat: SeatName::new("jobs").unwrap(), names: record.names(), revision: 1 };
             written.matches(&renewal, session)

@@ -19,7 +19,7 @@ use tenure_kit::{Connection, ReadySessions};
 use crate::connection::EtcdConnection;
 use crate::keys::{Keys, WatchedKey};
 use crate::store::EtcdStore;
-use crate::version::{Written, session_name, session_of};
+use crate::version::{SeatValue, session_name, session_of};
 use crate::wire::Event;
 
 impl EtcdStore {
@@ -77,8 +77,8 @@ fn change(keys: &Keys, event: &Event) -> Option<Changed> {
     match keys.watched_key(std::str::from_utf8(&kv.key).ok()?)? {
         WatchedKey::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
         WatchedKey::Seat(seat) => {
-            let said = |written: Written| PushDetail::Names(Some(written.record.names()));
-            Some(Changed::Holder(seat, Written::of(kv).map_or(PushDetail::Nothing, said)))
+            let said = |written: SeatValue| PushDetail::Names(Some(written.record.names()));
+            Some(Changed::Holder(seat, SeatValue::of(kv).map_or(PushDetail::Nothing, said)))
         }
         WatchedKey::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
         WatchedKey::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
@@ -113,8 +113,8 @@ mod tests {
         let held = Record::new(Some(Candidate { id: "me".into(), incarnation: me }), token, Duration::from_secs(3));
         let vacant = Record { holder: None, ..held.clone() };
         let key = keys.seat(&seat);
-        assert_eq!(said(&put(&key, Written::text(Some(1), &held))), PushDetail::Names(Some((Some(me), token))));
-        assert_eq!(said(&put(&key, Written::text(None, &vacant))), PushDetail::Names(Some((None, token))));
+        assert_eq!(said(&put(&key, SeatValue::text(Some(1), &held))), PushDetail::Names(Some((Some(me), token))));
+        assert_eq!(said(&put(&key, SeatValue::text(None, &vacant))), PushDetail::Names(Some((None, token))));
         assert_eq!(said(&put(&key, "something else".to_owned())), PushDetail::Nothing);
         assert_eq!(said(&delete(&key)), PushDetail::Names(None));
     }

@@ -152,10 +152,10 @@ impl Store for SqlServerStore {
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let (connection, mode) = (&self.connection(Some(call.lease)).await?, self.connector.options.mode);
         let Some(sessions) = &self.sessions else {
-            return leases::read(connection, mode, seats, to).await.map(drop);
+            return leases::read(connection, mode, call.lease, seats, to).await.map(drop);
         };
         let read = |seats: Vec<SeatName>, to| async move {
-            let heard = leases::read(connection, mode, &seats, &to).await?;
+            let heard = leases::read(connection, mode, call.lease, &seats, &to).await?;
             if !self.connector.is_read_only() {
                 sessions::end_silent(&self.connector, connection, heard);
             }
@@ -166,7 +166,7 @@ impl Store for SqlServerStore {
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
         match &self.sessions {
-            None => leases::write(&self.connection(None).await?, writes, to).await,
+            None => leases::write(&self.connection(None).await?, call.lease, writes, to).await,
             Some(sessions) => sessions.write(call.lease, writes, to).await,
         }
     }

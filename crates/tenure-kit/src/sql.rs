@@ -54,18 +54,19 @@ pub const VERSION: u32 = 1;
 /// The comment on the table of seats, followed by the version.
 pub const MARK: &str = "Tenure, version ";
 
-/// Rejects tables of another program, or of a newer version. `table` is the name of the table of seats, and `option` the
-/// option that names another one.
+/// Rejects a table of another program, or of a newer version. `option` names another table, and `columns` are those that the
+/// store uses.
 ///
 /// # Errors
-/// If the table lacks a column, or its comment (`mark`) has a newer version.
-pub fn check_tables(
+/// If the table lacks a column, or the comment on the table of seats (`mark`) has a newer version.
+pub fn check_table(
     table: &str,
     option: &str,
     mark: Option<&str>,
+    columns: &[&str],
     has_column: impl Fn(&str) -> bool,
 ) -> Result<(), StoreError> {
-    if !["name", "record", "version", "token", "written", "session"].into_iter().all(has_column) {
+    if !columns.iter().all(|column| has_column(column)) {
         return Err(StoreError::denied(format!(
             "the table {table} was not created by Tenure; use another {option}, or drop the table"
         )));

@@ -47,12 +47,13 @@ const SETTINGS: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TA
 const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'read_only', 'server_uuid', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
 
-/// The connection's number and user; how many of the tables exist; and the comment and the columns of the first one.
+/// The connection's number and user; how many of the tables exist; and the comment on the first one.
 const FACTS: &str = "SELECT CONNECTION_ID(), CURRENT_USER(), \
      (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})), \
-     (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name}), \
-     (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME)) FROM information_schema.COLUMNS \
-     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name})";
+     (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name})";
+
+const COLUMNS: &str = "SELECT LOWER(TABLE_NAME), LOWER(COLUMN_NAME) FROM information_schema.COLUMNS \
+     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})";
 
 /// `alone`: whether no other host is named.
 pub(crate) async fn handshake(
@@ -63,11 +64,12 @@ pub(crate) async fn handshake(
     read_only: bool,
 ) -> Result<Server, StoreError> {
     let names = TABLES.map(|table| format!("'{}{table}'", options.table_prefix));
-    let facts = FACTS.replace("{names}", &names.join(", ")).replace("{name}", &names[0]);
-    let mut results = run(conn, format!("{SETTINGS}; {VARIABLES}; {facts}")).await?;
+    let facts = format!("{SETTINGS}; {VARIABLES}; {FACTS}; {COLUMNS}").replace("{names}", &names.join(", "));
+    let mut results = run(conn, facts.replace("{name}", &names[0])).await?;
+    let columns = results.pop().unwrap_or_default().into_iter().map(mysql_async::from_row);
+    let columns: Vec<(String, String)> = columns.collect();
     let facts = results.pop().and_then(|rows| rows.into_iter().next()).ok_or_else(|| errors::silent(address))?;
-    let (connection_id, user, tables, mark, columns): (u64, String, usize, Option<String>, Option<String>) =
-        mysql_async::from_row(facts);
+    let (connection_id, user, tables, mark): (u64, String, usize, Option<String>) = mysql_async::from_row(facts);
     let variables = results.pop().unwrap_or_default().into_iter().map(mysql_async::from_row);
     let variables: HashMap<String, String> = variables.collect();
     let variable = |name: &str| variables.get(name).map_or("", String::as_str);
@@ -83,9 +85,13 @@ pub(crate) async fn handshake(
     if options.mode == Mode::Session && u64::from(conn.id()) != connection_id & u64::from(u32::MAX) {
         return Err(errors::pooler());
     }
-    if let Some(columns) = columns {
-        let has_column = |name: &str| columns.split(',').any(|column| column == name);
-        sql::check_tables(names[0].trim_matches('\''), "table_prefix", mark.as_deref(), has_column)?;
+    for (name, expected) in names.iter().zip(schema::COLUMNS) {
+        let table = name.trim_matches('\'');
+        let columns = columns.iter().filter(|(other, _)| other.eq_ignore_ascii_case(table));
+        let has_column = |name: &str| columns.clone().any(|(_, column)| column == name);
+        if columns.clone().next().is_some() {
+            sql::check_table(table, "table_prefix", mark.as_deref(), expected, has_column)?;
+        }
     }
     if tables < TABLES.len() && !read_only {
         create_tables(conn, options, &user).await?;

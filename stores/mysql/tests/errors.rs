@@ -142,6 +142,19 @@ fn tables_of_another_program_or_of_a_newer_version_are_refused() {
     server.sql("CREATE TABLE IF NOT EXISTS foreign_seats (id INT)");
     let error = read_error(&format!("{}?table_prefix=foreign_", server.url()), Fault::Denied);
     assert!(error.contains("the table foreign_seats was not created by Tenure"), "{error}");
+    // A table that only lacks a column of this store, and the other tables.
+    let without = |prefix: &str, column: &str| {
+        let sql = schema_sql(prefix);
+        sql.lines().filter(|line| !line.trim_start().starts_with(column)).collect::<Vec<_>>().join("\n")
+    };
+    server.sql(&without("lockless_", "lock_name"));
+    server.sql(&format!("CREATE TABLE floors_floors (id INT); {}", schema_sql("floors_")));
+    server.sql(&format!("CREATE TABLE notes_notes (seat INT, kind INT); {}", schema_sql("notes_")));
+    for table in ["lockless_seats", "floors_floors", "notes_notes"] {
+        let prefix = &table[..=table.find('_').unwrap()];
+        let error = read_error(&format!("{}?table_prefix={prefix}", server.url()), Fault::Denied);
+        assert!(error.contains(&format!("the table {table} was not created by Tenure")), "{error}");
+    }
     server.sql(&schema_sql("newer_").replace("version 1'", "version 99'"));
     let error = read_error(&format!("{}?table_prefix=newer_", server.url()), Fault::Denied);
     assert!(error.contains("newer version of Tenure (version 99, supported up to 1)"), "{error}");

@@ -101,7 +101,7 @@ pub(crate) async fn handshake(
     // A table that another process has created during this statement has a name here, but no columns yet.
     if let Some(columns) = row.get::<_, Option<&str>>(6) {
         let has_column = |name: &str| columns.split(' ').any(|column| column == name);
-        sql::check_tables(&tables[0], "schema", row.get(5), has_column)?;
+        sql::check_table(&tables[0], "schema", row.get(5), &schema::COLUMNS, has_column)?;
     }
     if !row.get::<_, bool>(7) && !read_only {
         create_tables(client, schema).await?;

@@ -79,7 +79,7 @@ pub(crate) async fn handshake(
     let columns: Vec<String> = facts.next().unwrap_or_default().iter().filter_map(|row| text(row, 0)).collect();
     if !columns.is_empty() {
         let has_column = |name: &str| columns.iter().any(|column| column == name);
-        sql::check_tables(&table, "schema", text(&row, 2).as_deref(), has_column)?;
+        sql::check_table(&table, "schema", text(&row, 2).as_deref(), &schema::COLUMNS, has_column)?;
     }
     let is_missing = number(&row, 1) < Some(TABLES.len() as i64);
     if is_missing && !read_only {

@@ -45,7 +45,8 @@ const SETTINGS: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TA
      innodb_lock_wait_timeout = 1, wait_timeout = 28800; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
-     ('version', 'read_only', 'server_uuid', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
+     ('version', 'read_only', 'innodb_read_only', 'server_uuid', 'wsrep_on', 'group_replication_single_primary_mode', \
+     'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
 
 /// The connection's number and user; how many of the tables exist; and the comment on the first one.
 const FACTS: &str = "SELECT CONNECTION_ID(), CURRENT_USER(), \
@@ -74,12 +75,13 @@ pub(crate) async fn handshake(
     let variables: HashMap<String, String> = variables.collect();
     let variable = |name: &str| variables.get(name).map_or("", String::as_str);
     check_version(address, variable("version"))?;
-    if variable("read_only") != "OFF" {
+    // Some replicas, such as the readers of Amazon Aurora, have only the second one.
+    if variable("read_only") != "OFF" || variable("innodb_read_only") == "ON" {
         return Err(errors::read_only(address, alone));
     }
     let is_cluster = variable("wsrep_on") == "ON";
-    if options.mode == Mode::Session && is_cluster {
-        return Err(errors::cluster());
+    if let Some(cluster) = cluster_of(variable).filter(|_| options.mode == Mode::Session) {
+        return Err(errors::cluster(cluster));
     }
     // A proxy makes up the number that it announces at the log-in.
     if options.mode == Mode::Session && u64::from(conn.id()) != connection_id & u64::from(u32::MAX) {
@@ -111,6 +113,17 @@ pub(crate) async fn handshake(
         table_prefix: options.table_prefix.clone(),
         has_uuid: variables.contains_key("server_uuid"),
     })
+}
+
+/// Returns the kind of a cluster in which several servers accept writes, by the server's variables. Each of them has locks
+/// of its own: a leader's session on one server is unknown to the others.
+fn cluster_of<'a>(variable: impl Fn(&str) -> &'a str) -> Option<&'static str> {
+    if variable("wsrep_on") == "ON" {
+        return Some("a Galera cluster (wsrep_on=ON)");
+    }
+    // Only a server with Group Replication has this variable.
+    let is_multi_primary = variable("group_replication_single_primary_mode") == "OFF";
+    is_multi_primary.then_some("several primaries (group_replication_single_primary_mode=OFF)")
 }
 
 /// Rejects servers that lack `JSON_TABLE` or `SKIP LOCKED`.
@@ -145,5 +158,22 @@ async fn create_tables(conn: &mut Conn, options: &MysqlOptions, user: &str) -> R
             )))
         }
         Err(failed) => Err(failed.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cluster_of;
+
+    #[test]
+    fn a_cluster_with_several_primaries_is_recognized() {
+        let with = |name: &'static str, value: &'static str| {
+            cluster_of(move |other| if other == name { value } else { "" })
+        };
+        assert!(with("wsrep_on", "ON").is_some_and(|cluster| cluster.contains("Galera")));
+        assert!(with("group_replication_single_primary_mode", "OFF").is_some_and(|cluster| cluster.contains("primaries")));
+        for (name, value) in [("wsrep_on", "OFF"), ("group_replication_single_primary_mode", "ON"), ("version", "8.4.0")] {
+            assert_eq!(with(name, value), None, "{name}={value}");
+        }
     }
 }

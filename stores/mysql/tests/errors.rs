@@ -172,10 +172,10 @@ fn an_old_server_is_refused() {
 
 #[test]
 fn a_replica_is_refused() {
-    let server = MysqlSetup::new().with("read-only=ON").start();
-    for mode in common::MODES {
-        let error = read_error(&format!("{}{mode}", server.url()), Fault::Denied);
-        assert!(error.contains("is read-only (read_only=ON), as a replica is"), "{error}");
+    let [other, server] = ["innodb-read-only=ON", "read-only=ON"].map(|setting| MysqlSetup::new().with(setting).start());
+    for url in [&other, &server].into_iter().flat_map(|server| common::MODES.map(|mode| server.url() + mode)) {
+        let error = read_error(&url, Fault::Denied);
+        assert!(error.contains("is read-only (read_only or innodb_read_only), as a replica is"), "{error}");
     }
     let others = format!("mysql://root@{},{}/app", server.address(), server.address());
     let error = read_error(&others, Fault::Refused);

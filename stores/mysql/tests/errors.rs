@@ -87,6 +87,20 @@ fn connections_are_encrypted_as_ssl_mode_says() {
         let error = read_error(&wrong, Fault::Denied);
         assert!(error.contains("cannot establish TLS") && error.contains("(ssl-mode=verify_identity)"), "{error}");
     }
+    // A host without TLS does not turn TLS off for the next host, which requires it.
+    let replica = MysqlSetup::new().with("read-only=ON").start();
+    runtime().block_on(async {
+        let both = format!("mysql://encrypted@{},{}/app", replica.address(), server.address());
+        replica.sql("CREATE USER encrypted; GRANT ALL ON app.* TO encrypted");
+        let store = seats_at(&both);
+        for _ in 0..2 {
+            store.read(&seat("x")).await.unwrap();
+            server.sql("SELECT CONCAT('KILL ', id) FROM information_schema.PROCESSLIST WHERE user = 'encrypted'")
+                .lines()
+                .for_each(|kill| drop(server.try_sql(kill)));
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+    });
     let plain = self::server();
     let error = read_error(&format!("{}?ssl-mode=required", plain.url()), Fault::Denied);
     assert!(error.contains("does not support TLS, but ssl-mode=required requires it"), "{error}");

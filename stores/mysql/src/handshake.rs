@@ -143,19 +143,14 @@ fn check_version(address: &Address, version: &str) -> Result<(), StoreError> {
 }
 
 async fn create_tables(conn: &mut Conn, options: &MysqlOptions, user: &str) -> Result<(), StoreError> {
-    let sql = schema::schema_sql(&options.table_prefix);
-    match run(conn, sql.trim_end().trim_end_matches(';').to_owned()).await {
+    let schema = schema::schema_sql(&options.table_prefix);
+    match run(conn, schema.trim_end().trim_end_matches(';').to_owned()).await {
         Ok(_) => Ok(()),
         Err(Failed::Reply(reply, _)) => {
             let user = user.split_once('@').map_or(user.to_owned(), |(name, host)| format!("'{name}'@'{host}'"));
-            let sql = sql + &schema::grants_sql(&options.database, &options.table_prefix, &user);
-            Err(StoreError::denied(format!(
-                "tables are missing in database {} and this user cannot create them: {}; ask an administrator to run the \
-                 output of `tenure schema mysql`: {}",
-                options.database,
-                errors::message_of(&reply),
-                sql.split_whitespace().collect::<Vec<_>>().join(" ")
-            )))
+            let schema = schema + &schema::grants_sql(&options.database, &options.table_prefix, &user);
+            let place = format!("database {}", options.database);
+            Err(sql::cannot_create_tables("mysql", &place, "user", &errors::message_of(&reply), &schema))
         }
         Err(failed) => Err(failed.into()),
     }
@@ -167,12 +162,15 @@ mod tests {
 
     #[test]
     fn a_cluster_with_several_primaries_is_recognized() {
-        let with = |name: &'static str, value: &'static str| {
-            cluster_of(move |other| if other == name { value } else { "" })
-        };
+        let with =
+            |name: &'static str, value: &'static str| cluster_of(move |other| if other == name { value } else { "" });
         assert!(with("wsrep_on", "ON").is_some_and(|cluster| cluster.contains("Galera")));
-        assert!(with("group_replication_single_primary_mode", "OFF").is_some_and(|cluster| cluster.contains("primaries")));
-        for (name, value) in [("wsrep_on", "OFF"), ("group_replication_single_primary_mode", "ON"), ("version", "8.4.0")] {
+        assert!(
+            with("group_replication_single_primary_mode", "OFF").is_some_and(|cluster| cluster.contains("primaries"))
+        );
+        for (name, value) in
+            [("wsrep_on", "OFF"), ("group_replication_single_primary_mode", "ON"), ("version", "8.4.0")]
+        {
             assert_eq!(with(name, value), None, "{name}={value}");
         }
     }

@@ -95,7 +95,8 @@ fn connections_are_encrypted_as_ssl_mode_says() {
         let store = seats_at(&both);
         for _ in 0..2 {
             store.read(&seat("x")).await.unwrap();
-            server.sql("SELECT CONCAT('KILL ', id) FROM information_schema.PROCESSLIST WHERE user = 'encrypted'")
+            server
+                .sql("SELECT CONCAT('KILL ', id) FROM information_schema.PROCESSLIST WHERE user = 'encrypted'")
                 .lines()
                 .for_each(|kill| drop(server.try_sql(kill)));
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
@@ -186,7 +187,8 @@ fn an_old_server_is_refused() {
 
 #[test]
 fn a_replica_is_refused() {
-    let [other, server] = ["innodb-read-only=ON", "read-only=ON"].map(|setting| MysqlSetup::new().with(setting).start());
+    let [other, server] =
+        ["innodb-read-only=ON", "read-only=ON"].map(|setting| MysqlSetup::new().with(setting).start());
     for url in [&other, &server].into_iter().flat_map(|server| common::MODES.map(|mode| server.url() + mode)) {
         let error = read_error(&url, Fault::Denied);
         assert!(error.contains("is read-only (read_only or innodb_read_only), as a replica is"), "{error}");

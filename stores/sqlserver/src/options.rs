@@ -250,7 +250,8 @@ impl SqlServerOptions {
 /// Reads a server as drivers write it: `tcp:host,port`, `host`, or `host:port`.
 fn host(text: &str) -> Result<String, ConfigError> {
     let text = text.trim();
-    let text = text.get(..4).filter(|front| front.eq_ignore_ascii_case("tcp:")).map_or(text, |front| &text[front.len()..]);
+    let text =
+        text.get(..4).filter(|front| front.eq_ignore_ascii_case("tcp:")).map_or(text, |front| &text[front.len()..]);
     if text.contains('\\') {
         return Err("a named instance is not supported; write its port: Server=HOST,PORT".into());
     }

@@ -188,7 +188,9 @@ pub(crate) const FORGET: &str = "/* tenure: forget */ DECLARE @name varbinary(51
 
 /// Returns the batch that reads seats.
 pub(crate) fn read() -> String {
-    format!("/* tenure: read */ {LOCK_TIMEOUT}{HEAD}{WANT}{READ_ROWS}{HOLDERS}{READ_HOLDERS}{TEST_HOLDERS}{READ_ANSWER}")
+    format!(
+        "/* tenure: read */ {LOCK_TIMEOUT}{HEAD}{WANT}{READ_ROWS}{HOLDERS}{READ_HOLDERS}{TEST_HOLDERS}{READ_ANSWER}"
+    )
 }
 
 /// Returns the batch that writes a set of seats in `mode=lease`.

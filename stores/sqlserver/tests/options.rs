@@ -53,7 +53,8 @@ fn the_strings_that_azure_and_drivers_hand_out_are_understood() {
          Pwd={secret};Encrypt=yes;TrustServerCertificate=no;Connection Timeout=30;",
     );
     assert_eq!(odbc, azure);
-    let listener = parse("Server=tcp:listener,1433;Database=app;MultiSubnetFailover=True;Command Timeout=30;Enlist=false");
+    let listener =
+        parse("Server=tcp:listener,1433;Database=app;MultiSubnetFailover=True;Command Timeout=30;Enlist=false");
     assert_eq!(listener.hosts, ["listener:1433"]);
     for (text, encrypt) in [
         ("yes", Encrypt::Mandatory),

@@ -8,9 +8,11 @@
 //!   and pass what it has written to [`WriteSet::answer`].
 //! - The seats or notes of a statement as JSON, for databases that turn it into rows: [`want`].
 //! - A driver whose dropped futures leave the connection unusable, or that does not notice its end: [`BatchConnection`].
-//! - `mode=session`: implement [`LockServer`], and pass the engine's calls to [`SeatLocks`].
+//! - `mode=session`: implement [`LockServer`], and pass the engine's calls to [`SeatLocks`]. [`Connections`] has the
+//!   connections of a store that offers both modes.
 
 mod batches;
+mod connections;
 mod following;
 mod locks;
 pub mod notes;
@@ -18,6 +20,7 @@ mod rows;
 pub mod want;
 
 pub use batches::{BatchClient, BatchConnection, BatchError};
+pub use connections::Connections;
 pub use following::{Noticed, WAIT_SLICE};
 pub use locks::{LockConnection, LockServer, LockSession, SeatLocks};
 pub use rows::{RowWrite, SeatRow, WriteKind, WriteSet, Written, all_vacant, reading};
@@ -54,18 +57,19 @@ pub const VERSION: u32 = 1;
 /// The comment on the table of seats, followed by the version.
 pub const MARK: &str = "Tenure, version ";
 
-/// Rejects tables of another program, or of a newer version. `table` is the name of the table of seats, and `option` the
-/// option that names another one.
+/// Rejects a table of another program, or of a newer version. `option` names another table, and `columns` are those that the
+/// store uses.
 ///
 /// # Errors
-/// If the table lacks a column, or its comment (`mark`) has a newer version.
-pub fn check_tables(
+/// If the table lacks a column, or the comment on the table of seats (`mark`) has a newer version.
+pub fn check_table(
     table: &str,
     option: &str,
     mark: Option<&str>,
+    columns: &[&str],
     has_column: impl Fn(&str) -> bool,
 ) -> Result<(), StoreError> {
-    if !["name", "record", "version", "token", "written", "session"].into_iter().all(has_column) {
+    if !columns.iter().all(|column| has_column(column)) {
         return Err(StoreError::denied(format!(
             "the table {table} was not created by Tenure; use another {option}, or drop the table"
         )));
@@ -78,4 +82,15 @@ pub fn check_tables(
              this program"
         ))),
     }
+}
+
+/// Describes tables that are missing in a `place`, such as `schema tenure`, and that this `user` cannot create. `sql` creates
+/// them; the error has it in one line, without comments.
+pub fn cannot_create_tables(store: &str, place: &str, user: &str, why: &str, sql: &str) -> StoreError {
+    let words = sql.lines().filter_map(|line| line.split(" --").next()).flat_map(str::split_whitespace);
+    let sql = words.collect::<Vec<_>>().join(" ");
+    StoreError::denied(format!(
+        "tables are missing in {place} and this {user} cannot create them: {why}; ask an administrator to run the output of \
+         `tenure schema {store}`: {sql}"
+    ))
 }

@@ -1,9 +1,10 @@
 //! One connection to the server: logged in, and past the handshake.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -11,7 +12,7 @@ use mysql_async::{Conn, DriverError, Error, Row};
 use tenure_core::StoreError;
 use tenure_kit::socket::{Address, Relay};
 use tenure_kit::sql::{BatchClient, BatchConnection};
-use tenure_kit::{Liveness, first_of};
+use tenure_kit::{Liveness, first_of, lock};
 use tokio::net::TcpListener;
 
 use crate::errors::{self, Failed};
@@ -28,14 +29,14 @@ pub(crate) struct Connector {
     has_warned: AtomicBool,
     /// Whether connections only read, and create no tables.
     read_only: AtomicBool,
-    /// Whether a server was found that does not support TLS: then TLS that is only preferred is not tried again.
-    is_plain: AtomicBool,
+    /// The servers that do not support TLS: TLS that is only preferred is not tried again with them.
+    plain: Mutex<HashSet<String>>,
 }
 
 impl Connector {
     pub(crate) fn new(options: MysqlOptions) -> Self {
-        let [has_warned, read_only, is_plain] = [const { AtomicBool::new(false) }; 3];
-        Self { options, has_warned, read_only, is_plain }
+        let [has_warned, read_only] = [const { AtomicBool::new(false) }; 2];
+        Self { options, has_warned, read_only, plain: Mutex::default() }
     }
 
     /// Makes all connections from now on read only.
@@ -56,11 +57,11 @@ impl Connector {
 
     async fn connect_to(&self, address: &Address, alone: bool) -> Result<MyConnection, StoreError> {
         let ssl = self.options.ssl_mode;
-        let is_plain = self.is_plain.load(Ordering::Relaxed) && ssl == SslMode::Preferred;
+        let is_plain = ssl == SslMode::Preferred && lock(&self.plain).contains(&address.to_string());
         let encrypts = ssl != SslMode::Disabled && !is_plain;
         let opened = match self.log_in(address, encrypts).await? {
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if ssl == SslMode::Preferred => {
-                self.is_plain.store(true, Ordering::Relaxed);
+                lock(&self.plain).insert(address.to_string());
                 self.log_in(address, false).await?
             }
             opened => opened,

@@ -26,11 +26,11 @@ pub(crate) fn silent(address: &Address) -> StoreError {
 pub(crate) fn read_only(address: &Address, is_alone: bool) -> StoreError {
     match is_alone {
         true => StoreError::denied(format!(
-            "{address} is read-only (read_only=ON), as a replica is, and does not accept writes; name the primary, or all \
+            "{address} is read-only (read_only or innodb_read_only), as a replica is, and does not accept writes; name the primary, or all \
              hosts, separated by commas"
         )),
         false => StoreError::refused(format!(
-            "{address} is read-only (read_only=ON), and no other host accepts writes; check that one of the hosts is the \
+            "{address} is read-only (read_only or innodb_read_only), and no other host accepts writes; check that one of the hosts is the \
              primary"
         )),
     }
@@ -193,11 +193,11 @@ pub(crate) fn pooler() -> StoreError {
     )
 }
 
-/// Describes a Galera cluster in `mode=session`.
-pub(crate) fn cluster() -> StoreError {
-    StoreError::denied(
-        "mode=session does not work with a Galera cluster (wsrep_on=ON), whose nodes do not share locks; use mode=lease",
-    )
+/// Describes a cluster with several primaries in `mode=session`.
+pub(crate) fn cluster(cluster: &str) -> StoreError {
+    StoreError::denied(format!(
+        "mode=session does not work with {cluster}, whose servers do not share locks; use mode=lease"
+    ))
 }
 
 /// Describes a read-only server that answered in place of the primary.

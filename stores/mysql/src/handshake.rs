@@ -45,14 +45,16 @@ const SETTINGS: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TA
      innodb_lock_wait_timeout = 1, wait_timeout = 28800; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
-     ('version', 'read_only', 'server_uuid', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
+     ('version', 'read_only', 'innodb_read_only', 'server_uuid', 'wsrep_on', 'group_replication_single_primary_mode', \
+     'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')";
 
-/// The connection's number and user; how many of the tables exist; and the comment and the columns of the first one.
+/// The connection's number and user; how many of the tables exist; and the comment on the first one.
 const FACTS: &str = "SELECT CONNECTION_ID(), CURRENT_USER(), \
      (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})), \
-     (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name}), \
-     (SELECT GROUP_CONCAT(LOWER(COLUMN_NAME)) FROM information_schema.COLUMNS \
-     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name})";
+     (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {name})";
+
+const COLUMNS: &str = "SELECT LOWER(TABLE_NAME), LOWER(COLUMN_NAME) FROM information_schema.COLUMNS \
+     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})";
 
 /// `alone`: whether no other host is named.
 pub(crate) async fn handshake(
@@ -63,29 +65,35 @@ pub(crate) async fn handshake(
     read_only: bool,
 ) -> Result<Server, StoreError> {
     let names = TABLES.map(|table| format!("'{}{table}'", options.table_prefix));
-    let facts = FACTS.replace("{names}", &names.join(", ")).replace("{name}", &names[0]);
-    let mut results = run(conn, format!("{SETTINGS}; {VARIABLES}; {facts}")).await?;
+    let facts = format!("{SETTINGS}; {VARIABLES}; {FACTS}; {COLUMNS}").replace("{names}", &names.join(", "));
+    let mut results = run(conn, facts.replace("{name}", &names[0])).await?;
+    let columns = results.pop().unwrap_or_default().into_iter().map(mysql_async::from_row);
+    let columns: Vec<(String, String)> = columns.collect();
     let facts = results.pop().and_then(|rows| rows.into_iter().next()).ok_or_else(|| errors::silent(address))?;
-    let (connection_id, user, tables, mark, columns): (u64, String, usize, Option<String>, Option<String>) =
-        mysql_async::from_row(facts);
+    let (connection_id, user, tables, mark): (u64, String, usize, Option<String>) = mysql_async::from_row(facts);
     let variables = results.pop().unwrap_or_default().into_iter().map(mysql_async::from_row);
     let variables: HashMap<String, String> = variables.collect();
     let variable = |name: &str| variables.get(name).map_or("", String::as_str);
     check_version(address, variable("version"))?;
-    if variable("read_only") != "OFF" {
+    // Some replicas, such as the readers of Amazon Aurora, have only the second one.
+    if variable("read_only") != "OFF" || variable("innodb_read_only") == "ON" {
         return Err(errors::read_only(address, alone));
     }
     let is_cluster = variable("wsrep_on") == "ON";
-    if options.mode == Mode::Session && is_cluster {
-        return Err(errors::cluster());
+    if let Some(cluster) = cluster_of(variable).filter(|_| options.mode == Mode::Session) {
+        return Err(errors::cluster(cluster));
     }
     // A proxy makes up the number that it announces at the log-in.
     if options.mode == Mode::Session && u64::from(conn.id()) != connection_id & u64::from(u32::MAX) {
         return Err(errors::pooler());
     }
-    if let Some(columns) = columns {
-        let has_column = |name: &str| columns.split(',').any(|column| column == name);
-        sql::check_tables(names[0].trim_matches('\''), "table_prefix", mark.as_deref(), has_column)?;
+    for (name, expected) in names.iter().zip(schema::COLUMNS) {
+        let table = name.trim_matches('\'');
+        let columns = columns.iter().filter(|(other, _)| other.eq_ignore_ascii_case(table));
+        let has_column = |name: &str| columns.clone().any(|(_, column)| column == name);
+        if columns.clone().next().is_some() {
+            sql::check_table(table, "table_prefix", mark.as_deref(), expected, has_column)?;
+        }
     }
     if tables < TABLES.len() && !read_only {
         create_tables(conn, options, &user).await?;
@@ -107,6 +115,17 @@ pub(crate) async fn handshake(
     })
 }
 
+/// Returns the kind of a cluster in which several servers accept writes, by the server's variables. Each of them has locks
+/// of its own: a leader's session on one server is unknown to the others.
+fn cluster_of<'a>(variable: impl Fn(&str) -> &'a str) -> Option<&'static str> {
+    if variable("wsrep_on") == "ON" {
+        return Some("a Galera cluster (wsrep_on=ON)");
+    }
+    // Only a server with Group Replication has this variable.
+    let is_multi_primary = variable("group_replication_single_primary_mode") == "OFF";
+    is_multi_primary.then_some("several primaries (group_replication_single_primary_mode=OFF)")
+}
+
 /// Rejects servers that lack `JSON_TABLE` or `SKIP LOCKED`.
 fn check_version(address: &Address, version: &str) -> Result<(), StoreError> {
     let is_maria = version.contains("MariaDB");
@@ -124,20 +143,35 @@ fn check_version(address: &Address, version: &str) -> Result<(), StoreError> {
 }
 
 async fn create_tables(conn: &mut Conn, options: &MysqlOptions, user: &str) -> Result<(), StoreError> {
-    let sql = schema::schema_sql(&options.table_prefix);
-    match run(conn, sql.trim_end().trim_end_matches(';').to_owned()).await {
+    let schema = schema::schema_sql(&options.table_prefix);
+    match run(conn, schema.trim_end().trim_end_matches(';').to_owned()).await {
         Ok(_) => Ok(()),
         Err(Failed::Reply(reply, _)) => {
             let user = user.split_once('@').map_or(user.to_owned(), |(name, host)| format!("'{name}'@'{host}'"));
-            let sql = sql + &schema::grants_sql(&options.database, &options.table_prefix, &user);
-            Err(StoreError::denied(format!(
-                "tables are missing in database {} and this user cannot create them: {}; ask an administrator to run the \
-                 output of `tenure schema mysql`: {}",
-                options.database,
-                errors::message_of(&reply),
-                sql.split_whitespace().collect::<Vec<_>>().join(" ")
-            )))
+            let schema = schema + &schema::grants_sql(&options.database, &options.table_prefix, &user);
+            let place = format!("database {}", options.database);
+            Err(sql::cannot_create_tables("mysql", &place, "user", &errors::message_of(&reply), &schema))
         }
         Err(failed) => Err(failed.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cluster_of;
+
+    #[test]
+    fn a_cluster_with_several_primaries_is_recognized() {
+        let with =
+            |name: &'static str, value: &'static str| cluster_of(move |other| if other == name { value } else { "" });
+        assert!(with("wsrep_on", "ON").is_some_and(|cluster| cluster.contains("Galera")));
+        assert!(
+            with("group_replication_single_primary_mode", "OFF").is_some_and(|cluster| cluster.contains("primaries"))
+        );
+        for (name, value) in
+            [("wsrep_on", "OFF"), ("group_replication_single_primary_mode", "ON"), ("version", "8.4.0")]
+        {
+            assert_eq!(with(name, value), None, "{name}={value}");
+        }
     }
 }

@@ -5,6 +5,13 @@ use tenure_kit::sql::{MARK, TABLES, VERSION};
 /// The beginning of the names of the tables, unless the options name another one.
 pub const DEFAULT_TABLE_PREFIX: &str = "tenure_";
 
+/// The columns of the tables, by which tables of other programs are recognized.
+pub(crate) const COLUMNS: [&[&str]; 3] = [
+    &["name", "record", "version", "token", "holder", "written", "session", "lock_name"],
+    &["name", "token"],
+    &["seat", "kind", "note_key", "value", "expires"],
+];
+
 /// A text column that compares byte by byte.
 const TEXT: &str = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 

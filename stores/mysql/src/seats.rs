@@ -6,8 +6,8 @@
 //! (`autocommit`). InnoDB locks a row before an `UPDATE` tests the condition, and tests it on the row as last
 //! committed. So of several statements that expect the same version, one writes the row, and the others find another
 //! version and change nothing. This holds at every isolation level. (With `innodb_snapshot_isolation` the others may
-//! fail with a conflict, which is reported as *refused*.) In a Galera cluster, of two statements on two nodes one fails
-//! with a conflict when it commits.
+//! fail with a conflict, which is reported as *refused*.) In a Galera cluster, and in a group with several primaries, of two
+//! statements on two servers one fails with a conflict when it commits.
 //!
 //! *The meaning of an answer.* The next statement of the batch returns, for each seat, whether the row has the version
 //! that the write has set. No two writes have the same version, so a seat is *done* only because of its own write, and

@@ -87,6 +87,21 @@ fn connections_are_encrypted_as_ssl_mode_says() {
         let error = read_error(&wrong, Fault::Denied);
         assert!(error.contains("cannot establish TLS") && error.contains("(ssl-mode=verify_identity)"), "{error}");
     }
+    // A host without TLS does not turn TLS off for the next host, which requires it.
+    let replica = MysqlSetup::new().with("read-only=ON").start();
+    runtime().block_on(async {
+        let both = format!("mysql://encrypted@{},{}/app", replica.address(), server.address());
+        replica.sql("CREATE USER encrypted; GRANT ALL ON app.* TO encrypted");
+        let store = seats_at(&both);
+        for _ in 0..2 {
+            store.read(&seat("x")).await.unwrap();
+            server
+                .sql("SELECT CONCAT('KILL ', id) FROM information_schema.PROCESSLIST WHERE user = 'encrypted'")
+                .lines()
+                .for_each(|kill| drop(server.try_sql(kill)));
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+    });
     let plain = self::server();
     let error = read_error(&format!("{}?ssl-mode=required", plain.url()), Fault::Denied);
     assert!(error.contains("does not support TLS, but ssl-mode=required requires it"), "{error}");
@@ -142,6 +157,19 @@ fn tables_of_another_program_or_of_a_newer_version_are_refused() {
     server.sql("CREATE TABLE IF NOT EXISTS foreign_seats (id INT)");
     let error = read_error(&format!("{}?table_prefix=foreign_", server.url()), Fault::Denied);
     assert!(error.contains("the table foreign_seats was not created by Tenure"), "{error}");
+    // A table that only lacks a column of this store, and the other tables.
+    let without = |prefix: &str, column: &str| {
+        let sql = schema_sql(prefix);
+        sql.lines().filter(|line| !line.trim_start().starts_with(column)).collect::<Vec<_>>().join("\n")
+    };
+    server.sql(&without("lockless_", "lock_name"));
+    server.sql(&format!("CREATE TABLE floors_floors (id INT); {}", schema_sql("floors_")));
+    server.sql(&format!("CREATE TABLE notes_notes (seat INT, kind INT); {}", schema_sql("notes_")));
+    for table in ["lockless_seats", "floors_floors", "notes_notes"] {
+        let prefix = &table[..=table.find('_').unwrap()];
+        let error = read_error(&format!("{}?table_prefix={prefix}", server.url()), Fault::Denied);
+        assert!(error.contains(&format!("the table {table} was not created by Tenure")), "{error}");
+    }
     server.sql(&schema_sql("newer_").replace("version 1'", "version 99'"));
     let error = read_error(&format!("{}?table_prefix=newer_", server.url()), Fault::Denied);
     assert!(error.contains("newer version of Tenure (version 99, supported up to 1)"), "{error}");
@@ -159,10 +187,11 @@ fn an_old_server_is_refused() {
 
 #[test]
 fn a_replica_is_refused() {
-    let server = MysqlSetup::new().with("read-only=ON").start();
-    for mode in common::MODES {
-        let error = read_error(&format!("{}{mode}", server.url()), Fault::Denied);
-        assert!(error.contains("is read-only (read_only=ON), as a replica is"), "{error}");
+    let [other, server] =
+        ["innodb-read-only=ON", "read-only=ON"].map(|setting| MysqlSetup::new().with(setting).start());
+    for url in [&other, &server].into_iter().flat_map(|server| common::MODES.map(|mode| server.url() + mode)) {
+        let error = read_error(&url, Fault::Denied);
+        assert!(error.contains("is read-only (read_only or innodb_read_only), as a replica is"), "{error}");
     }
     let others = format!("mysql://root@{},{}/app", server.address(), server.address());
     let error = read_error(&others, Fault::Refused);

@@ -101,7 +101,7 @@ pub(crate) async fn handshake(
     // A table that another process has created during this statement has a name here, but no columns yet.
     if let Some(columns) = row.get::<_, Option<&str>>(6) {
         let has_column = |name: &str| columns.split(' ').any(|column| column == name);
-        sql::check_tables(&tables[0], "schema", row.get(5), has_column)?;
+        sql::check_table(&tables[0], "schema", row.get(5), &schema::COLUMNS, has_column)?;
     }
     if !row.get::<_, bool>(7) && !read_only {
         create_tables(client, schema).await?;
@@ -156,12 +156,8 @@ async fn create_tables(client: &Client, schema: &str) -> Result<(), StoreError> 
     let Some(why) = error.as_db_error().map(errors::message_of) else { return Err(errors::statement_failed(error)) };
     let role = client.query_typed_one("SELECT current_user::text", &[]).await.map_err(errors::statement_failed)?;
     let sql = schema::schema_sql(schema) + &schema::grants_sql(schema, role.get(0));
-    let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(StoreError::denied(format!(
-        "tables are missing in schema {} and this role cannot create them: {why}; ask an administrator to run \
-         the output of `tenure schema postgres`: {sql}",
-        schema::quoted(schema)
-    )))
+    let place = format!("schema {}", schema::quoted(schema));
+    Err(sql::cannot_create_tables("postgres", &place, "role", &why, &sql))
 }
 
 /// Returns the settings of the connection that all calls share and that listens for notifications. The time-outs

@@ -3,6 +3,9 @@
 use tenure_core::SeatName;
 use tenure_kit::sql::{MARK, VERSION};
 
+/// The columns of the table of seats, by which a table of another program is recognized.
+pub(crate) const COLUMNS: [&str; 7] = ["name", "record", "version", "token", "written", "session", "lock_id"];
+
 /// The schema of the tables, unless the options name another one.
 pub const DEFAULT_SCHEMA: &str = "tenure";
 

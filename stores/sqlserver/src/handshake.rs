@@ -79,7 +79,7 @@ pub(crate) async fn handshake(
     let columns: Vec<String> = facts.next().unwrap_or_default().iter().filter_map(|row| text(row, 0)).collect();
     if !columns.is_empty() {
         let has_column = |name: &str| columns.iter().any(|column| column == name);
-        sql::check_tables(&table, "schema", text(&row, 2).as_deref(), has_column)?;
+        sql::check_table(&table, "schema", text(&row, 2).as_deref(), &schema::COLUMNS, has_column)?;
     }
     let is_missing = number(&row, 1) < Some(TABLES.len() as i64);
     if is_missing && !read_only {
@@ -95,26 +95,18 @@ pub(crate) async fn handshake(
 /// Creates the tables, under a lock: if two processes create a table at once, one of them fails.
 async fn create_tables(client: &mut Driver, options: &SqlServerOptions, user: &str) -> Result<(), StoreError> {
     let lock = "@Resource = N'tenure:schema', @LockOwner = 'Session'";
-    let sql = schema::schema_sql(&options.schema);
+    let schema = schema::schema_sql(&options.schema);
     let create = format!(
-        "/* tenure: create */ EXEC sp_getapplock {lock}, @LockMode = 'Exclusive', @LockTimeout = 3000;\n{sql}\
+        "/* tenure: create */ EXEC sp_getapplock {lock}, @LockMode = 'Exclusive', @LockTimeout = 3000;\n{schema}\
          EXEC sp_releaseapplock {lock};"
     );
     match run_plain(client, &create).await {
         Ok(_) => Ok(()),
         // No right to create a schema or a table, or to use this schema.
         Err(Failed::Reply(reply, _)) if [262, 2759, 2760, 15247].contains(&reply.code()) => {
-            let sql = sql + &schema::grants_sql(&options.schema, user);
-            Err(StoreError::denied(format!(
-                "tables are missing in schema {} and this login cannot create them: {}; ask an administrator to run the \
-                 output of `tenure schema sqlserver`: {}",
-                options.schema,
-                errors::message_of(&reply),
-                sql.lines()
-                    .map(|line| line.split(" --").next().unwrap_or_default().trim())
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            )))
+            let schema = schema + &schema::grants_sql(&options.schema, user);
+            let place = format!("schema {}", options.schema);
+            Err(sql::cannot_create_tables("sqlserver", &place, "login", &errors::message_of(&reply), &schema))
         }
         Err(failed) => Err(failed.into()),
     }

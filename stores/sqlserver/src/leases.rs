@@ -2,6 +2,7 @@
 //! writing that both modes share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_core::{Answers, Reading, SeatName, StoreError, Swap, Write};
@@ -18,10 +19,12 @@ use crate::sessions::Heard;
 pub(crate) async fn read(
     connection: &Arc<SqlConnection>,
     mode: Mode,
+    lease: Duration,
     seats: &[SeatName],
     to: &Answers<Reading>,
 ) -> Result<Vec<Heard>, StoreError> {
-    let (sql, want) = (connection.server.sql(&seats::read()), want::seats(seats, |_| None).to_string());
+    let sql = connection.server.sql(&seats::wait_for_rows(&seats::read(), lease));
+    let want = want::seats(seats, |_| None).to_string();
     let results = match connection.run(Batch { sql, want, ..Batch::default() }).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => {
             sql::all_vacant(seats.len(), to);
@@ -65,13 +68,14 @@ fn heard(row: &Row) -> Option<Heard> {
 /// of one does not affect the others.
 pub(crate) async fn write(
     connection: &Arc<SqlConnection>,
+    lease: Duration,
     writes: &[Write],
     to: &Answers<Swap>,
 ) -> Result<(), StoreError> {
     let sets = WriteSet::split(writes.iter().enumerate(), |_| want::new_number(), to);
     let answers = sets.iter().map(async |set| {
         let want = want::writes(set, None, |_| None).to_string();
-        let batch = Batch { sql: seats::write(set.kind), want, ..Batch::default() };
+        let batch = Batch { sql: seats::wait_for_rows(&seats::write(set.kind), lease), want, ..Batch::default() };
         let written = run(connection, batch).await;
         set.answer(written, to, |_, parts| Swap::Done { version: parts.version(), since: None, granted: None })
     });

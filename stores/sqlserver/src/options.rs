@@ -122,9 +122,12 @@ const FLAGS: [(&str, bool); 5] = [("true", true), ("yes", true), ("sspi", true),
 const KNOWN: &str = "database user_id password token_file mode schema encrypt trust_server_certificate \
      host_name_in_certificate ca connect_timeout";
 
-/// Options of drivers that mean nothing here: a store has one connection, which it names itself and never pools.
-const IGNORED: &str = "applicationname app applicationintent connectretrycount connectretryinterval maxpoolsize minpoolsize \
-     multipleactiveresultsets mars packetsize persistsecurityinfo pooling workstationid wsid";
+/// Options of drivers that mean nothing here: a store has one connection, which it names itself and never pools, and tries
+/// all addresses of a host.
+const IGNORED: &str = "app applicationintent applicationname commandtimeout connectionlifetime connectretrycount \
+     connectretryinterval driver enlist loadbalancetimeout mars marsconnection maxpoolsize minpoolsize \
+     multipleactiveresultsets multisubnetfailover packetsize persistsecurityinfo poolblockingperiod pooling \
+     transparentnetworkipresolution workstationid wsid";
 
 impl SqlServerOptions {
     /// Parses a URL, `sqlserver://user:password@host:port,host:port/database?…`, or a connection string, `Server=tcp:host,port;
@@ -247,7 +250,8 @@ impl SqlServerOptions {
 /// Reads a server as drivers write it: `tcp:host,port`, `host`, or `host:port`.
 fn host(text: &str) -> Result<String, ConfigError> {
     let text = text.trim();
-    let text = text.strip_prefix("tcp:").unwrap_or(text);
+    let text =
+        text.get(..4).filter(|front| front.eq_ignore_ascii_case("tcp:")).map_or(text, |front| &text[front.len()..]);
     if text.contains('\\') {
         return Err("a named instance is not supported; write its port: Server=HOST,PORT".into());
     }

@@ -5,6 +5,9 @@ use tenure_kit::sql::{MARK, TABLES, VERSION};
 /// The schema of the tables, unless the options name another one.
 pub const DEFAULT_SCHEMA: &str = "tenure";
 
+/// The columns of the table of seats, by which a table of another program is recognized.
+pub(crate) const COLUMNS: [&str; 7] = ["name", "record", "version", "token", "holder", "written", "session"];
+
 /// A text column that compares byte by byte.
 const TEXT: &str = "COLLATE Latin1_General_BIN2";
 

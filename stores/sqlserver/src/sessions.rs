@@ -160,7 +160,8 @@ fn released(row: Option<&Row>, column: usize) -> Result<(), StoreError> {
 /// Returns a batch on a session, with the session's lease.
 fn batch(session: &Session, sql: &str, want: String) -> Batch {
     let number = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
-    Batch { sql: session.connection.server.sql(sql), want, session: session.id, number }
+    let sql = session.connection.server.sql(&seats::wait_for_rows(sql, session.lease));
+    Batch { sql, want, session: session.id, number }
 }
 
 /// The last heartbeat of a session that is alive and holds a seat.

@@ -1,6 +1,6 @@
 //! The store: turns the engine's calls into statements.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
@@ -8,23 +8,18 @@ use tenure_core::{
     NoteState, NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover,
     Version, Write,
 };
-use tenure_kit::sql::{self, Mode, SeatLocks};
-use tenure_kit::{Reconnect, lock};
+use tenure_kit::sql::{self, Connections};
 
-use crate::connection::{Connector, SqlConnection};
+use crate::connection::Connector;
 use crate::options::SqlServerOptions;
 use crate::{leases, notes, sessions};
 
 /// A store that keeps seats in the tables of a SQL Server database.
 ///
 /// The store connects at the engine's first call, and again after a connection is lost. Elections of one process
-/// should share one store: they then share its connection and statements. [`Mode`] says how seats are held.
+/// should share one store: they then share its connection and statements. [`Mode`](crate::Mode) says how seats are held.
 pub struct SqlServerStore {
-    connection: Reconnect<SqlConnection>,
-    /// Only in `mode=session`.
-    sessions: Option<SeatLocks<Connector>>,
-    /// The lease of the session that was used last.
-    lease: Mutex<Option<Duration>>,
+    connections: Connections<Connector>,
     connector: Arc<Connector>,
 }
 
@@ -38,13 +33,8 @@ impl SqlServerStore {
         options.check()?;
         let mode = options.mode;
         let connector = Arc::new(Connector::new(options));
-        let sessions = (mode == Mode::Session).then(|| SeatLocks::new(connector.clone()));
-        let opens = connector.clone();
-        let connection = Reconnect::new(move || {
-            let connector = opens.clone();
-            async move { connector.connect().await }
-        });
-        Ok(Self { connection, sessions, lease: Mutex::default(), connector })
+        let connect = |connector: Arc<Connector>| async move { connector.connect().await };
+        Ok(Self { connections: Connections::new(connector.clone(), mode, connect), connector })
     }
 
     /// Creates a store for the database at this URL, or with this connection string. See [`SqlServerOptions::parse`].
@@ -62,20 +52,6 @@ impl SqlServerStore {
     pub fn read_only(self) -> Self {
         self.connector.make_read_only();
         self
-    }
-
-    /// Returns the connection for a call: in `mode=session` that of the session for this lease, or of the session that
-    /// was used last if no lease belongs to the call. So a process needs one connection.
-    async fn connection(&self, lease: Option<Duration>) -> Result<Arc<SqlConnection>, StoreError> {
-        let lease = {
-            let mut last = lock(&self.lease);
-            *last = lease.or(*last);
-            *last
-        };
-        match (&self.sessions, lease) {
-            (Some(sessions), Some(lease)) => Ok(sessions.session(lease).await?.connection.clone()),
-            _ => self.connection.get().await,
-        }
     }
 }
 
@@ -111,7 +87,7 @@ impl Store for SqlServerStore {
             min_lease: Duration::from_millis(150),
             ..Promises::of("sqlserver")
         };
-        match self.sessions {
+        match self.connections.sessions() {
             None => Promises {
                 life: LifeKind::Clock,
                 clock_trust: ClockTrust::Vouched,
@@ -144,18 +120,18 @@ impl Store for SqlServerStore {
     }
 
     fn attach(&self, clock: &Clock, news: &News) {
-        if let Some(sessions) = &self.sessions {
+        if let Some(sessions) = self.connections.sessions() {
             sessions.attach(clock, news);
         }
     }
 
     async fn read(&self, call: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
-        let (connection, mode) = (&self.connection(Some(call.lease)).await?, self.connector.options.mode);
-        let Some(sessions) = &self.sessions else {
-            return leases::read(connection, mode, seats, to).await.map(drop);
+        let (connection, mode) = (&self.connections.get(Some(call.lease)).await?, self.connector.options.mode);
+        let Some(sessions) = self.connections.sessions() else {
+            return leases::read(connection, mode, call.lease, seats, to).await.map(drop);
         };
         let read = |seats: Vec<SeatName>, to| async move {
-            let heard = leases::read(connection, mode, &seats, &to).await?;
+            let heard = leases::read(connection, mode, call.lease, &seats, &to).await?;
             if !self.connector.is_read_only() {
                 sessions::end_silent(&self.connector, connection, heard);
             }
@@ -165,8 +141,8 @@ impl Store for SqlServerStore {
     }
 
     async fn write(&self, call: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        match &self.sessions {
-            None => leases::write(&self.connection(None).await?, writes, to).await,
+        match self.connections.sessions() {
+            None => leases::write(&self.connections.get(None).await?, call.lease, writes, to).await,
             Some(sessions) => sessions.write(call.lease, writes, to).await,
         }
     }
@@ -178,7 +154,7 @@ impl Store for SqlServerStore {
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
         // The watch never says that it listens: a seat that is taken, and a request, notify no process. So the engine
         // polls, and the bell of a session only wakes it earlier.
-        match &self.sessions {
+        match self.connections.sessions() {
             Some(sessions) => sessions.follow(interest, news, None).await,
             None => std::future::pending().await,
         }
@@ -189,25 +165,25 @@ impl Store for SqlServerStore {
     }
 
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        leases::forget(&self.connection(None).await?, seat).await
+        leases::forget(&self.connections.get(None).await?, seat).await
     }
 
     async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
-        leases::list(&self.connection(None).await?).await
+        leases::list(&self.connections.get(None).await?).await
     }
 
     #[cfg(unix)]
     fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
-        self.sessions.as_ref().map_or(Ok(None), |sessions| sessions.lifeline(seat))
+        self.connections.sessions().map_or(Ok(None), |sessions| sessions.lifeline(seat))
     }
 }
 
 impl Notes for SqlServerStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
-        notes::write(&self.connection(None).await?, notes, to).await
+        notes::write(&self.connections.get(None).await?, notes, to).await
     }
 
     async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {
-        notes::list(&self.connection(None).await?, boards, to).await
+        notes::list(&self.connections.get(None).await?, boards, to).await
     }
 }

@@ -129,6 +129,36 @@ fn a_thousand_elections_share_one_connection() {
     });
 }
 
+/// A row that another transaction has locked delays a call. The engine makes up to four calls to find its seat among 500, and
+/// a call must answer within a fifteenth of the lease.
+#[test]
+fn four_waits_for_a_locked_row_fit_into_the_time_of_one_call() {
+    in_both_modes(|mode| {
+        let peer = Peer::start();
+        runtime().block_on(async {
+            let detector = OverlapDetector::new();
+            for lease in [LEASE, LEASE * 3] {
+                let url = format!("{}{mode}", peer.url());
+                let leader = stand(lease, &url, &format!("jobs-{}", lease.as_millis()), &detector);
+                leader.elected().await;
+                within("the leader renews", leader.counter.wait_for(|counts| counts.renewals > 0)).await;
+                leader.election.stop();
+                within("the seat is released", leader.election.stopped()).await;
+                let batches = std::mem::take(&mut peer.state().batches);
+                for (name, sql) in batches.iter().filter(|(_, sql)| sql.contains("@want") || sql.contains("@me")) {
+                    if ["put notes", "list notes", "delete expired"].contains(&name.as_str()) {
+                        continue;
+                    }
+                    let wait = sql.split_once("SET LOCK_TIMEOUT ").and_then(|(_, rest)| rest.split_once(';'));
+                    let wait: u128 = wait.expect(name).0.parse().unwrap();
+                    assert!(wait > 0 && wait * 4 <= (lease / 15).as_millis(), "{mode}: {name} waits for {wait} ms");
+                }
+                assert!(batches.len() >= 6, "{batches:?}");
+            }
+        });
+    });
+}
+
 /// Runs a test in both modes at the same time, as tests mostly wait.
 fn in_both_modes(test: impl Fn(&'static str) + Sync) {
     std::thread::scope(|scope| {

@@ -48,6 +48,14 @@ fn the_strings_that_azure_and_drivers_hand_out_are_understood() {
     assert_eq!(azure.hosts, ["example.database.windows.net:1433"]);
     assert_eq!((azure.encrypt, azure.trust_server_certificate, azure.connect_timeout), (Encrypt::Mandatory, false, 30));
     assert_eq!(azure.password, Some(Secret("secret".to_owned())));
+    let odbc = parse(
+        "Driver={ODBC Driver 18 for SQL Server};Server=TCP:example.database.windows.net,1433;Database=app;Uid=app;\
+         Pwd={secret};Encrypt=yes;TrustServerCertificate=no;Connection Timeout=30;",
+    );
+    assert_eq!(odbc, azure);
+    let listener =
+        parse("Server=tcp:listener,1433;Database=app;MultiSubnetFailover=True;Command Timeout=30;Enlist=false");
+    assert_eq!(listener.hosts, ["listener:1433"]);
     for (text, encrypt) in [
         ("yes", Encrypt::Mandatory),
         ("Mandatory", Encrypt::Mandatory),

@@ -44,6 +44,8 @@ pub(crate) struct State {
     scripted: Vec<(&'static str, Scripted)>,
     /// The names of all batches, in order.
     pub(crate) received: Vec<String>,
+    /// The last batch of each name.
+    pub(crate) batches: HashMap<String, String>,
     is_paused: bool,
     is_stopped: bool,
     /// How often the data was lost.
@@ -100,6 +102,7 @@ impl Peer {
             server,
             scripted: Vec::new(),
             received: Vec::new(),
+            batches: HashMap::new(),
             is_paused: false,
             is_stopped: false,
             losses: 0,
@@ -289,6 +292,7 @@ impl Shared {
         let scripted = {
             let mut state = self.state();
             state.received.push(request.name().to_owned());
+            state.batches.insert(request.name().to_owned(), request.sql.clone());
             let place = state.scripted.iter().position(|(name, _)| *name == request.name());
             place.map(|place| state.scripted.remove(place).1)
         };

@@ -62,11 +62,12 @@ impl MemcachedConnection {
     }
 
     /// Logs in with the server's text protocol: the first command is a `set` whose value has the user and the password.
+    /// A server without log-ins takes it for a value. So the value expires at once, and no client can read it.
     async fn log_in(&self, options: &MemcachedOptions) -> Result<(), StoreError> {
         let (Some(user), Some(password)) = (&options.user, &options.password) else { return Ok(()) };
         let (login, address) = (format!("{user} {}", password.0), &self.address);
         let mut commands = Commands::default();
-        commands.line(&format!("set tenure 0 0 {}\r\n{login}", login.len()));
+        commands.line(&format!("set tenure 0 -1 {}\r\n{login}", login.len()));
         match self.handshake(commands).await?.first() {
             Some(Reply::Strange(line)) if line == "STORED" => Ok(()),
             _ => Err(StoreError::denied(format!("{address} rejected the user or the password; check both"))),

@@ -36,6 +36,14 @@ async fn a_server_that_requires_a_login_says_so_and_a_wrong_password_is_not_show
 }
 
 #[tokio::test]
+async fn a_server_without_a_login_does_not_keep_the_password_that_it_is_sent() {
+    let server = Memcached::start();
+    let store = open(&format!("memcached://jobs:hunter2@{}", server.address()));
+    within("the read is answered", store.read(&seat())).await.unwrap();
+    assert_eq!(server.ask("mg tenure v"), "EN", "the server keeps the password as a value, and any client can read it");
+}
+
+#[tokio::test]
 async fn a_server_without_cas_is_refused() {
     let server = MemcachedSetup::new().with(["-C"]).start();
     let error = error_of(&server.url()).await;

@@ -76,20 +76,27 @@ impl MemcachedConnection {
 
     /// Checks that the server knows meta commands and checks conditions. Otherwise each candidate would win each bid.
     ///
-    /// The probe is one round trip: a write, an addition that must fail because the key exists, and a write on a CAS
+    /// The probe is one round trip: a write, additions that must fail because the key exists, and a write on a CAS
     /// value that the key does not have. A server without CAS (`memcached -C`) answers the first with `c0`, and ignores
     /// the condition of a write on the value 0.
     async fn probe(&self, prefix: &str) -> Result<(), StoreError> {
         let (key, address) = (format!("{prefix}:#probe"), &self.address);
         let mut commands = Commands::default();
-        for condition in ["", "ME", &format!("C{}", u64::MAX)] {
+        for condition in ["", "ME", "ME", &format!("C{}", u64::MAX)] {
             commands.put_with(&key, "probe", &format!("T60 c {condition}"));
         }
         match self.handshake(commands).await?.as_slice() {
-            // Between two of the commands, another client can have emptied the server: that is no reason to refuse it.
+            // Between two of the commands, another client can empty the server once: that is no reason to refuse it.
             [
                 Reply::Done { cas: 1.. },
+                Reply::NotStored,
                 Reply::NotStored | Reply::Done { cas: 1.. },
+                Reply::NotStored | Reply::Missing,
+            ]
+            | [
+                Reply::Done { cas: 1.. },
+                Reply::Done { cas: 1.. },
+                Reply::NotStored,
                 Reply::NotStored | Reply::Missing,
             ] => Ok(()),
             [Reply::Strange(line), ..] if line.contains("unauthenticated") => Err(StoreError::denied(format!(

@@ -225,5 +225,5 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const PRODUCT: &str = "memcached";
 
 /// A single call that times out may only be slow. If the server has been silent for twice as long as the call waited,
-/// other calls timed out before it, and a new connection may work.
-const PATIENCE: Patience = Patience { at_least: Duration::from_millis(20), times: 2 };
+/// other calls timed out before it, and a new connection may work. With the shortest lease, calls time out after 10 ms.
+const PATIENCE: Patience = Patience { at_least: Duration::from_millis(5), times: 2 };

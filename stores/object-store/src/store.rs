@@ -57,7 +57,7 @@ impl BucketStore {
     /// Checks before the first write that the server obeys conditions. Reads need no check, and no right to write.
     ///
     /// The check continues if its call is dropped, and the next call waits for it. If it fails, or is not answered within a
-    /// fifth of the lease, the next call repeats it.
+    /// lease, the next call repeats it.
     async fn probed(&self, lease: Duration) -> Result<(), StoreError> {
         let task = {
             let mut probe = lock(&self.probe);
@@ -130,7 +130,7 @@ impl SeatStore for BucketStore {
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
         self.probed(next.lease).await?;
         let (bucket, path, expected, next) = (self.bucket.clone(), self.seat(seat), expected.cloned(), next.clone());
-        let write = async move { in_time(next.lease, put(&bucket, &path, expected.as_ref(), &next)).await };
+        let write = async move { in_time(next.lease / 5, put(&bucket, &path, expected.as_ref(), &next)).await };
         self.pending.run_alone(seat, write).await
     }
 
@@ -189,9 +189,9 @@ async fn put(bucket: &Bucket, path: &Path, expected: Option<&Version>, next: &Re
 }
 
 /// Limits the time of requests that continue after their call was dropped, because later calls wait for them.
-async fn in_time<T>(lease: Duration, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn in_time<T>(time: Duration, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::unknown("the server did not answer in time"));
-    tokio::time::timeout(lease / 5, work).await.unwrap_or_else(late)
+    tokio::time::timeout(time, work).await.unwrap_or_else(late)
 }
 
 /// Checks that the server obeys both conditions. Otherwise each candidate would win each bid.

@@ -164,10 +164,11 @@ fn stores_print_what_an_election_costs_on_a_bucket() {
     let world = World::alone();
     let shown = text(&world.output(&["stores", "--cost"]).stdout);
     assert!(shown.contains("720 that write or list, 1440 that read") && shown.contains("$3.05"), "{shown}");
+    assert!(shown.contains("polls every         5s;"), "{shown}");
     let args = ["stores", "--cost", "--json", "--lease", "60s", "--candidates", "10", "--write-price", "0.01"];
     let cost = json_of(&world.output(&args));
     assert_eq!((&cost["writes_per_hour"], &cost["reads_per_hour"]), (&180.into(), &1620.into()));
-    assert_eq!(cost["usd_per_month"], 1.79);
+    assert_eq!((&cost["usd_per_month"], &cost["poll_every_ms"]), (&1.79.into(), &20_000.into()));
     assert_refused(&world.output(&["stores", "--cost", "--lease", "0s"]), &["--lease must not be 0"]);
 }
 

@@ -80,10 +80,9 @@ impl MemcachedOptions {
         refuse(&[
             (self.hosts.is_empty() && self.socket.is_none(), "no host is given; write memcached://host:port"),
             (
-                self.hosts.len() > 1,
+                self.hosts.len() > 1 && self.socket.is_none(),
                 "several memcached servers share no data, so they cannot agree on a leader; name one of them",
             ),
-            (self.socket.is_some() && !self.hosts.is_empty(), "give a host or a unix socket, not both"),
             (
                 self.socket.as_ref().is_some_and(|socket| socket.as_os_str().is_empty()),
                 "no socket is given; write memcached+unix:///path/to/socket",
@@ -151,6 +150,8 @@ mod tests {
     fn options_are_read_from_configuration_and_unknown_ones_are_rejected() {
         let options: MemcachedOptions = toml::from_str("hosts = ['a:1']\nuser = 'u'\npassword = 'hunter2'").unwrap();
         assert_eq!(options.hosts, ["a:1"]);
+        let socket: MemcachedOptions = toml::from_str("socket = '/run/m.sock'").unwrap();
+        assert_eq!(socket.check().err().map(|error| error.to_string()), None, "a socket replaces the default host");
         let written = toml::Value::try_from(&options).unwrap();
         assert_eq!(written.get("password"), None, "the password was serialized");
         assert!(toml::from_str::<MemcachedOptions>("hots = []").unwrap_err().to_string().contains("unknown field"));

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{stand, within};
+use support::{stand, until, within};
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::Memcached;
 
@@ -31,5 +31,6 @@ async fn an_idle_leader_writes_three_times_a_lease_and_a_follower_reads_three_ti
     // One command of each process can be in flight at either end.
     assert!((writes as f64) <= thirds * 1.1 + 2.0, "{writes} writes in {thirds:.1} thirds of a lease");
     assert!((reads as f64) <= thirds * 2.2 + 4.0, "{reads} reads in {thirds:.1} thirds of a lease");
-    assert_eq!(server.stat("curr_connections"), 4, "three processes have one connection each; the last is this one");
+    // The last connection is that of this question. The server may not have noticed yet that the one before it is closed.
+    until("three processes have one connection each", || server.stat("curr_connections") == 4).await;
 }

@@ -36,6 +36,14 @@ async fn a_server_that_requires_a_login_says_so_and_a_wrong_password_is_not_show
 }
 
 #[tokio::test]
+async fn a_server_without_a_login_does_not_keep_the_password_that_it_is_sent() {
+    let server = Memcached::start();
+    let store = open(&format!("memcached://jobs:hunter2@{}", server.address()));
+    within("the read is answered", store.read(&seat())).await.unwrap();
+    assert_eq!(server.ask("mg tenure v"), "EN", "the server keeps the password as a value, and any client can read it");
+}
+
+#[tokio::test]
 async fn a_server_without_cas_is_refused() {
     let server = MemcachedSetup::new().with(["-C"]).start();
     let error = error_of(&server.url()).await;
@@ -61,7 +69,15 @@ async fn stand_in(replies: &'static [&'static str]) -> String {
 #[tokio::test]
 async fn a_server_that_ignores_conditions_is_refused_at_the_first_call() {
     // Each write is answered as if it had taken effect.
-    let error = error_of(&stand_in(&["HD c1\r\n", "HD c2\r\n", "HD c3\r\n"]).await).await;
+    let error = error_of(&stand_in(&["HD c1\r\n", "HD c2\r\n", "HD c3\r\n", "HD c4\r\n"]).await).await;
+    assert_eq!(error.fault(), Fault::Denied);
+    assert!(error.to_string().contains("ignores the conditions of writes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_only_the_condition_of_an_addition_is_refused() {
+    // On such a server, each of several candidates could create the seat.
+    let error = error_of(&stand_in(&["HD c1\r\n", "HD c2\r\n", "HD c3\r\n", "EX c0\r\n"]).await).await;
     assert_eq!(error.fault(), Fault::Denied);
     assert!(error.to_string().contains("ignores the conditions of writes"), "{error}");
 }
@@ -73,7 +89,7 @@ async fn servers_of_other_kinds_and_old_versions_are_refused() {
         assert_eq!(error.fault(), Fault::Denied, "{replies:?}");
         assert!(error.to_string().contains("does not know meta commands"), "{error}");
     }
-    let error = error_of(&stand_in(&["SERVER_ERROR out of memory storing object\r\n"; 3]).await).await;
+    let error = error_of(&stand_in(&["SERVER_ERROR out of memory storing object\r\n"; 4]).await).await;
     assert_eq!(error.fault(), Fault::Refused);
 }
 

@@ -10,6 +10,7 @@ use tenure_core::{DynStore, EndReason, SeatStore, Swap};
 use tenure_memcached::MemcachedStore;
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
+use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::{Memcached, MemcachedSetup};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -135,6 +136,22 @@ async fn a_version_from_before_a_restart_never_matches_although_cas_values_repea
     let _ = SeatStore::read(&store, &seat()).await;
     assert_eq!(store.swap(&seat(), Some(&old), &record(9)).await.unwrap(), Swap::Lost);
     assert!(matches!(other.renew(&seat(), &new, &record(8)).await.unwrap(), Swap::Done { .. }));
+}
+
+/// A firewall that forgets a connection drops its packets without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_falls_silent_is_replaced_even_at_the_time_out_of_the_shortest_lease() {
+    let server = Memcached::start();
+    let proxy = Proxy::start(server.address());
+    let store = open(&format!("memcached://{}", proxy.address()));
+    within("the read is answered", SeatStore::read(&store, &seat())).await.unwrap();
+    proxy.freeze();
+    let time_out = SeatStore::promises(&store).min_lease / 15;
+    let mut calls = 0;
+    while tokio::time::timeout(time_out, SeatStore::read(&store, &seat())).await.is_err() {
+        calls += 1;
+        assert!(calls < 100, "after {calls} calls that timed out, the store still uses the connection");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

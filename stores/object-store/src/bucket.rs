@@ -15,7 +15,7 @@ use tenure_core::{ConfigError, StoreError, Version};
 
 use crate::clock::ServerClock;
 use crate::errors::Answer;
-use crate::options::{BucketOptions, Provider};
+use crate::options::{BucketOptions, Provider, is_endpoint, is_visible};
 
 /// A bucket. Clones share its connections.
 #[derive(Clone)]
@@ -49,29 +49,39 @@ impl Bucket {
     /// Creates the client, without connecting.
     pub(crate) fn new(options: &BucketOptions) -> Result<Self, ConfigError> {
         let clock = ServerClock::default();
-        let is_plain = options.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         // The engine has its own time-outs. These end what no call waits for any more.
-        let client = ClientOptions::new()
-            .with_allow_http(is_plain)
-            .with_connect_timeout(Duration::from_secs(5))
-            .with_timeout(Duration::from_secs(30))
-            .with_pool_max_idle_per_host(CONNECTIONS);
+        let client = |endpoint: &Option<String>| {
+            ClientOptions::new()
+                .with_allow_http(endpoint.as_ref().is_some_and(|url| url.starts_with("http://")))
+                .with_connect_timeout(Duration::from_secs(5))
+                .with_timeout(Duration::from_secs(30))
+                .with_pool_max_idle_per_host(CONNECTIONS)
+        };
         // A retry would hide when a write was sent, and report an own win as a loss.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let built: Result<Arc<dyn ObjectStore>, Error> = match options.provider {
             Provider::S3 => {
-                let mut builder = AmazonS3Builder::from_env()
-                    .with_client_options(client)
+                use AmazonS3ConfigKey::{AccessKeyId, Endpoint, Region, S3Endpoint, Token};
+                let mut builder = AmazonS3Builder::from_env();
+                // Of its two endpoints, the driver prefers this one. So an option goes before the environment.
+                for (key, value) in [(Region, &options.region), (S3Endpoint, &options.endpoint)] {
+                    builder = value.iter().fold(builder, |builder, value| builder.with_config(key, value));
+                }
+                let endpoint = [S3Endpoint, Endpoint].iter().find_map(|key| builder.get_config_value(key));
+                // The driver panics on such values, and variables often end with a line break.
+                let is_text = |key| builder.get_config_value(&key).is_none_or(|value| is_visible(&value));
+                if !endpoint.as_deref().is_none_or(is_endpoint)
+                    || ![AccessKeyId, Token, Region].into_iter().all(is_text)
+                {
+                    return Err("an AWS_ variable has a space, a line break or an invalid URL; correct it".into());
+                }
+                builder = builder
+                    .with_client_options(client(&endpoint))
                     .with_retry(retry)
                     .with_http_connector(clock.clone())
                     .with_conditional_put(S3ConditionalPut::ETagMatch)
                     .with_disable_bulk_delete(true)
                     .with_bucket_name(&options.bucket);
-                let given =
-                    [(AmazonS3ConfigKey::Region, &options.region), (AmazonS3ConfigKey::Endpoint, &options.endpoint)];
-                for (key, value) in given {
-                    builder = value.iter().fold(builder, |builder, value| builder.with_config(key, value));
-                }
                 if let (Some(key), Some(secret)) = (&options.access_key_id, &options.secret_access_key) {
                     // A session token in the environment belongs to the key in the environment: it is not used.
                     let token = options.session_token.as_ref().map(|token| token.0.clone());
@@ -82,7 +92,7 @@ impl Bucket {
             }
             Provider::Gs => {
                 let mut builder = GoogleCloudStorageBuilder::from_env()
-                    .with_client_options(client)
+                    .with_client_options(client(&options.endpoint))
                     .with_retry(retry)
                     .with_http_connector(clock.clone())
                     .with_bucket_name(&options.bucket);
@@ -119,13 +129,8 @@ impl Bucket {
     }
 
     /// Writes an object on a condition, and returns its version; `None` if the condition does not hold.
-    pub(crate) async fn put(
-        &self,
-        path: &Path,
-        text: String,
-        on: Condition<'_>,
-    ) -> Result<Option<Version>, StoreError> {
-        let mode = match on {
+    pub(crate) async fn put(&self, path: &Path, text: &str, on: Condition<'_>) -> Result<Option<Version>, StoreError> {
+        let mode = match &on {
             Condition::Absent => PutMode::Create,
             Condition::None => PutMode::Overwrite,
             // A version that no object can have is not sent.
@@ -135,9 +140,15 @@ impl Bucket {
                 PutMode::Update(UpdateVersion { e_tag: mark.clone(), version: mark })
             }
         };
-        let put = self.client.put_opts(path, text.into(), mode.into()).await;
-        let put = self.unless(Answer::is_lost, put)?;
-        put.map(|put| self.version(&put.e_tag, &put.version)).transpose()
+        let put = self.client.put_opts(path, text.to_owned().into(), mode.into()).await;
+        let Some(put) = self.unless(Answer::is_lost, put)? else { return Ok(None) };
+        let written = self.version(&put.e_tag, &put.version)?;
+        // The driver follows redirects, and some of them turn a write into a read.
+        if matches!(on, Condition::Version(before) if *before == written) {
+            let message = format!("{} has not written; check the endpoint for redirects", self.place);
+            return Err(StoreError::unknown(message));
+        }
+        Ok(Some(written))
     }
 
     /// Deletes an object. It is not an error if there is none.
@@ -169,17 +180,13 @@ impl Bucket {
     }
 
     fn is_valid(&self, version: &Version) -> bool {
-        let text = version.as_str();
-        let is_etag = self.provider == Provider::S3 && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_etag && !text.is_empty() || text.parse::<u64>().is_ok()
+        let (text, is_gs) = (version.as_str(), self.provider == Provider::Gs);
+        if is_gs { text.parse::<u64>().is_ok() } else { !text.is_empty() && is_visible(text) }
     }
 
     /// Returns the text of a version that no object has.
     pub(crate) fn impossible_version(&self) -> Version {
-        Version::new(match self.provider {
-            Provider::S3 => "\"00000000000000000000000000000000\"",
-            Provider::Gs => "1",
-        })
+        Version::new(if self.provider == Provider::Gs { "1" } else { "\"00000000000000000000000000000000\"" })
     }
 }
 

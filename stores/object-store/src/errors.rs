@@ -35,7 +35,9 @@ impl Answer {
         Self {
             status: text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok()),
             code: element("Code").unwrap_or_default(),
-            is_for_credentials: url.is_some_and(|url| !marks.iter().any(|mark| url.contains(mark))),
+            // A token that is in a file is read without a request.
+            is_for_credentials: url.is_some_and(|url| !marks.iter().any(|mark| url.contains(mark)))
+                || all.contains("token file"),
             text: element("Message").unwrap_or(text),
         }
     }
@@ -82,7 +84,7 @@ impl Answer {
             (Some(401 | 403), _) => (Denied, "forbids the request; grant reading, writing and listing of its objects"),
             (Some(429), _) => (Refused, "is overloaded; the request was not processed"),
             (Some(409), _) => (Unknown, "reported a conflict with a concurrent write"),
-            (Some(500..), _) => (Unknown, "failed to answer the request"),
+            (Some(408 | 500..), _) | (_, "RequestTimeout") => (Unknown, "failed to answer the request"),
             (Some(_), _) => (Denied, "rejected the request; check the options"),
             (None, _) => (Unknown, "did not answer before the connection was lost"),
         };
@@ -128,6 +130,7 @@ mod tests {
             ("429 Too Many Requests", "SlowDown", Fault::Refused, "is overloaded"),
             ("503 Service Unavailable", "SlowDown", Fault::Unknown, "failed to answer"),
             ("500 Internal Server Error", "InternalError", Fault::Unknown, "failed to answer"),
+            ("400 Bad Request", "RequestTimeout", Fault::Unknown, "failed to answer"),
             ("409 Conflict", "ConditionalRequestConflict", Fault::Unknown, "concurrent write"),
         ] {
             let error = status(answer, code);
@@ -140,6 +143,7 @@ mod tests {
     #[test]
     fn a_failed_request_for_credentials_is_not_taken_for_an_answer_about_the_bucket() {
         for text in [
+            "Failed to read token file '/nonexistent': No such file or directory (os error 2)",
             "Error performing token request: Error performing GET http://h/token in 1ms - HTTP error: timed out",
             "Error performing GET http://h/token in 1ms - Server returned non-2xx status code: 404 Not Found: ",
             "Error performing POST REDACTED in 1ms - Server returned non-2xx status code: 412 x: <Code>NoSuchKey</Code>",

@@ -35,7 +35,7 @@ impl BucketStore {
             Some(value) => {
                 // The first line is the lifetime in milliseconds.
                 let lifetime = note.lifetime.as_nanos().div_ceil(1_000_000);
-                self.bucket.put(&path, format!("{lifetime}\n{value}"), Condition::None).await?;
+                self.bucket.put(&path, &format!("{lifetime}\n{value}"), Condition::None).await?;
             }
             None => self.bucket.delete(&path).await?,
         }

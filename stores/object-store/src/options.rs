@@ -101,21 +101,46 @@ impl BucketOptions {
         let is_s3 = self.provider == Provider::S3;
         let has = [self.access_key_id.is_some(), self.secret_access_key.is_some(), self.session_token.is_some()];
         let is_half = has[0] != has[1] || has[2] && !has[0];
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        let is_letter = |c: char| c.is_ascii_alphanumeric();
+        let is_name = |c: char| is_letter(c) || "-_./".contains(c);
+        let texts = [&self.access_key_id, &self.region, &self.session_token.clone().map(|token| token.0)];
         let is_odd = |part: &str| ["", ".", ".."].contains(&part);
+        // The objects of such a prefix could be taken for seats or notes of a shorter one.
+        let is_taken = |part: &str| ["seats", "notes"].contains(&part);
         refuse(&[
             (self.bucket.is_empty(), "the name of the bucket is missing; write s3://BUCKET or gs://BUCKET"),
             (!self.bucket.chars().all(|c| c != '/' && is_name(c)), "a bucket's name has letters, digits, dots, -, _"),
+            // In a URL, the name `..` would stand for another bucket.
+            (!self.bucket.starts_with(is_letter), "a bucket's name begins with a letter or a digit"),
             (!self.prefix.chars().all(is_name), "prefix must have only ASCII letters, digits, and -_./"),
             (self.prefix.len() > 128, "prefix must have at most 128 characters"),
             (!self.prefix.is_empty() && self.prefix.split('/').any(is_odd), "prefix must have no empty part or dots"),
-            (!self.endpoint.iter().all(is_http), "endpoint must be a URL; write endpoint=https://host:port"),
+            (self.prefix.split('/').any(is_taken), "prefix must have no part that is \"seats\" or \"notes\""),
+            (
+                !self.endpoint.as_deref().is_none_or(is_endpoint),
+                "endpoint must be a URL; write endpoint=https://host:port",
+            ),
+            (
+                !texts.into_iter().flatten().all(|text| is_visible(text)),
+                "access_key_id, session_token and region must have no spaces and no line breaks; remove them",
+            ),
             (is_half, "access_key_id and secret_access_key need each other, and session_token needs both; give them"),
             (!is_s3 && (has[0] || self.region.is_some()), "gs:// takes no region and no access key; use credentials"),
             (is_s3 && self.credentials.is_some(), "credentials are for gs://; use access_key_id and secret_access_key"),
         ])
     }
+}
+
+/// Returns whether the driver can use a text in the header of a request. It panics on others.
+pub(crate) fn is_visible(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Returns whether a text is the URL of a server. The driver panics on others.
+pub(crate) fn is_endpoint(text: &str) -> bool {
+    let is_plain = |url: &url::Url| url.query().is_none() && url.username().is_empty();
+    let is_server = |url: url::Url| ["http", "https"].contains(&url.scheme()) && is_plain(&url);
+    is_visible(text) && text.parse::<http::Uri>().is_ok() && text.parse().is_ok_and(is_server)
 }
 
 #[cfg(test)]
@@ -142,10 +167,26 @@ mod tests {
             ("s3://b?session_token=hunter2", "session_token needs both"),
             ("s3://b?colour=hunter2", "unknown option \"colour\""),
             ("s3://b?endpoint=hunter2", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://[", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://[x]", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://h:99999", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://1.2.3.4.5", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://h/a%20b", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://h/%22%3C", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://h%0A", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://h%3Fx", "endpoint must be a URL"),
+            ("s3://b?endpoint=http://u:hunter2%40h", "endpoint must be a URL"),
             ("s3://b/a//b", "no empty part or dots"),
             ("s3://b/../x", "no empty part or dots"),
+            ("s3://b/tenure/seats", "no part that is \"seats\""),
             ("s3://b/a%20b", "prefix must have only"),
             ("s3://b%2Fc", "a bucket's name has letters"),
+            ("s3://..", "begins with a letter or a digit"),
+            ("s3://./x", "begins with a letter or a digit"),
+            ("s3://b?access_key_id=a%0A&secret_access_key=hunter2", "no spaces and no line breaks"),
+            ("s3://b?access_key_id=a&secret_access_key=b&session_token=hunter2%0A", "no spaces and no line breaks"),
+            ("s3://b?region=a%0Ab", "no spaces and no line breaks"),
             ("gs://b?region=x", "takes no region"),
             ("gs://b?access_key_id=a&secret_access_key=hunter2", "takes no region and no access key"),
             ("s3://b?credentials=/key.json", "credentials are for gs://"),

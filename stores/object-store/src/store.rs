@@ -42,12 +42,8 @@ impl BucketStore {
     /// Returns one line if the options contradict each other, or a file that they name cannot be read.
     pub fn new(options: BucketOptions) -> Result<Self, ConfigError> {
         options.check()?;
-        Ok(Self {
-            bucket: Bucket::new(&options)?,
-            has_notes: options.notes,
-            probe: Mutex::default(),
-            pending: PendingWrites::default(),
-        })
+        let (bucket, has_notes) = (Bucket::new(&options)?, options.notes);
+        Ok(Self { bucket, has_notes, probe: Mutex::default(), pending: PendingWrites::default() })
     }
 
     /// Creates a store for the bucket of this URL. See [`BucketOptions::from_url`] for its forms.
@@ -60,13 +56,15 @@ impl BucketStore {
 
     /// Checks before the first write that the server obeys conditions. Reads need no check, and no right to write.
     ///
-    /// The check continues if its call is dropped, and the next call waits for it. If it fails, the next call repeats it.
-    pub(crate) async fn probed(&self) -> Result<(), StoreError> {
+    /// The check continues if its call is dropped, and the next call waits for it. If it fails, or is not answered within a
+    /// lease, the next call repeats it.
+    async fn probed(&self, lease: Duration) -> Result<(), StoreError> {
         let task = {
             let mut probe = lock(&self.probe);
             probe.take_if(|task| !task.is_running() && !matches!(task.result(), Some(Ok(()))));
             let bucket = self.bucket.clone();
-            probe.get_or_insert_with(|| SharedTask::start(async move { check_conditions(&bucket).await })).clone()
+            let check = async move { in_time(lease, check_conditions(&bucket)).await };
+            probe.get_or_insert_with(|| SharedTask::start(check)).clone()
         };
         task.wait(StoreError::refused("the check of the bucket was aborted")).await
     }
@@ -121,28 +119,25 @@ impl SeatStore for BucketStore {
     /// and an absent object `If-None-Match: *`. The server checks it and writes in one atomic step; the probe before the
     /// first write has shown that it does not ignore it. No two writes have the same ETag, even if it is a hash of the
     /// content, because every body has a random nonce.
-    /// If the seat was forgotten, its object is a tombstone. Then the write has the tombstone's ETag as its condition, so
-    /// it is also conditional on what was seen.
+    /// If the seat was forgotten, its object is a tombstone. Then the write has the tombstone's ETag as its condition. The
+    /// tombstone can be newer than the one that the candidate read. So the write is sent only if its token is above the
+    /// last one, and no token is issued twice.
     /// Conclusion: nothing was written between the version and the write.
     ///
     /// `Lost` is only the answer 412 (or 404, if the object is gone) to this one request, which is never repeated: so it
     /// cannot be the refusal of a repetition after the first one took effect. After a 409, a 5xx or a lost connection the
     /// outcome is unknown, and the engine reads the seat.
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.probed().await?;
-        let (bucket, path, text) = (self.bucket.clone(), self.seat(seat), record::to_json(next));
-        let (expected, within) = (expected.cloned(), next.lease / 5);
-        let write = async move {
-            let late = |_| Err(StoreError::unknown("the server did not answer in time"));
-            tokio::time::timeout(within, put(&bucket, &path, expected.as_ref(), text)).await.unwrap_or_else(late)
-        };
+        self.probed(next.lease).await?;
+        let (bucket, path, expected, next) = (self.bucket.clone(), self.seat(seat), expected.cloned(), next.clone());
+        let write = async move { in_time(next.lease / 5, put(&bucket, &path, expected.as_ref(), &next)).await };
         self.pending.run_alone(seat, write).await
     }
 
     /// Like a swap, but its answer is not waited for by reads: a leader that could not read its seat would lose its term.
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        self.probed().await?;
-        put(&self.bucket, &self.seat(seat), Some(held), record::to_json(record)).await
+        self.probed(record.lease).await?;
+        put(&self.bucket, &self.seat(seat), Some(held), record).await
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {
@@ -152,11 +147,11 @@ impl SeatStore for BucketStore {
     /// Replaces the record with a tombstone that keeps the last token, on the version that had that token. If another
     /// candidate writes meanwhile, the call fails, and its caller can repeat it.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        self.probed().await?;
+        self.probed(Duration::from_secs(30)).await?;
         let path = self.seat(seat);
         if let Some(object) = self.bucket.get(&path).await?.filter(|object| forgotten(&object.text).is_none()) {
             let token = record::from_json(&object.text)?.token;
-            if self.bucket.put(&path, tombstone(token), Condition::Version(&object.version)).await?.is_none() {
+            if self.bucket.put(&path, &tombstone(token), Condition::Version(&object.version)).await?.is_none() {
                 return Err(StoreError::refused("the seat was written at the same time; try again"));
             }
         }
@@ -176,23 +171,27 @@ impl SeatStore for BucketStore {
 }
 
 /// Writes the object of a seat on condition.
-async fn put(bucket: &Bucket, path: &Path, expected: Option<&Version>, text: String) -> Result<Swap, StoreError> {
-    let done = |version: Option<Version>| match version {
-        Some(version) => Swap::Done { version, since: None, granted: None },
-        None => Swap::Lost,
-    };
+async fn put(bucket: &Bucket, path: &Path, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
+    let text = record::to_json(next);
+    let done = |version| Swap::Done { version, since: None, granted: None };
     if let Some(version) = expected {
-        return bucket.put(path, text, Condition::Version(version)).await.map(done);
+        return Ok(bucket.put(path, &text, Condition::Version(version)).await?.map_or(Swap::Lost, done));
     }
-    if let Some(version) = bucket.put(path, text.clone(), Condition::Absent).await? {
-        return Ok(done(Some(version)));
+    if let Some(version) = bucket.put(path, &text, Condition::Absent).await? {
+        return Ok(done(version));
     }
     match bucket.get(path).await? {
-        Some(object) if forgotten(&object.text).is_some() => {
-            bucket.put(path, text, Condition::Version(&object.version)).await.map(done)
+        Some(object) if forgotten(&object.text).is_some_and(|last| last < next.token) => {
+            Ok(bucket.put(path, &text, Condition::Version(&object.version)).await?.map_or(Swap::Lost, done))
         }
         _ => Ok(Swap::Lost),
     }
+}
+
+/// Limits the time of requests that continue after their call was dropped, because later calls wait for them.
+async fn in_time<T>(time: Duration, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::unknown("the server did not answer in time"));
+    tokio::time::timeout(time, work).await.unwrap_or_else(late)
 }
 
 /// Checks that the server obeys both conditions. Otherwise each candidate would win each bid.
@@ -207,11 +206,11 @@ async fn check_conditions(bucket: &Bucket) -> Result<(), StoreError> {
         let risk = "so two candidates could lead at once; use another server";
         StoreError::denied(format!("{place} ignores the conditions of writes ({what}), {risk}"))
     };
-    let is_new = bucket.put(&path, body(), Condition::Absent).await?.is_some();
-    if is_new && bucket.put(&path, body(), Condition::Absent).await?.is_some() {
+    let is_new = bucket.put(&path, &body(), Condition::Absent).await?.is_some();
+    if is_new && bucket.put(&path, &body(), Condition::Absent).await?.is_some() {
         return Err(ignores("If-None-Match"));
     }
-    match bucket.put(&path, body(), Condition::Version(&bucket.impossible_version())).await? {
+    match bucket.put(&path, &body(), Condition::Version(&bucket.impossible_version())).await? {
         Some(_) => Err(ignores("If-Match")),
         None => Ok(()),
     }

@@ -150,3 +150,44 @@ async fn a_body_that_tenure_did_not_write_is_an_error_and_is_not_overwritten() {
     assert_eq!(open(&server.url()).swap(&seat(), None, &record(1)).await.unwrap(), Swap::Lost);
     assert_eq!(server.ask("GET", "/jobs/tenure/seats/jobs", "").1, "hello");
 }
+
+#[tokio::test]
+async fn a_bid_whose_seat_was_created_and_forgotten_since_it_was_read_cannot_repeat_a_token() {
+    let (bucket, seat) = (StandIn::start(), seat());
+    let (one, other) = (open(&bucket.s3()), open(&bucket.s3()));
+    create(&one, &record(5)).await;
+    SeatStore::forget(&one, &seat).await.unwrap();
+    assert_eq!(SeatStore::read(&one, &seat).await.unwrap().floor, Token::new(5));
+    // Between this read and the bid that follows from it, another candidate has led with the token 6.
+    create(&other, &record(6)).await;
+    SeatStore::forget(&other, &seat).await.unwrap();
+    assert_eq!(one.swap(&seat, None, &record(6)).await.unwrap(), Swap::Lost, "the token 6 was issued twice");
+    assert!(matches!(one.swap(&seat, None, &record(7)).await.unwrap(), Swap::Done { .. }));
+}
+
+#[tokio::test]
+async fn a_write_that_a_redirect_turned_into_a_read_is_not_taken_for_done() {
+    for url in [StandIn::s3, StandIn::gs] {
+        let bucket = StandIn::start();
+        let store = open(&url(&bucket));
+        let version = create(&store, &record(5)).await;
+        bucket.trouble(Trouble::Redirect);
+        let renewed = store.renew(&seat(), &version, &record(5)).await;
+        let error = renewed.unwrap_err();
+        assert_eq!(error.fault(), Fault::Unknown, "{}", told(&error));
+        assert_eq!(current(&store).await, Some(version), "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn a_check_of_the_bucket_that_is_never_answered_does_not_hold_up_later_writes() {
+    let bucket = StandIn::start();
+    let store = open(&bucket.s3());
+    bucket.silence(1);
+    let lease = Duration::from_secs(3);
+    let record = Record { lease, ..record(1) };
+    let first = tokio::time::timeout(lease / 15, store.swap(&seat(), None, &record)).await;
+    assert!(first.is_err(), "the check was answered");
+    let later = async { while store.swap(&seat(), None, &record).await.is_err() {} };
+    tokio::time::timeout(lease * 2, later).await.expect("a write within two leases");
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use support::{acted_above, error_of, open, record, seat, stand, told, within};
 use tenure_core::{EventKind, Fault, SeatStore, Swap};
+use tenure_object_store::BucketStore;
 use tenure_testkit::OverlapDetector;
 use tenure_testkit::servers::{S3, S3Setup, free_port};
 
@@ -86,6 +87,53 @@ async fn a_server_that_does_not_run_is_reported_and_nothing_was_sent() {
     assert!(error.to_string().contains("cannot connect to s3://jobs: connection refused"), "{}", told(&error));
     let error = open(&url).swap(&seat(), None, &record(1)).await.unwrap_err();
     assert_eq!(error.fault(), Fault::Refused);
+}
+
+/// Reads the seat in a process with these variables, and returns what it prints.
+fn read_with(url: &str, variables: &[(&str, &str)]) -> String {
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+    process.args(["--exact", "child", "--nocapture"]).env("TENURE_TEST_URL", url).envs(variables.iter().copied());
+    String::from_utf8(process.output().unwrap().stdout).unwrap()
+}
+
+/// Reads the seat, if this process was started for that.
+#[tokio::test]
+async fn child() {
+    let Ok(url) = std::env::var("TENURE_TEST_URL") else { return };
+    match BucketStore::from_url(&url) {
+        Ok(store) => match within("the read is answered", SeatStore::read(&store, &seat())).await {
+            Ok(reading) => println!("read: {:?}", reading.seat),
+            Err(error) => println!("error: {}", told(&error)),
+        },
+        Err(error) => println!("error: {error}"),
+    }
+}
+
+#[test]
+fn variables_give_the_endpoint_and_the_key_and_options_go_before_them() {
+    let server = S3::start();
+    let (there, nowhere) = (format!("http://{}", server.address()), format!("http://127.0.0.1:{}", free_port()));
+    let key = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")];
+    let from_variables = |variable| read_with("s3://jobs", &[key[0], key[1], (variable, &there)]);
+    assert!(from_variables("AWS_ENDPOINT_URL").contains("read: None"), "{}", from_variables("AWS_ENDPOINT_URL"));
+    assert!(from_variables("AWS_ENDPOINT_URL_S3").contains("read: None"), "{}", from_variables("AWS_ENDPOINT_URL_S3"));
+    let elsewhere = [("AWS_ENDPOINT_URL", nowhere.as_str()), ("AWS_ENDPOINT_URL_S3", &nowhere)];
+    let told = read_with(&server.url(), &elsewhere);
+    assert!(told.contains("read: None"), "the option endpoint has no effect: {told}");
+}
+
+#[test]
+fn variables_that_the_driver_cannot_use_are_reported_and_do_not_panic() {
+    let url = format!("s3://jobs?endpoint=http://127.0.0.1:{}", free_port());
+    let key = [("AWS_ACCESS_KEY_ID", "hunter2\n"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
+    let told = read_with(&url, &key);
+    assert!(told.contains("error: an AWS_ variable has a space, a line break"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
+    let told = read_with("s3://jobs", &[("AWS_ENDPOINT_URL", "localhost:9000")]);
+    assert!(told.contains("error: an AWS_ variable has a space, a line break or an invalid URL"), "{told}");
+    let file = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/nonexistent"), ("AWS_ROLE_ARN", "arn:aws:iam::1:role/jobs")];
+    let told = read_with(&url, &file);
+    assert!(told.contains("error: cannot get credentials for s3://jobs; give them"), "{told}");
 }
 
 #[tokio::test]

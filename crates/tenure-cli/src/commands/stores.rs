@@ -48,6 +48,7 @@ fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
     if global.json {
         print(versioned(json!({
             "lease_ms": ms(lease),
+            "poll_every_ms": ms(lease / 3),
             "candidates": candidates,
             "notes": notes,
             "writes_per_hour": hour.writes.round() as u64,
@@ -60,7 +61,7 @@ fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
     }
     let paint = Paint::for_stream(&std::io::stdout());
     let notes = if notes { "with notes" } else { "without notes" };
-    let lease = tenure::span::show(lease);
+    let (lease, poll) = (tenure::span::show(lease), tenure::span::show(lease / 3));
     print(paint.bold(format!("s3://, gs://: one idle election, lease {lease}, {candidates} candidates, {notes}")))?;
     for (what, requests) in [("an hour", hour), ("a month", month)] {
         print(format!(
@@ -70,6 +71,8 @@ fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
             requests.reads
         ))?;
     }
+    let poll = format!("{poll}; so long, at most, until a follower takes a seat that was released");
+    print(format!("  {} {poll}", paint.dim(format!("{:<19}", "polls every"))))?;
     let rates = format!("at ${thousand_writes} and ${thousand_reads} for 1000 of each; prices change, look them up");
     print(format!("  {} ${price:.2} ({rates})", paint.dim(format!("{:<19}", "price a month"))))?;
     Ok(0)

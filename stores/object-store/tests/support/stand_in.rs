@@ -24,6 +24,8 @@ pub(crate) enum Trouble {
     FailedAfterWriting,
     /// The object is written, and the connection is closed without an answer.
     NoAnswer,
+    /// 303 to the same URL, and nothing is written. A client that follows it reads the object.
+    Redirect,
 }
 
 /// A bucket in memory. Clones are the same bucket.
@@ -41,6 +43,8 @@ struct State {
     ignores_conditions: bool,
     ignores_conditions_of_seats: bool,
     troubles: VecDeque<Trouble>,
+    /// How many of the next writes are never answered, and not processed.
+    silences: u64,
     counts: BTreeMap<String, u64>,
 }
 
@@ -76,6 +80,11 @@ impl StandIn {
         self.state.lock().unwrap().troubles.push_back(trouble);
     }
 
+    /// Never answers so many of the next writes, and does not process them.
+    pub(crate) fn silence(&self, writes: u64) {
+        self.state.lock().unwrap().silences = writes;
+    }
+
     /// Returns how many requests had this method; a list of objects counts as `LIST`.
     pub(crate) fn count(&self, method: &str) -> u64 {
         self.state.lock().unwrap().counts.get(method).copied().unwrap_or(0)
@@ -103,11 +112,21 @@ struct Request {
 fn serve(stream: TcpStream, state: &Mutex<State>) {
     let (mut to, mut from) = (stream.try_clone().unwrap(), BufReader::new(stream));
     while let Some(request) = read(&mut from) {
+        let is_silenced = request.method == "PUT" && is_silenced(&mut state.lock().unwrap());
+        if is_silenced {
+            continue;
+        }
         let Some(answer) = answer(&request, &mut state.lock().unwrap()) else { return };
         if to.write_all(&answer).is_err() {
             return;
         }
     }
+}
+
+fn is_silenced(state: &mut State) -> bool {
+    let is_silenced = state.silences > 0;
+    state.silences = state.silences.saturating_sub(1);
+    is_silenced
 }
 
 fn read(from: &mut BufReader<TcpStream>) -> Option<Request> {
@@ -157,6 +176,7 @@ fn put(request: &Request, key: String, state: &mut State) -> Option<Vec<u8>> {
     match trouble {
         Some(Trouble::Conflict) => return Some(failed(409, "ConditionalRequestConflict")),
         Some(Trouble::Unavailable) => return Some(failed(503, "ServiceUnavailable")),
+        Some(Trouble::Redirect) => return Some(response(303, &format!("Location: {}\r\n", request.target), b"")),
         _ => {}
     }
     let header = |name: &str| request.headers.get(name).map(String::as_str);

@@ -13,7 +13,7 @@ use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::{Memcached, MemcachedSetup};
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 
 struct Server(Memcached);
 
@@ -141,10 +141,10 @@ async fn a_version_from_before_a_restart_never_matches_although_cas_values_repea
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_is_revoked_in_mid_term_ends_the_term_and_another_candidate_takes_over() {
     let mut server = MemcachedSetup::new().login("one:hunter1\nother:hunter2").start();
-    let (proxy, detector, lease) = (Proxy::start(server.address()), OverlapDetector::new(), LEASE * 3);
-    let mut one = stand(&format!("memcached://one:hunter1@{}", proxy.address()), "one", lease, &detector);
+    let (proxy, detector) = (Proxy::start(server.address()), OverlapDetector::new());
+    let mut one = stand(&format!("memcached://one:hunter1@{}", proxy.address()), "one", LEASE, &detector);
     let first = one.leads().await;
-    let mut other = stand(&format!("memcached://other:hunter2@{}", server.address()), "other", lease, &detector);
+    let mut other = stand(&format!("memcached://other:hunter2@{}", server.address()), "other", LEASE, &detector);
     other.knows(first).await;
     server.set_login("other:hunter2");
     let revoked = format!("memcached://one:hunter1@{}", server.address());

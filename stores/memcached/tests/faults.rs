@@ -13,7 +13,7 @@ use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::{Memcached, MemcachedSetup};
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 
 struct Server(Memcached);
 
@@ -136,6 +136,27 @@ async fn a_version_from_before_a_restart_never_matches_although_cas_values_repea
     let _ = SeatStore::read(&store, &seat()).await;
     assert_eq!(store.swap(&seat(), Some(&old), &record(9)).await.unwrap(), Swap::Lost);
     assert!(matches!(other.renew(&seat(), &new, &record(8)).await.unwrap(), Swap::Done { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_is_revoked_in_mid_term_ends_the_term_and_another_candidate_takes_over() {
+    let mut server = MemcachedSetup::new().login("one:hunter1\nother:hunter2").start();
+    let (proxy, detector) = (Proxy::start(server.address()), OverlapDetector::new());
+    let mut one = stand(&format!("memcached://one:hunter1@{}", proxy.address()), "one", LEASE, &detector);
+    let first = one.leads().await;
+    let mut other = stand(&format!("memcached://other:hunter2@{}", server.address()), "other", LEASE, &detector);
+    other.knows(first).await;
+    server.set_login("other:hunter2");
+    let revoked = format!("memcached://one:hunter1@{}", server.address());
+    let is_valid = async || SeatStore::read(&open(&revoked), &seat()).await.is_ok();
+    within("the server has read its log-ins", async { while is_valid().await {} }).await;
+    // The server checks a log-in only when a connection is opened.
+    proxy.reset();
+    let (error, lost) = one.is_denied_and_loses().await;
+    assert!(error.contains("rejected the user or the password") && !error.contains("hunter"), "{error}");
+    assert_eq!(lost, first);
+    acted_above(&detector, first).await;
+    detector.acts_do_not_overlap().unwrap();
 }
 
 /// A firewall that forgets a connection drops its packets without a word.

@@ -143,8 +143,10 @@ impl Bucket {
         let put = self.client.put_opts(path, text.to_owned().into(), mode.into()).await;
         let Some(put) = self.unless(Answer::is_lost, put)? else { return Ok(None) };
         let written = self.version(&put.e_tag, &put.version)?;
-        // The driver follows redirects, and some of them turn a write into a read.
-        if matches!(on, Condition::Version(before) if *before == written) {
+        // The driver follows redirects, and some of them turn a write into a read. Only a write of the same body keeps the
+        // version.
+        let is_unchanged = matches!(on, Condition::Version(before) if *before == written);
+        if is_unchanged && self.get(path).await.ok().flatten().is_none_or(|object| object.text != text) {
             let message = format!("{} has not written; check the endpoint for redirects", self.place);
             return Err(StoreError::unknown(message));
         }

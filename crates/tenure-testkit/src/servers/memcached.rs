@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::{Folder, Launch, Process, free_port};
 
 /// A memcached server on this machine. Dropping it ends the server.
@@ -11,7 +13,7 @@ use super::{Folder, Launch, Process, free_port};
 pub struct Memcached {
     /// The process of the server, which a test can signal.
     pub process: Process,
-    _folder: Folder,
+    folder: Folder,
     port: u16,
 }
 
@@ -35,7 +37,7 @@ impl MemcachedSetup {
         self
     }
 
-    /// Requires this log-in, as `user:password`.
+    /// Requires this log-in, as `user:password`. Several log-ins are on lines of their own.
     #[must_use]
     pub fn login(mut self, login: &str) -> Self {
         self.login = Some(login.to_owned());
@@ -62,7 +64,7 @@ impl MemcachedSetup {
             }
             let mut process = Process::spawn(launch, &log);
             match process.try_wait_until(&mut || is_open(port)) {
-                Ok(()) => return Memcached { process, _folder: folder, port },
+                Ok(()) => return Memcached { process, folder, port },
                 // Another process may have taken the port first.
                 Err(_) if tries < 5 => {}
                 Err(why) => panic!("memcached {why}\n{}", process.output()),
@@ -118,6 +120,16 @@ impl Memcached {
                 return Ok(reply);
             }
         }
+    }
+
+    /// Replaces all log-ins of a server that was started with one. The server reads them within some seconds, and checks
+    /// those of connections that are opened after that.
+    ///
+    /// # Panics
+    /// If the log-ins cannot be written.
+    pub fn set_login(&mut self, login: &str) {
+        std::fs::write(self.folder.path().join("logins"), format!("{login}\n")).expect("a file of this process");
+        self.process.signal(Signal::HUP);
     }
 
     /// Pauses the server (SIGSTOP): its connections stay open, but it does not answer.

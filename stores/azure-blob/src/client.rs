@@ -203,16 +203,15 @@ impl Client {
         let (mut found, mut marker) = (Vec::new(), String::new());
         let prefix = format!("{}/", path.trim_start_matches('/'));
         loop {
-            let query = format!("restype=container&comp=list&prefix={prefix}&marker={}", encoded(&marker, "-_.~"));
-            let ask = Request::get(format!("{}?{query}", self.url));
+            let ask = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
             let Ok((_, page)) = self.send(ask, String::new()).await? else { return Ok(found) };
             found.extend(page.split("<Blob>").skip(1).filter_map(|blob| {
                 let name = errors::element(blob, "Name")?.strip_prefix(&prefix)?;
                 Some((name.to_owned(), errors::element(blob, "Content-Length")?.parse().ok()?))
             }));
-            marker = errors::element(&page, "NextMarker").unwrap_or_default().to_owned();
-            if marker.is_empty() {
-                return Ok(found);
+            match errors::element(&page, "NextMarker").filter(|next| !next.is_empty()) {
+                Some(next) => marker = format!("&marker={}", encoded(next, "-_.~")),
+                None => return Ok(found),
             }
         }
     }

@@ -25,6 +25,9 @@ impl Failed<'_> {
             (_, "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation") => {
                 (Denied, "rejected the credentials; check the key, the signature or the identity")
             }
+            (403, _) if text.contains("failed to authenticate") => {
+                (Denied, "rejected the credentials; check the key, the signature or the identity")
+            }
             (_, "KeyBasedAuthenticationNotPermitted") => (Denied, "accepts no account key; use a Microsoft Entra identity"),
             (401 | 403, _) => {
                 (Denied, "forbids the request; grant the role Storage Blob Data Contributor, or a SAS with racwl")

@@ -99,18 +99,21 @@ impl AzureBlobStore {
         task.wait(StoreError::refused("the check of the container was aborted")).await
     }
 
-    /// Replaces the record of a seat with one that needs no lease, and releases the lease of its holder, if `frees` says
-    /// so.
+    /// Returns the lease of a seat that a candidate of this process holds.
+    fn own_lease(&self, held: Option<&SeatVersion>) -> Option<String> {
+        held?.holder.filter(|holder| lock(&self.known).own.contains(holder)).map(lease_id)
+    }
+
+    /// Replaces the record of a seat with one that needs no lease, and releases the lease with this id.
     async fn replace(
         &self,
         seat: &SeatName,
         held: SeatVersion,
         text: String,
-        frees: bool,
+        id: Option<String>,
         within: Duration,
     ) -> Result<Outcome, StoreError> {
         let (client, path) = (self.client.clone(), self.client.seat(seat));
-        let id = held.holder.filter(|_| frees).map(lease_id);
         let write = async move { replace(&client, &path, &held, text, id.as_deref()).await };
         self.pending.run_alone(seat, in_time(within, write)).await
     }
@@ -204,7 +207,12 @@ impl SeatStore for AzureBlobStore {
                 lock(&self.known).own.insert(holder.incarnation);
                 let (known, seat_name, lease) = (self.known.clone(), seat.clone(), next.lease);
                 let id = lease_id(holder.incarnation);
+                let last = self.own_lease(expected.as_ref()).filter(|last| *last != id);
                 let bid = async move {
+                    if let (Some(last), Some(held)) = (last, &expected) {
+                        // Another candidate of this process gives its seat to this one.
+                        let _ = client.lease(&path, Lease::Release { id: &last }, Some(&held.etag)).await?;
+                    }
                     let outcome = bid(&client, &path, expected, text, &id, lease).await?;
                     lock(&known).is_foreign(&seat_name, &outcome, &client, &path)?;
                     Ok(outcome.map_err(|Refusal { code, .. }| code))
@@ -212,8 +220,8 @@ impl SeatStore for AzureBlobStore {
                 self.pending.run_alone(seat, in_time(within, bid)).await?
             }
             (None, Some(held)) => {
-                let is_own = held.holder.is_some_and(|holder| lock(&self.known).own.contains(&holder));
-                self.replace(seat, held, text, is_own, within).await?
+                let id = self.own_lease(Some(&held));
+                self.replace(seat, held, text, id, within).await?
             }
             (None, None) => {
                 let write = async move {
@@ -240,6 +248,7 @@ impl SeatStore for AzureBlobStore {
     /// A renewal whose answer is not waited for any more can only lengthen the lease, and not bring back one that was
     /// released. So reads do not wait for it.
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
+        self.ready().await?;
         let holder = record.holder.as_ref().map(|holder| holder.incarnation);
         let Some((version, holder)) = SeatVersion::parse(held).filter(|held| held.holder == holder).zip(holder) else {
             return Ok(Swap::Lost);
@@ -255,8 +264,8 @@ impl SeatStore for AzureBlobStore {
     async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
         let Some(version) = SeatVersion::parse(held) else { return Ok(Swap::Lost) };
         self.ready().await?;
-        let within = vacant.lease / 5;
-        Ok(answer(self.replace(seat, version, record::to_json(vacant), true, within).await?, vacant))
+        let (id, within) = (version.holder.map(lease_id), vacant.lease / 5);
+        Ok(answer(self.replace(seat, version, record::to_json(vacant), id, within).await?, vacant))
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {
@@ -271,7 +280,8 @@ impl SeatStore for AzureBlobStore {
         if let Some(blob) = blob.filter(|blob| forgotten(&blob.content).is_none()) {
             let record = record::from_json(&blob.content)?;
             let held = SeatVersion::of(&blob.etag, &record);
-            if self.replace(seat, held, tombstone(record.token), true, LONGEST_LEASE / 5).await?.is_err() {
+            let id = held.holder.map(lease_id);
+            if self.replace(seat, held, tombstone(record.token), id, LONGEST_LEASE / 5).await?.is_err() {
                 return Err(StoreError::refused("the seat was written or leased at the same time; try again"));
             }
         }

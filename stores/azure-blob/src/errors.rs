@@ -78,7 +78,8 @@ pub(crate) fn foreign_lease(place: &str, path: &str, election: &str) -> StoreErr
 
 pub(crate) fn no_credentials(place: &str, error: &reqsign_core::Error) -> StoreError {
     let advice = "give a key, a SAS or an identity as options or in the environment, or check the service that issues tokens";
-    StoreError::refused(format!("cannot get credentials for {place}; {advice}")).because(causes(error))
+    let detail = error.context().iter().fold(causes(error), |text, more| format!("{text} ({more})"));
+    StoreError::refused(format!("cannot get credentials for {place}; {advice}")).because(detail)
 }
 
 /// Classifies an error that left a request without an answer.

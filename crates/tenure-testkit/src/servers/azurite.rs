@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::launch::in_cache;
 use super::{Folder, Launch, Process, free_port};
@@ -96,10 +96,17 @@ impl Azurite {
     /// Unlike the service, the server confirms a write before it is on the disk, and saves every five seconds. So this
     /// waits until everything that was confirmed before the call is saved.
     pub fn restart(&mut self) {
-        let mark = format!("saved-{:016x}", rand::random::<u64>());
+        let (mark, before) = (format!("saved-{:016x}", rand::random::<u64>()), SystemTime::now());
         self.ask("PUT", &format!("/{mark}?restype=container"), &[], "");
-        let file = self.folder.path().join("__azurite_db_blob__.json");
-        let is_saved = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains(&mark));
+        self.ask("PUT", &format!("/{mark}/blob"), &[("x-ms-blob-type", "BlockBlob")], &mark);
+        // It saves the blobs and the places of their contents separately.
+        let file = |name: &str| self.folder.path().join(name);
+        let (blobs, contents) = (file("__azurite_db_blob__.json"), file("__azurite_db_blob_extent__.json"));
+        let written = || std::fs::metadata(&contents)?.modified();
+        let is_saved = || {
+            let has_blob = std::fs::read_to_string(&blobs).is_ok_and(|text| text.matches(&mark).count() > 1);
+            has_blob && written().is_ok_and(|written| written > before)
+        };
         self.process.wait_until("it has saved its data", is_saved);
         self.restart_as_it_is();
     }

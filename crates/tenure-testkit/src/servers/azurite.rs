@@ -94,7 +94,8 @@ impl Azurite {
     /// Kills the server (SIGKILL) and starts it again on the same port, with its blobs and leases.
     ///
     /// Unlike the service, the server confirms a write before it is on the disk, and saves every five seconds. So this
-    /// waits until everything that was confirmed before the call is saved.
+    /// waits until everything that was confirmed before the call is saved. It also reads the ends of leases back as text,
+    /// and takes all leases for expired. So this turns them into numbers, which it reads as times.
     pub fn restart(&mut self) {
         let (mark, before) = (format!("saved-{:016x}", rand::random::<u64>()), SystemTime::now());
         self.ask("PUT", &format!("/{mark}?restype=container"), &[], "");
@@ -108,6 +109,8 @@ impl Azurite {
             has_blob && written().is_ok_and(|written| written > before)
         };
         self.process.wait_until("it has saved its data", is_saved);
+        self.process.kill();
+        Launch::new("node", "azurite").args(["-e", LEASE_ENDS_AS_NUMBERS]).arg(&blobs).run();
         self.restart_as_it_is();
     }
 
@@ -166,6 +169,13 @@ fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.ok_or(io::ErrorKind::InvalidData)?, answer))
 }
+
+const LEASE_ENDS_AS_NUMBERS: &str = r#"
+    const fs = require("fs"), file = process.argv[1];
+    const ends = /"(lease(?:Expire|Break)Time)":"([^"]+)"/g;
+    const numbers = (_, name, time) => `"${name}":${Date.parse(time)}`;
+    fs.writeFileSync(file, fs.readFileSync(file, "utf8").replace(ends, numbers));
+"#;
 
 /// The account of every emulator, its public key, and a signature with that key which permits everything until 2099.
 const ACCOUNT: &str = "devstoreaccount1";

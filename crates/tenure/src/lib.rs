@@ -117,6 +117,10 @@ pub mod testing;
 #[cfg(unix)]
 pub use connect::connect_with_last_will;
 pub use connect::{connect, connect_read_only, examples, from_settings, schemes};
+/// Seats in blobs of Azure Blob Storage, under leases.
+#[cfg(feature = "azure-blob")]
+#[doc(inline)]
+pub use tenure_azure_blob as azure_blob;
 /// Seats in Consul, held by one session that all elections of a process share.
 #[cfg(feature = "consul")]
 #[doc(inline)]
@@ -149,10 +153,6 @@ pub use tenure_etcd as etcd;
 #[cfg(feature = "kubernetes")]
 #[doc(inline)]
 pub use tenure_kubernetes as kubernetes;
-/// Seats in blobs of Azure Blob Storage, under leases.
-#[cfg(feature = "azure-blob")]
-#[doc(inline)]
-pub use tenure_azure_blob as azure_blob;
 /// Seats in the memory of a memcached server, best effort: the server can forget them.
 #[cfg(feature = "memcached")]
 #[doc(inline)]

@@ -110,8 +110,16 @@ async fn a_task_of_the_leader_runs_on_one_instance_and_then_on_the_other() {
         }
     };
     let (one, other) = tokio::join!(
-        run_if_leader::service(one.election("leader_election_tester"), stops[0].clone(), task(floor.clone(), stops[0].clone())),
-        run_if_leader::service(other.election("leader_election_tester"), stops[1].clone(), task(floor.clone(), stops[1].clone())),
+        run_if_leader::service(
+            one.election("leader_election_tester"),
+            stops[0].clone(),
+            task(floor.clone(), stops[0].clone())
+        ),
+        run_if_leader::service(
+            other.election("leader_election_tester"),
+            stops[1].clone(),
+            task(floor.clone(), stops[1].clone())
+        ),
     );
     one.and(other).unwrap();
     assert_eq!(floor.shifts.load(Ordering::SeqCst), 2, "each instance has led and run the task once");

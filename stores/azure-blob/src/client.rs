@@ -62,9 +62,16 @@ pub(crate) enum Condition<'a> {
 
 /// What to do with the lease of a blob.
 pub(crate) enum Lease<'a> {
-    Acquire { id: &'a str, lease: Duration },
-    Renew { id: &'a str },
-    Release { id: &'a str },
+    Acquire {
+        id: &'a str,
+        lease: Duration,
+    },
+    Renew {
+        id: &'a str,
+    },
+    Release {
+        id: &'a str,
+    },
     /// Ends the lease when its current period ends; at once, if it does not expire.
     Break,
 }
@@ -91,7 +98,8 @@ impl Client {
         }
         let http = http.build().map_err(|error| format!("cannot create an HTTP client: {error}"))?;
         let (account, container) = (&options.account, &options.container);
-        let expiry = options.sas_token.as_ref().and_then(|sas| sas.0.split('&').find_map(|one| one.strip_prefix("se=")));
+        let expiry =
+            options.sas_token.as_ref().and_then(|sas| sas.0.split('&').find_map(|one| one.strip_prefix("se=")));
         Ok(Self {
             signer: credentials::signer(&options, variables, http.clone()),
             http,
@@ -232,7 +240,8 @@ impl Client {
         ask: http::request::Builder,
         content: String,
     ) -> Result<Result<(HeaderMap, String), String>, StoreError> {
-        let invalid = |error| StoreError::denied(format!("{} has no valid URL; check endpoint", self.place)).because(error);
+        let invalid =
+            |error| StoreError::denied(format!("{} has no valid URL; check endpoint", self.place)).because(error);
         let ask = ask.header("x-ms-version", VERSION);
         let ask = match ask.method_ref() {
             Some(&Method::PUT) => ask.header("content-length", content.len()),

@@ -27,7 +27,11 @@ pub(crate) fn parse(text: &str, into: &mut AzureBlobOptions) -> Result<(), Confi
             "queueendpoint" | "tableendpoint" | "fileendpoint" | "developmentstorageproxyuri" => {}
             _ if name.to_ascii_lowercase().ends_with("secondaryendpoint") => {}
             _ => {
-                return Err(unknown(name, NAMES).to_string().replace("option", "name").replace(" in the URL", "").into());
+                return Err(unknown(name, NAMES)
+                    .to_string()
+                    .replace("option", "name")
+                    .replace(" in the URL", "")
+                    .into());
             }
         }
     }
@@ -64,7 +68,9 @@ mod tests {
 
     #[test]
     fn the_strings_of_the_portal_are_parsed() {
-        let key = parsed("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5PQ==;EndpointSuffix=core.windows.net");
+        let key = parsed(
+            "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5PQ==;EndpointSuffix=core.windows.net",
+        );
         assert_eq!(key.endpoint.as_deref(), Some("https://acc.blob.core.windows.net"));
         assert_eq!((key.account.as_str(), key.account_key), ("acc", Some("a2V5PQ==".into())));
         let sas = parsed(

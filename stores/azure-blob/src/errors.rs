@@ -21,14 +21,18 @@ impl Failed<'_> {
         let Self { status, code, text, is_skewed, has_expired } = self;
         let (fault, what) = match (status, code) {
             (401 | 403, _) if is_skewed => (Denied, "rejected the time of the request; set the clock of this host"),
-            (401 | 403, _) if has_expired => (Denied, "rejected the shared access signature: it has expired; get a new one"),
+            (401 | 403, _) if has_expired => {
+                (Denied, "rejected the shared access signature: it has expired; get a new one")
+            }
             (_, "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation") => {
                 (Denied, "rejected the credentials; check the key, the signature or the identity")
             }
             (403, _) if text.contains("failed to authenticate") => {
                 (Denied, "rejected the credentials; check the key, the signature or the identity")
             }
-            (_, "KeyBasedAuthenticationNotPermitted") => (Denied, "accepts no account key; use a Microsoft Entra identity"),
+            (_, "KeyBasedAuthenticationNotPermitted") => {
+                (Denied, "accepts no account key; use a Microsoft Entra identity")
+            }
             (401 | 403, _) => {
                 (Denied, "forbids the request; grant the role Storage Blob Data Contributor, or a SAS with racwl")
             }
@@ -67,7 +71,9 @@ pub(crate) fn is_refusal(status: u16, code: &str) -> bool {
 
 pub(crate) fn no_container(place: &str) -> StoreError {
     let advice = "create it, or use credentials that can";
-    StoreError::denied(format!("the container {place} does not exist, and these credentials cannot create it; {advice}"))
+    StoreError::denied(format!(
+        "the container {place} does not exist, and these credentials cannot create it; {advice}"
+    ))
 }
 
 /// Describes a lease that no candidate holds.
@@ -77,7 +83,8 @@ pub(crate) fn foreign_lease(place: &str, path: &str, election: &str) -> StoreErr
 }
 
 pub(crate) fn no_credentials(place: &str, error: &reqsign_core::Error) -> StoreError {
-    let advice = "give a key, a SAS or an identity as options or in the environment, or check the service that issues tokens";
+    let advice =
+        "give a key, a SAS or an identity as options or in the environment, or check the service that issues tokens";
     let detail = error.context().iter().fold(causes(error), |text, more| format!("{text} ({more})"));
     StoreError::refused(format!("cannot get credentials for {place}; {advice}")).because(detail)
 }
@@ -122,7 +129,8 @@ mod tests {
         ] {
             assert!(!is_refusal(status, code), "{status} {code}");
             let text = "<Error><Code>x</Code><Message>m\nRequestId:1</Message></Error>";
-            let error = Failed { status, code, text, is_skewed: false, has_expired: false }.into_error("azblob://a/jobs");
+            let error =
+                Failed { status, code, text, is_skewed: false, has_expired: false }.into_error("azblob://a/jobs");
             assert_eq!(error.fault(), fault, "{status} {code}");
             assert!(error.to_string().contains(expected), "{status} {code}: {error}");
         }

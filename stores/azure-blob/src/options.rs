@@ -232,6 +232,8 @@ mod tests {
         let written = toml::Value::try_from(&options).unwrap();
         assert_eq!(written.get("account_key"), None, "the secret was serialized");
         assert!(!format!("{options:?}").contains("hunter2"));
-        assert!(toml::from_str::<AzureBlobOptions>("contaner = 'b'").unwrap_err().to_string().contains("unknown field"));
+        assert!(
+            toml::from_str::<AzureBlobOptions>("contaner = 'b'").unwrap_err().to_string().contains("unknown field")
+        );
     }
 }

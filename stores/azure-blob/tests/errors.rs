@@ -22,7 +22,8 @@ fn is_denied(error: &StoreError, expected: &str) {
 #[tokio::test]
 async fn a_wrong_key_is_reported_and_never_shown() {
     let server = Azurite::start();
-    let (front, _) = server.url().split_once("&account_key=").map(|(front, key)| (front.to_owned(), key.len())).unwrap();
+    let (front, _) =
+        server.url().split_once("&account_key=").map(|(front, key)| (front.to_owned(), key.len())).unwrap();
     let error = error_of(&format!("{front}&account_key=aHVudGVyMg%3D%3D")).await;
     is_denied(&error, "rejected the credentials; check the key, the signature or the identity");
     assert!(!told(&error).contains("aHVudGVyMg"), "{}", told(&error));
@@ -56,7 +57,10 @@ async fn a_container_that_is_missing_is_created_if_the_credentials_permit_it() {
     assert!(SeatStore::list_seats(&open(&server.url())).await.unwrap().is_empty());
     let weak = url_with_sas(&server, "racwdl", Duration::from_secs(3600)).await;
     let error = open(&weak).swap(&seat(), None, &record(1)).await.unwrap_err();
-    is_denied(&error, "the container azblob://devstoreaccount1/jobs does not exist, and these credentials cannot create it");
+    is_denied(
+        &error,
+        "the container azblob://devstoreaccount1/jobs does not exist, and these credentials cannot create it",
+    );
     assert!(matches!(open(&server.url()).swap(&seat(), None, &record(1)).await.unwrap(), Swap::Done { .. }));
 }
 
@@ -104,7 +108,10 @@ async fn a_server_that_does_not_run_is_reported_and_nothing_was_sent() {
     let url = Azurite::url_at(&format!("127.0.0.1:{}", free_port()));
     let error = error_of(&url).await;
     assert_eq!(error.fault(), Fault::Refused);
-    assert!(error.to_string().contains("cannot connect to azblob://devstoreaccount1/jobs: connection refused"), "{error}");
+    assert!(
+        error.to_string().contains("cannot connect to azblob://devstoreaccount1/jobs: connection refused"),
+        "{error}"
+    );
     assert_eq!(open(&url).swap(&seat(), None, &record(1)).await.unwrap_err().fault(), Fault::Refused);
 }
 

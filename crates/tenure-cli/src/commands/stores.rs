@@ -133,7 +133,9 @@ impl Cost {
         }
         match (self.field, own) {
             (Some(field), own) => answer[field] = own,
-            (None, serde_json::Value::Object(fields)) => fields.into_iter().for_each(|(name, value)| answer[name] = value),
+            (None, serde_json::Value::Object(fields)) => {
+                fields.into_iter().for_each(|(name, value)| answer[name] = value)
+            }
             (None, _) => {}
         }
     }
@@ -149,7 +151,8 @@ impl Cost {
             print(format!("  {} {counts}", paint.dim(format!("requests {what:<10}"))))?;
         }
         let [writes, reads] = self.rates;
-        let rates = format!("at ${writes} for 1000 that write, and ${reads} for 1000 others; prices change, look them up");
+        let rates =
+            format!("at ${writes} for 1000 that write, and ${reads} for 1000 others; prices change, look them up");
         print(format!("  {} ${:.2} ({rates})", paint.dim(format!("{:<19}", "price a month")), self.price))
     }
 }

@@ -147,7 +147,11 @@ async fn the_seat_of_a_dead_leader_is_taken_at_the_first_poll_after_the_lapse() 
     one.wire.crash();
     let (crashed, reads) = (Instant::now(), other.counter.counts().reads);
     assert!(other.leads().await > first);
-    println!("taken {:?} after the crash, with a lease of {LEASE:?} and a poll every {:?}", crashed.elapsed(), LEASE / 3);
+    println!(
+        "taken {:?} after the crash, with a lease of {LEASE:?} and a poll every {:?}",
+        crashed.elapsed(),
+        LEASE / 3
+    );
     // Three polls during the lease, one after it, and one that was in flight at either end.
     let polls = other.counter.counts().reads - reads;
     assert!(polls <= 6, "the follower read the seat {polls} times before it took it");

@@ -55,7 +55,8 @@ pub(crate) async fn url_with_sas(azurite: &Azurite, permissions: &str, lasts: Du
     // The signature covers the name of the container, and not the host.
     let (mut parts, ()) = Request::get("http://devstoreaccount1.host/jobs").body(()).unwrap().into_parts();
     signer.sign(&mut parts, Some(lasts)).await.unwrap();
-    let sas = parts.uri.query().unwrap().replace('%', "%25").replace('&', "%26").replace('=', "%3D").replace('+', "%2B");
+    let sas =
+        parts.uri.query().unwrap().replace('%', "%25").replace('&', "%26").replace('=', "%3D").replace('+', "%2B");
     let endpoint = format!("http://{}/devstoreaccount1", azurite.address());
     format!("azblob://devstoreaccount1/jobs?endpoint={endpoint}&sas_token={sas}")
 }

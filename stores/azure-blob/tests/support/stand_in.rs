@@ -183,7 +183,8 @@ fn answer(request: &Request, state: &mut State) -> Vec<u8> {
 }
 
 fn failed(status: u16, code: &str, headers: &str) -> Vec<u8> {
-    let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as asked for\nTime:0</Message></Error>");
+    let body =
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as asked for\nTime:0</Message></Error>");
     response(status, headers, body.as_bytes())
 }
 

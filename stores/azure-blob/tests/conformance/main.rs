@@ -24,7 +24,7 @@ fn azurite() -> Arc<Azurite> {
 }
 
 fn main() {
-    let kit = Kit::new().concurrently(48).subject("azblob", Container { azurite: azurite() });
+    let kit = Kit::new().concurrently(32).subject("azblob", Container { azurite: azurite() });
     scenarios::add_to(faults::add_to(kit)).run();
 }
 

@@ -105,6 +105,7 @@ pub(crate) enum Command {
     Stores(Stores),
     Schema(Schema),
     Forget(Forget),
+    BreakLease(BreakLease),
     Demo(Demo),
     Completions(Completions),
     Man(Man),
@@ -305,8 +306,9 @@ Examples:
   tenure stores --cost --lease 60s --candidates 3
   tenure stores --cost --write-price 0.0045 --read-price 0.00036
 
-The default prices are the public list prices of S3 Standard in us-east-1, as of 2025. Prices
-change, and depend on the provider and the region: look them up.
+The default prices are public list prices as of 2025: of S3 Standard in us-east-1, and of Azure Blob
+Storage, hot tier with local redundancy in the US. Prices change, and depend on the provider and the
+region: look them up.
 
 Exit codes:
   0  the list was printed
@@ -328,13 +330,13 @@ pub(crate) struct Stores {
     #[arg(long, requires = "cost")]
     pub(crate) notes: bool,
 
-    /// The price of 1000 requests that write or list, in US dollars
-    #[arg(long, default_value = "0.005", value_name = "USD", value_parser = price, requires = "cost")]
-    pub(crate) write_price: f64,
+    /// The price of 1000 requests that write or list, in US dollars [default: 0.005 for S3, 0.0065 for Azure]
+    #[arg(long, value_name = "USD", value_parser = price, requires = "cost")]
+    pub(crate) write_price: Option<f64>,
 
-    /// The price of 1000 requests that read, in US dollars
-    #[arg(long, default_value = "0.0004", value_name = "USD", value_parser = price, requires = "cost")]
-    pub(crate) read_price: f64,
+    /// The price of 1000 requests that read, in US dollars [default: 0.0004 for S3, 0.0005 for Azure]
+    #[arg(long, value_name = "USD", value_parser = price, requires = "cost")]
+    pub(crate) read_price: Option<f64>,
 }
 
 /// Print the SQL that creates a store's tables
@@ -384,6 +386,28 @@ pub(crate) struct Forget {
     pub(crate) election: String,
 
     /// Remove the election even if it has a leader, which loses the seat, or if its record cannot be read
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Break the lease that another program holds on the blob of an election, in Azure Blob Storage
+///
+/// The lease ends when its current period ends, after at most 60 seconds, or at once if it does not expire. If a leader
+/// holds it, its term ends at the next renewal, before another candidate can lead.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  tenure break-lease jobs --store azblob://account/container
+  tenure break-lease --yes jobs
+
+Exit codes:
+  0  the lease was broken, or there was none
+  2  --yes was not given, or the store has no such leases or cannot be used")]
+pub(crate) struct BreakLease {
+    /// The name of the election
+    pub(crate) election: String,
+
+    /// Break the lease; without this, only say who holds it
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod break_lease;
 mod candidates;
 mod completions;
 #[cfg(target_os = "linux")]
@@ -74,6 +75,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Watch(args) => watch::run(&global, &setup, &args).await,
             Command::StepDown(args) => step_down::run(&global, &setup, &args).await,
             Command::Forget(args) => forget::run(&global, &setup, &args).await,
+            Command::BreakLease(args) => break_lease::run(&global, &setup, &args).await,
             Command::Completions(_) | Command::Man(_) | Command::Stores(_) | Command::Schema(_) => {
                 unreachable!("done above")
             }

@@ -52,7 +52,8 @@ fn mask_connection_string(text: &str) -> String {
 }
 
 fn mask_parameter(parameter: &str) -> String {
-    const SECRET: [&str; 8] = ["pass", "pwd", "secret", "token", "key", "sig", "credential", "auth"];
+    const SECRET: [&str; 9] =
+        ["pass", "pwd", "secret", "token", "key", "sig", "credential", "auth", "connection_string"];
     match parameter.split_once('=') {
         Some((name, _)) if SECRET.iter().any(|word| name.to_ascii_lowercase().contains(word)) => {
             format!("{name}=***")
@@ -84,6 +85,15 @@ mod tests {
                 "azblob://account/container?SharedAccessSignature=hunter2",
                 "azblob://account/container?SharedAccessSignature=***",
             ),
+            (
+                "azblob:///jobs?connection_string=AccountName%3Da;AccountKey%3Dhunter2&notes",
+                "azblob:///jobs?connection_string=***&notes",
+            ),
+            (
+                "azblob://a/jobs?account_key=hunter2&sas_token=sig%3Dhunter2&client_secret=hunter2",
+                "azblob://a/jobs?account_key=***&sas_token=***&client_secret=***",
+            ),
+            ("AccountName=a;AccountKey=hunter2==;BlobEndpoint=b", "AccountName=a;AccountKey=***"),
             ("sqlserver://u:hunter2@h/db", "sqlserver://u:***@h/db"),
             ("Server=h,1433;Database=d;Password='hun;hunter2';User Id=a", "Server=h,1433;Database=d;Password=***"),
             ("pwd={hunter2;hunter2};server=h", "pwd=***"),

@@ -172,6 +172,42 @@ fn stores_print_what_an_election_costs_on_a_bucket() {
     assert_refused(&world.output(&["stores", "--cost", "--lease", "0s"]), &["--lease must not be 0"]);
 }
 
+#[cfg(feature = "azure-blob")]
+#[test]
+fn a_lease_of_another_program_is_named_and_broken_only_if_asked_to() {
+    let (world, server) = (World::alone(), tenure_testkit::servers::Azurite::start());
+    let url = server.url();
+    let on = |args: &[&str]| world.output(&[args, &["--store", &url]].concat());
+    assert_eq!(server.ask("PUT", "/jobs?restype=container", &[], "").0, 201);
+    let blob = "/jobs/tenure/seats/nightly";
+    assert_eq!(server.ask("PUT", blob, &[("x-ms-blob-type", "BlockBlob")], "forgotten 00000000000000000007 0").0, 201);
+    assert_refused(&on(&["break-lease", "nightly"]), &["no candidate leads nightly", "pass --yes to break a lease"]);
+    let nothing = on(&["break-lease", "--yes", "nightly"]);
+    assert!(text(&nothing.stdout).contains("nothing to break"), "{nothing:?}");
+    assert_eq!(server.lease("tenure/seats/nightly", "acquire", &[("x-ms-lease-duration", "-1")]), 201);
+    let named = ["another program holds a lease on the blob azblob://devstoreaccount1/jobs/tenure/seats/nightly"];
+    assert_refused(&on(&["status", "nightly"]), &named);
+    assert_refused(&on(&["break-lease", "nightly"]), &[named[0], "if that program is gone, pass --yes"]);
+    assert_eq!(json_of(&on(&["break-lease", "--yes", "--json", "nightly"]))["broken"], true);
+    assert_eq!(on(&["status", "nightly"]).status.code(), Some(1), "the seat is vacant");
+    assert_refused(&world.output(&["break-lease", "--yes", "jobs"]), &["has no leases to break"]);
+}
+
+#[cfg(feature = "azure-blob")]
+#[test]
+fn stores_print_what_an_election_costs_on_azure() {
+    let world = World::alone();
+    let shown = text(&world.output(&["stores", "--cost"]).stdout);
+    assert!(
+        shown.contains("720 that renew, 1440 that read, 0 that write or list") && shown.contains("$0.79"),
+        "{shown}"
+    );
+    let args = ["stores", "--cost", "--json", "--lease", "60s", "--read-price", "0.001"];
+    let cost = &json_of(&world.output(&args))["azblob"];
+    assert_eq!((&cost["renewals_per_hour"], &cost["reads_per_hour"]), (&180.into(), &360.into()));
+    assert_eq!(cost["usd_per_month"], 0.39);
+}
+
 #[cfg(feature = "memcached")]
 #[test]
 fn a_list_of_candidates_or_elections_on_memcached_is_refused_in_plain_words() {

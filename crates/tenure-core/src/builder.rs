@@ -354,6 +354,10 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         let (lease, least) = (span::show(lease), span::show(promises.min_lease));
         return Err(unsupported(format!("cannot keep a lease of {lease}; use {least} or more")));
     }
+    if lease > promises.max_lease {
+        let (lease, most) = (span::show(lease), span::show(promises.max_lease));
+        return Err(unsupported(format!("cannot keep a lease of {lease}; use {most} or less")));
+    }
     if !lease.as_nanos().is_multiple_of(promises.lease_step.as_nanos().max(1)) {
         let (lease, step) = (span::show(lease), span::show(promises.lease_step));
         return Err(unsupported(format!("cannot keep a lease of {lease} exactly; use a multiple of {step}")));

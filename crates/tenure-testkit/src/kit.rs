@@ -21,6 +21,8 @@ pub fn conformance(subject: impl Subject) {
 #[derive(Default)]
 pub struct Kit {
     subjects: Vec<(String, Arc<dyn Subject>)>,
+    tests: Vec<(String, fn())>,
+    threads: Option<usize>,
 }
 
 impl Kit {
@@ -36,12 +38,34 @@ impl Kit {
         self
     }
 
+    /// Adds a test of the store's own, which panics if it fails. For slow stores: all tests of a kit run concurrently.
+    #[must_use]
+    pub fn test(mut self, name: impl Into<String>, test: fn()) -> Self {
+        self.tests.push((name.into(), test));
+        self
+    }
+
+    /// Runs this many tests concurrently. The default is enough for stores with short leases.
+    #[must_use]
+    pub fn concurrently(mut self, tests: usize) -> Self {
+        self.threads = Some(tests);
+        self
+    }
+
     /// Returns the tests, one for each subject and law, for a program that adds tests of its own.
     pub fn trials(&self) -> Vec<Trial> {
-        self.subjects
+        let laws = self
+            .subjects
             .iter()
-            .flat_map(|(name, subject)| laws::all().into_iter().map(move |law| trial(name, subject.clone(), law)))
-            .collect()
+            .flat_map(|(name, subject)| laws::all().into_iter().map(move |law| trial(name, subject.clone(), law)));
+        let tests = self.tests.iter().cloned().map(|(name, test)| {
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+        });
+        // Tests of a store are slower than most laws, so they begin first.
+        tests.chain(laws).collect()
     }
 
     /// Runs the tests that the arguments of this process select, and exits the process with the result. Subjects are
@@ -49,7 +73,7 @@ impl Kit {
     pub fn run(self) {
         let mut arguments = Arguments::from_args();
         // Laws mostly wait, so more of them can run concurrently than there are cores.
-        arguments.test_threads.get_or_insert(CONCURRENT_LAWS);
+        arguments.test_threads.get_or_insert(self.threads.unwrap_or(CONCURRENT_LAWS));
         let conclusion = libtest_mimic::run(&arguments, self.trials());
         drop(self);
         conclusion.exit();

@@ -15,6 +15,7 @@
 //! too. If a server is not installed, the test fails with the command that installs it. If a server does not start,
 //! the test prints its output.
 
+mod azurite;
 mod certificates;
 mod connections;
 mod consul;
@@ -35,6 +36,7 @@ mod resp;
 mod s3;
 
 pub use crate::ports::free_port;
+pub use azurite::Azurite;
 pub use certificates::Certificates;
 pub use connections::connections;
 pub use consul::{Consul, ConsulCluster, ConsulSetup};

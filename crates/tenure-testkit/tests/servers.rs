@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis,
+    Azurite, Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis,
     RedisCluster, RedisSentinel, RedisSetup, Reply, S3,
 };
 
@@ -77,6 +77,21 @@ fn a_bucket_keeps_its_objects_over_a_restart_unless_it_is_emptied() {
     assert_eq!(server.ask("GET", "/jobs/a", ""), (200, "1".to_owned()), "the server kept its objects");
     server.restart_empty();
     assert_eq!(server.ask("GET", "/jobs/a", "").0, 404, "the server lost its objects");
+}
+
+#[test]
+fn a_container_keeps_its_blobs_and_leases_over_a_restart_unless_it_is_emptied() {
+    let mut server = Azurite::start();
+    assert_eq!(server.ask("PUT", "/jobs?restype=container", &[], "").0, 201);
+    assert_eq!(server.ask("PUT", "/jobs/a", &[("x-ms-blob-type", "BlockBlob")], "content").0, 201);
+    assert_eq!(server.lease("a", "acquire", &[("x-ms-lease-duration", "60")]), 201);
+    server.pause();
+    server.resume();
+    server.restart();
+    assert_eq!(server.lease("a", "acquire", &[("x-ms-lease-duration", "60")]), 409, "the server kept the lease");
+    assert!(server.ask("GET", "/jobs/a", &[], "").1.ends_with("content"), "the server kept its blobs");
+    server.restart_empty();
+    assert_eq!(server.ask("GET", "/jobs/a", &[], "").0, 404, "the server lost its blobs");
 }
 
 #[test]

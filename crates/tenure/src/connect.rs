@@ -27,6 +27,7 @@ use crate::{ConfigError, Elections, Error, Settings};
 /// | `sqlserver://USER:PASSWORD@HOST/DATABASE` | rows of this database (feature `sqlserver`); with `?mode=session`, a session; also as a connection string, `Server=…;Database=…` |
 /// | `consul://host:port/prefix` | Consul (feature `consul`); `consuls://` over TLS, `consul+unix:///path/to/socket`, `consul:` as `CONSUL_HTTP_ADDR` says |
 /// | `s3://BUCKET/PREFIX?region=…&endpoint=…` | objects of this bucket (feature `object-store`): S3, R2, MinIO and others; `gs://BUCKET/PREFIX` for Google Cloud Storage |
+/// | `azblob://ACCOUNT/CONTAINER/PREFIX` | blobs of this container, under leases (feature `azure-blob`); `azblob:///CONTAINER` as `AZURE_STORAGE_CONNECTION_STRING` says |
 /// | `memcached://host:port` | memcached, best effort (feature `memcached`); `memcached+unix:///path/to/socket` |
 /// | `memory:` or `memory:NAME` | a memory of this process; equal URLs are the same memory; `?kind=observe`, `clock`, `session` or `lock` |
 ///
@@ -97,6 +98,10 @@ fn open(url: &str, read_only: bool) -> Result<Box<dyn DynStore>, ConfigError> {
         scheme if tenure_kubernetes::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_kubernetes::KubernetesStore::from_url(url)?))
         }
+        #[cfg(feature = "azure-blob")]
+        scheme if tenure_azure_blob::SCHEMES.contains(&scheme) => {
+            Ok(Box::new(tenure_azure_blob::AzureBlobStore::from_url(url)?))
+        }
         #[cfg(feature = "memcached")]
         scheme if tenure_memcached::SCHEMES.contains(&scheme) => {
             Ok(Box::new(tenure_memcached::MemcachedStore::from_url(url)?))
@@ -158,6 +163,8 @@ pub fn schemes() -> &'static [&'static str] {
         "s3",
         #[cfg(feature = "object-store")]
         "gs",
+        #[cfg(feature = "azure-blob")]
+        "azblob",
         #[cfg(feature = "memcached")]
         "memcached",
         "memory",
@@ -193,6 +200,8 @@ pub fn examples() -> &'static [&'static str] {
         "s3://bucket",
         #[cfg(feature = "object-store")]
         "gs://bucket",
+        #[cfg(feature = "azure-blob")]
+        "azblob://account/container",
         #[cfg(feature = "memcached")]
         "memcached://localhost",
         "memory:",
@@ -250,8 +259,9 @@ fn memory(url: &str) -> Result<Box<dyn DynStore>, ConfigError> {
 }
 
 /// The beginnings of the schemes of all stores, whether built in or not, and the simplest scheme of each. It is also the
-/// feature, except for buckets.
+/// feature, except for buckets and Azure Blob Storage.
 const STORES: &[(&str, &str)] = &[
+    ("azblob", "azblob"),
     ("consul", "consul"),
     ("etcd", "etcd"),
     ("gs", "gs"),
@@ -282,7 +292,11 @@ fn unknown(scheme: &str, built_in: &[&str]) -> ConfigError {
     }
     let store = STORES.iter().find(|(begins, _)| scheme.starts_with(begins)).map(|(_, store)| *store);
     if let Some(store) = store.filter(|store| !built_in.contains(store)) {
-        let feature = if ["gs", "s3"].contains(&store) { "object-store" } else { store };
+        let feature = match store {
+            "gs" | "s3" => "object-store",
+            "azblob" => "azure-blob",
+            other => other,
+        };
         return format!(
             "this program was built without {store}; build it with the feature {feature:?} (this program has: {known})"
         )
@@ -394,6 +408,29 @@ mod tests {
             let error = connect(url).err().expect(url).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
+    }
+
+    #[cfg(feature = "azure-blob")]
+    #[test]
+    fn azure_has_urls_and_errors_never_show_a_secret() {
+        for url in [
+            "azblob://acc/jobs/p?account_key=aGV5",
+            "azblob:///jobs?connection_string=UseDevelopmentStorage%3Dtrue",
+            "azblob://acc/jobs?sas_token=sv%3D1%26sig%3Dx",
+        ] {
+            assert_eq!(connect(url).unwrap().promises().store, "azblob", "{url}");
+        }
+        for url in [
+            "azblob://acc:hunter2@host/jobs",
+            "azblob://acc/jobs?account_key=hunter2!",
+            "azblob:///jobs?connection_string=AccountName%3Da;hunter2",
+            "azblob://acc/jobs?colour=hunter2",
+        ] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let error = unknown("azblob", &["memory"]).to_string();
+        assert!(error.contains("build it with the feature \"azure-blob\""), "{error}");
     }
 
     #[cfg(feature = "object-store")]

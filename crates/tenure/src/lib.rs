@@ -63,12 +63,13 @@
 //! | Consul | `consul`, `consul://…` | up to two leases later, or at once with a last will |
 //! | Kubernetes (Lease objects) | `kubernetes`, `kubernetes://…` | a lease later, or at once with a last will |
 //! | S3, Google Cloud Storage, R2, MinIO… | `object-store`, `s3://…`, `gs://…` | a lease later, or a third of a lease with a last will |
+//! | Azure Blob Storage | `azure-blob`, `azblob://…` | up to a third of a lease after its lease, or with a last will |
 //! | memcached, best effort: the server can forget seats | `memcached`, `memcached://…` | a lease later, or a third of a lease with a last will |
 //! | [memory](MemoryStore), for tests | always, `memory:` | a lease later |
 //! | your own | implement [`store::SeatStore`] | as you write it |
 //!
 //! Use the store that your service already depends on. Most of them notify followers, so a planned hand-over takes
-//! milliseconds. Over buckets, memcached, and MySQL and SQL Server without `?mode=session`, followers poll, and it takes up to a third of
+//! milliseconds. Over buckets, Azure Blob Storage, memcached, and MySQL and SQL Server without `?mode=session`, followers poll, and it takes up to a third of
 //! a lease. A last will is a companion process that frees the seats of a dead program: [`connect_with_last_will`] starts
 //! it.
 //!
@@ -116,6 +117,10 @@ pub mod testing;
 #[cfg(unix)]
 pub use connect::connect_with_last_will;
 pub use connect::{connect, connect_read_only, examples, from_settings, schemes};
+/// Seats in blobs of Azure Blob Storage, under leases.
+#[cfg(feature = "azure-blob")]
+#[doc(inline)]
+pub use tenure_azure_blob as azure_blob;
 /// Seats in Consul, held by one session that all elections of a process share.
 #[cfg(feature = "consul")]
 #[doc(inline)]

@@ -11,6 +11,7 @@ use crate::mask::mask;
 
 /// Words that users of other tools type for a command, and the commands.
 const COMMANDS_ELSEWHERE: &[(&str, &str)] = &[
+    ("break", "break-lease"),
     ("campaign", "run"),
     ("cron", "once"),
     ("delete", "forget"),

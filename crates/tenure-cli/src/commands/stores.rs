@@ -35,52 +35,134 @@ pub(crate) fn run(global: &Global, args: &Stores) -> Result<u8, Failure> {
 }
 
 /// Prints the requests and the price of an election on stores that bill by the request.
-#[cfg(feature = "object-store")]
 fn cost(global: &Global, args: &Stores) -> Result<u8, Failure> {
-    use tenure::object_store::cost::{Load, Prices};
-    let Stores { lease, candidates, notes, write_price: thousand_writes, read_price: thousand_reads, .. } = *args;
-    if lease.is_zero() {
+    if !cfg!(any(feature = "object-store", feature = "azure-blob")) {
+        let features = "build it with the feature \"object-store\" or \"azure-blob\"";
+        return Err(Failure::new(format!("no store of this program bills by the request; {features}")));
+    }
+    if args.lease.is_zero() {
         return Err(Failure::new("--lease must not be 0; write it like --lease 15s"));
     }
-    let load = Load { lease, candidates, notes };
-    let (hour, month) = (load.per_hour(), load.per_month());
-    let price = month.price(&Prices { thousand_writes, thousand_reads });
+    let mut answer = json!({
+        "lease_ms": ms(args.lease),
+        "poll_every_ms": ms(args.lease / 3),
+        "candidates": args.candidates,
+        "notes": args.notes,
+    });
+    for cost in costs(args) {
+        if global.json {
+            cost.add_to(&mut answer);
+        } else {
+            cost.print(args)?;
+        }
+    }
     if global.json {
-        print(versioned(json!({
-            "lease_ms": ms(lease),
-            "poll_every_ms": ms(lease / 3),
-            "candidates": candidates,
-            "notes": notes,
-            "writes_per_hour": hour.writes.round() as u64,
-            "reads_per_hour": hour.reads.round() as u64,
-            "writes_per_month": month.writes.round() as u64,
-            "reads_per_month": month.reads.round() as u64,
-            "usd_per_month": (price * 100.0).round() / 100.0,
-        })))?;
-        return Ok(0);
+        print(versioned(answer))?;
     }
-    let paint = Paint::for_stream(&std::io::stdout());
-    let notes = if notes { "with notes" } else { "without notes" };
-    let (lease, poll) = (tenure::span::show(lease), tenure::span::show(lease / 3));
-    print(paint.bold(format!("s3://, gs://: one idle election, lease {lease}, {candidates} candidates, {notes}")))?;
-    for (what, requests) in [("an hour", hour), ("a month", month)] {
-        print(format!(
-            "  {} {:.0} that write or list, {:.0} that read",
-            paint.dim(format!("requests {what:<10}")),
-            requests.writes,
-            requests.reads
-        ))?;
-    }
-    let poll = format!("{poll}; so long, at most, until a follower takes a seat that was released");
-    print(format!("  {} {poll}", paint.dim(format!("{:<19}", "polls every"))))?;
-    let rates = format!("at ${thousand_writes} and ${thousand_reads} for 1000 of each; prices change, look them up");
-    print(format!("  {} ${price:.2} ({rates})", paint.dim(format!("{:<19}", "price a month"))))?;
     Ok(0)
 }
 
-#[cfg(not(feature = "object-store"))]
-fn cost(_: &Global, _: &Stores) -> Result<u8, Failure> {
-    Err(Failure::new("no store of this program bills by the request; build it with the feature \"object-store\""))
+/// Returns what an election costs on each kind of store that bills by the request.
+#[cfg_attr(
+    not(any(feature = "object-store", feature = "azure-blob")),
+    expect(unused_mut, unused_variables, reason = "no store bills by the request")
+)]
+fn costs(args: &Stores) -> Vec<Cost> {
+    let Stores { lease, candidates, notes, write_price, read_price, .. } = *args;
+    let mut costs = Vec::new();
+    #[cfg(feature = "object-store")]
+    {
+        use tenure::object_store::cost::{Load, Prices};
+        let (default, load) = (Prices::default(), Load { lease, candidates, notes });
+        let prices = Prices {
+            thousand_writes: write_price.unwrap_or(default.thousand_writes),
+            thousand_reads: read_price.unwrap_or(default.thousand_reads),
+        };
+        let kinds = [("writes", "that write or list"), ("reads", "that read")];
+        let counts = |of: tenure::object_store::cost::Requests| vec![of.writes, of.reads];
+        costs.push(Cost {
+            schemes: "s3://, gs://",
+            field: None,
+            kinds: kinds.to_vec(),
+            hour: counts(load.per_hour()),
+            month: counts(load.per_month()),
+            price: load.per_month().price(&prices),
+            rates: [prices.thousand_writes, prices.thousand_reads],
+        });
+    }
+    #[cfg(feature = "azure-blob")]
+    {
+        use tenure::azure_blob::cost::{Load, Prices};
+        let (default, load) = (Prices::default(), Load { lease, candidates, notes });
+        let prices = Prices {
+            thousand_writes: write_price.unwrap_or(default.thousand_writes),
+            thousand_reads: read_price.unwrap_or(default.thousand_reads),
+        };
+        let kinds = [("renewals", "that renew"), ("reads", "that read"), ("writes", "that write or list")];
+        let counts = |of: tenure::azure_blob::cost::Requests| vec![of.renewals, of.reads, of.writes];
+        costs.push(Cost {
+            schemes: "azblob://",
+            field: Some("azblob"),
+            kinds: kinds.to_vec(),
+            hour: counts(load.per_hour()),
+            month: counts(load.per_month()),
+            price: load.per_month().price(&prices),
+            rates: [prices.thousand_writes, prices.thousand_reads],
+        });
+    }
+    costs
+}
+
+/// The requests and the price of an idle election on one kind of store.
+struct Cost {
+    schemes: &'static str,
+    /// The field of the answer in JSON; `None` for the fields of the answer itself.
+    field: Option<&'static str>,
+    /// The kinds of requests, in JSON and in words.
+    kinds: Vec<(&'static str, &'static str)>,
+    /// How many of each kind there are.
+    hour: Vec<f64>,
+    month: Vec<f64>,
+    price: f64,
+    /// The prices of 1000 requests that write, and of 1000 that read.
+    rates: [f64; 2],
+}
+
+impl Cost {
+    fn add_to(&self, answer: &mut serde_json::Value) {
+        let mut own = json!({ "usd_per_month": (self.price * 100.0).round() / 100.0 });
+        for (time, counts) in [("hour", &self.hour), ("month", &self.month)] {
+            for ((kind, _), count) in self.kinds.iter().zip(counts) {
+                own[format!("{kind}_per_{time}")] = json!(count.round() as u64);
+            }
+        }
+        match (self.field, own) {
+            (Some(field), own) => answer[field] = own,
+            (None, serde_json::Value::Object(fields)) => {
+                fields.into_iter().for_each(|(name, value)| answer[name] = value)
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn print(&self, args: &Stores) -> Result<(), Failure> {
+        let paint = Paint::for_stream(&std::io::stdout());
+        let notes = if args.notes { "with notes" } else { "without notes" };
+        let (lease, candidates, schemes) = (tenure::span::show(args.lease), args.candidates, self.schemes);
+        print(paint.bold(format!("{schemes}: one idle election, lease {lease}, {candidates} candidates, {notes}")))?;
+        for (what, counts) in [("an hour", &self.hour), ("a month", &self.month)] {
+            let counts = self.kinds.iter().zip(counts).map(|((_, words), count)| format!("{count:.0} {words}"));
+            let counts = counts.collect::<Vec<_>>().join(", ");
+            print(format!("  {} {counts}", paint.dim(format!("requests {what:<10}"))))?;
+        }
+        let poll = tenure::span::show(args.lease / 3);
+        let poll = format!("{poll}; so long, at most, until a follower takes a seat that was released");
+        print(format!("  {} {poll}", paint.dim(format!("{:<19}", "polls every"))))?;
+        let [writes, reads] = self.rates;
+        let rates =
+            format!("at ${writes} for 1000 that write, and ${reads} for 1000 others; prices change, look them up");
+        print(format!("  {} ${:.2} ({rates})", paint.dim(format!("{:<19}", "price a month")), self.price))
+    }
 }
 
 fn describe(url: &str, promises: &Promises, notes: bool) -> Result<(), Failure> {
@@ -89,6 +171,9 @@ fn describe(url: &str, promises: &Promises, notes: bool) -> Result<(), Failure> 
     let takeover = match (promises.life, promises.takeover) {
         (LifeKind::Session, _) if promises.lifeline => "at once when its process is gone, or its session ends",
         (LifeKind::Lock, _) => "at once when its process is gone, otherwise when its lease expires",
+        (LifeKind::Session, _) if promises.push == Push::None => {
+            "up to a third of a lease later by its last will, otherwise after its lease"
+        }
         (LifeKind::Session, Takeover::Instant) => "at once, by its last will or when its session ends",
         (LifeKind::Session, Takeover::Safe) => "at once by its last will, otherwise a lease after its session ends",
         (LifeKind::Observe | LifeKind::Clock, _) if promises.push == Push::None => {
@@ -108,7 +193,10 @@ fn describe(url: &str, promises: &Promises, notes: bool) -> Result<(), Failure> 
         ("lists candidates", if notes { "yes" } else { "no: it keeps no notes, and takes no requests" }.to_owned()),
         ("durability", promises.durability.to_owned()),
         ("shortest lease", shortest_lease(promises)),
+        ("longest lease", tenure::span::show(promises.max_lease)),
     ];
+    let is_unlimited = promises.max_lease == std::time::Duration::MAX;
+    let rows = rows.into_iter().filter(|(what, _)| !is_unlimited || *what != "longest lease");
     for (what, text) in rows {
         print(format!("  {} {text}", paint.dim(format!("{what:<26}"))))?;
     }
@@ -143,6 +231,7 @@ fn as_json(url: &str, promises: &Promises, notes: bool) -> serde_json::Value {
         "shared_heartbeat": promises.shared_heartbeat,
         "durability": promises.durability,
         "min_lease_ms": ms(promises.min_lease),
+        "max_lease_ms": (promises.max_lease != std::time::Duration::MAX).then(|| ms(promises.max_lease)),
         "broken_by": promises.broken_by,
     })
 }

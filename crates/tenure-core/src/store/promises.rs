@@ -45,6 +45,8 @@ pub struct Promises {
     pub durability: &'static str,
     /// The shortest lease that the store can keep. Shorter ones are refused at the start.
     pub min_lease: Duration,
+    /// The longest lease that the store can keep. Longer ones are refused at the start.
+    pub max_lease: Duration,
     /// Leases must be multiples of this (a second, for stores that count in seconds).
     pub lease_step: Duration,
     /// The conditions that break the promise of one leader at a time, one sentence each.
@@ -69,6 +71,7 @@ impl Promises {
             shared_heartbeat: false,
             durability: "as the server is configured",
             min_lease: Duration::from_millis(15),
+            max_lease: Duration::MAX,
             lease_step: Duration::from_nanos(1),
             broken_by: &[],
         }

@@ -85,6 +85,12 @@ pub trait Server: Send + Sync + 'static {
         self.lease() * 5
     }
 
+    /// Returns whether leases are so long that a law causes each kind of fault once, and not several times (default: if
+    /// the lease is 10 s or more).
+    fn is_slow(&self) -> bool {
+        self.lease() >= Duration::from_secs(10)
+    }
+
     /// Returns how many candidates stand at once in the law about many of them, each as another process would (default:
     /// 40).
     fn many_candidates(&self) -> usize {

@@ -14,7 +14,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("priority");
     let detector = OverlapDetector::new();
     // A long lease, so that others leave the seat to the right candidate for longer than any machine is busy.
-    let lease = bench.lease() * 6;
+    let lease = bench.long_lease();
     let stand = |id: &str, priority| bench.stand_with(&seat, id, |election| election.lease(lease).priority(priority));
     let first = stand("first", 1)?;
     first.reports_to(&detector);

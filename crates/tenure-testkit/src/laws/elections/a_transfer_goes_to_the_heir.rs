@@ -18,7 +18,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     let seat = bench.seat("transfer");
     let detector = OverlapDetector::new();
     // A long lease, so that others leave the seat to the heir for longer than any machine is busy.
-    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
+    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.long_lease()));
     let all = [stand("one")?, stand("other")?, stand("third")?];
     for standing in &all {
         standing.reports_to(&detector);
@@ -58,7 +58,7 @@ pub(super) async fn check(bench: Bench) -> Verdict {
 /// heir that is not named could still win by being the fastest.
 async fn the_seat_names_the_heir(bench: &Bench) -> Verdict {
     let seat = bench.seat("heir");
-    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.lease() * 6));
+    let stand = |id: &str| bench.stand_with(&seat, id, |election| election.lease(bench.long_lease()));
     let one = stand("one")?;
     one.term().await;
     let heir = stand("heir")?;

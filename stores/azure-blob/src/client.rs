@@ -1,0 +1,297 @@
+//! The requests of the Blob service that the store uses. No request is repeated.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request};
+use reqsign_azure_storage::Credential;
+use reqsign_core::Signer;
+use reqsign_core::time::Timestamp;
+use tenure_core::{ConfigError, StoreError};
+use tenure_kit::options::Variables;
+use tenure_kit::url::encoded;
+
+use crate::credentials;
+use crate::errors::{self, Failed};
+use crate::names::blob_name;
+use crate::options::AzureBlobOptions;
+
+/// A container of a storage account.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    signer: Signer<Credential>,
+    /// The URL of the container.
+    url: String,
+    /// The container as users name it, for messages.
+    pub(crate) place: String,
+    pub(crate) prefix: String,
+    /// When the shared access signature expires, if there is one.
+    sas_expiry: Option<Timestamp>,
+    /// The time of the last response, in seconds of the server's clock. Notes expire by it.
+    now: AtomicI64,
+}
+
+/// A blob as it was read.
+pub(crate) struct Blob {
+    pub(crate) content: String,
+    pub(crate) etag: String,
+    pub(crate) lease: LeaseState,
+    /// When the blob was last written, in seconds of the server's clock.
+    pub(crate) written: i64,
+}
+
+/// The state of the lease of a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    /// No lease protects the blob: there is none, or it has expired, or was broken.
+    None,
+    /// A lease protects the blob.
+    Active,
+    /// A lease protects the blob until its break period ends. It cannot be renewed.
+    Breaking,
+    /// A lease that does not expire protects the blob. This store never takes one.
+    Infinite,
+}
+
+/// The condition of a write, which the server checks and writes in one step.
+pub(crate) enum Condition<'a> {
+    Absent,
+    Etag(&'a str),
+    None,
+}
+
+/// What to do with the lease of a blob.
+pub(crate) enum Lease<'a> {
+    Acquire {
+        id: &'a str,
+        lease: Duration,
+    },
+    Renew {
+        id: &'a str,
+    },
+    Release {
+        id: &'a str,
+    },
+    /// Ends the lease when its current period ends; at once, if it does not expire.
+    Break,
+}
+
+/// The answer to a write on a condition: the ETag, or the code of the refusal. After a refusal, nothing has changed.
+pub(crate) type Outcome = Result<String, String>;
+
+impl Client {
+    /// Creates the client, without connecting.
+    pub(crate) fn new(options: AzureBlobOptions, variables: &Variables<'_>) -> Result<Self, ConfigError> {
+        let options = options.completed(variables)?;
+        let endpoint = options.endpoint.as_deref().unwrap_or_default();
+        let mut http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .http1_only()
+            // The engine has its own time-outs. These end what no call waits for any more.
+            .connect_timeout(Duration::from_secs(5))
+            .timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(CONNECTIONS)
+            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
+        if endpoint.starts_with("http://") {
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(|error| format!("cannot create an HTTP client: {error}"))?;
+        let (account, container) = (&options.account, &options.container);
+        let expiry =
+            options.sas_token.as_ref().and_then(|sas| sas.0.split('&').find_map(|one| one.strip_prefix("se=")));
+        Ok(Self {
+            signer: credentials::signer(&options, variables, http.clone()),
+            http,
+            url: format!("{endpoint}/{container}"),
+            place: format!("azblob://{account}/{container}"),
+            prefix: if options.prefix.is_empty() { "tenure".to_owned() } else { options.prefix.clone() },
+            sas_expiry: expiry.and_then(|time| tenure_kit::url::decoded(time).ok()?.parse().ok()),
+            now: AtomicI64::new(0),
+        })
+    }
+
+    /// Returns the path of a blob below the prefix. Each part has only letters, digits, `~`, `-` and `_`.
+    pub(crate) fn path(&self, parts: &[&str]) -> String {
+        format!("/{}/{}", self.prefix, parts.join("/"))
+    }
+
+    pub(crate) fn seat(&self, seat: &tenure_core::SeatName) -> String {
+        self.path(&["seats", &blob_name(seat.as_str())])
+    }
+
+    /// Returns the time of the last response, in seconds of the server's clock.
+    pub(crate) fn now(&self) -> i64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Reads a blob; `None` if there is none.
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Blob>, StoreError> {
+        let refused = |code| StoreError::refused(format!("{} refused to read a blob: {code}", self.place));
+        self.get_if_leased(path, None).await?.map_err(refused)
+    }
+
+    /// Reads a blob; `None` if there is none. The read is refused unless the lease with this id is active.
+    pub(crate) async fn get_if_leased(
+        &self,
+        path: &str,
+        lease: Option<&str>,
+    ) -> Result<Result<Option<Blob>, String>, StoreError> {
+        let ask = Request::get(format!("{}{path}", self.url));
+        let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
+        let (headers, content) = match self.send(ask, String::new()).await? {
+            Ok(found) => found,
+            Err(code) if ["BlobNotFound", "ContainerNotFound"].contains(&code.as_str()) => return Ok(Ok(None)),
+            Err(code) => return Ok(Err(code)),
+        };
+        let lease = match (header(&headers, "x-ms-lease-state"), header(&headers, "x-ms-lease-duration")) {
+            ("leased", "infinite") => LeaseState::Infinite,
+            ("leased", _) => LeaseState::Active,
+            ("breaking", _) => LeaseState::Breaking,
+            _ => LeaseState::None,
+        };
+        let (etag, written) = (etag(&headers), seconds(&headers, "last-modified").unwrap_or_default());
+        Ok(Ok(Some(Blob { content, etag, lease, written })))
+    }
+
+    /// Writes a blob on a condition and under the lease with this id. A blob that a lease protects can be written only
+    /// with the id of that lease.
+    pub(crate) async fn put(
+        &self,
+        path: &str,
+        content: String,
+        on: Condition<'_>,
+        lease: Option<&str>,
+    ) -> Result<Outcome, StoreError> {
+        let ask = Request::put(format!("{}{path}", self.url)).header("x-ms-blob-type", "BlockBlob");
+        let ask = match on {
+            Condition::Absent => ask.header("if-none-match", "*"),
+            Condition::Etag(etag) => ask.header("if-match", format!("\"{etag}\"")),
+            Condition::None => ask,
+        };
+        let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
+        self.write(ask.header("content-type", "application/json"), content).await
+    }
+
+    /// Changes the lease of a blob, if the blob still has this ETag. The ETag stays the same.
+    pub(crate) async fn lease(&self, path: &str, lease: Lease<'_>, on: Option<&str>) -> Result<Outcome, StoreError> {
+        let ask = Request::put(format!("{}{path}?comp=lease", self.url));
+        let (action, id) = match &lease {
+            Lease::Acquire { .. } => ("acquire", None),
+            Lease::Renew { id } => ("renew", Some(id)),
+            Lease::Release { id } => ("release", Some(id)),
+            Lease::Break => ("break", None),
+        };
+        let mut ask = ask.header("x-ms-lease-action", action);
+        if let Lease::Acquire { id, lease } = lease {
+            ask = ask.header("x-ms-proposed-lease-id", id).header("x-ms-lease-duration", lease.as_secs());
+        }
+        let ask = id.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", **id));
+        let ask = on.iter().fold(ask, |ask, etag| ask.header("if-match", format!("\"{etag}\"")));
+        self.write(ask, String::new()).await
+    }
+
+    /// Deletes a blob. It is not an error if there is none.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), StoreError> {
+        let ask = Request::delete(format!("{}{path}", self.url));
+        self.send(ask, String::new()).await.map(drop)
+    }
+
+    /// Creates the container. Without the right to do so, it must exist, which the next request shows.
+    pub(crate) async fn create_container(&self) -> Result<(), StoreError> {
+        let ask = Request::put(format!("{}?restype=container", self.url));
+        match self.send(ask, String::new()).await {
+            Err(error) if error.fault() == tenure_core::Fault::Denied => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Lists the names and the lengths of the blobs below a path. Empty if there is no container.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let (mut found, mut marker) = (Vec::new(), String::new());
+        let prefix = format!("{}/", path.trim_start_matches('/'));
+        loop {
+            let ask = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
+            let Ok((_, page)) = self.send(ask, String::new()).await? else { return Ok(found) };
+            found.extend(page.split("<Blob>").skip(1).filter_map(|blob| {
+                let name = errors::element(blob, "Name")?.strip_prefix(&prefix)?;
+                Some((name.to_owned(), errors::element(blob, "Content-Length")?.parse().ok()?))
+            }));
+            match errors::element(&page, "NextMarker").filter(|next| !next.is_empty()) {
+                Some(next) => marker = format!("&marker={}", encoded(next, "-_.~")),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Makes a request that writes. There must be a container.
+    async fn write(&self, ask: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
+        match self.send(ask, content).await? {
+            Ok((headers, _)) => Ok(Ok(etag(&headers))),
+            Err(code) if code == "ContainerNotFound" => Err(errors::no_container(&self.place)),
+            Err(code) => Ok(Err(code)),
+        }
+    }
+
+    /// Signs and sends a request. Returns the headers and the content, or the code with which the server has refused the
+    /// request because of its condition, a lease, or because there is no such blob or container.
+    async fn send(
+        &self,
+        ask: http::request::Builder,
+        content: String,
+    ) -> Result<Result<(HeaderMap, String), String>, StoreError> {
+        let invalid =
+            |error| StoreError::denied(format!("{} has no valid URL; check endpoint", self.place)).because(error);
+        let ask = ask.header("x-ms-version", VERSION);
+        let ask = match ask.method_ref() {
+            Some(&Method::PUT) => ask.header("content-length", content.len()),
+            _ => ask,
+        };
+        let (mut parts, ()) = ask.body(()).map_err(|error| invalid(error.to_string()))?.into_parts();
+        let no_credentials = |error| errors::no_credentials(&self.place, &error);
+        self.signer.sign(&mut parts, None).await.map_err(no_credentials)?;
+        let request = reqwest::Request::try_from(Request::from_parts(parts, content));
+        let request = request.map_err(|error| invalid(error.without_url().to_string()))?;
+        let sent = Timestamp::now().as_second();
+        let answered = async {
+            let response = self.http.execute(request).await?;
+            let (status, headers) = (response.status().as_u16(), response.headers().clone());
+            Ok((status, headers, response.text().await?))
+        };
+        let (status, headers, text) = answered.await.map_err(|error| errors::from_transport(&self.place, error))?;
+        let date = seconds(&headers, "date");
+        date.inspect(|now| self.now.store(*now, Ordering::Relaxed));
+        if status < 300 {
+            return Ok(Ok((headers, text)));
+        }
+        let code = Some(header(&headers, "x-ms-error-code")).filter(|code| !code.is_empty());
+        let code = code.or(errors::element(&text, "Code")).unwrap_or_default().to_owned();
+        if errors::is_refusal(status, &code) {
+            return Ok(Err(code));
+        }
+        let is_skewed = date.is_some_and(|now| now.abs_diff(sent) > MAX_SKEW);
+        let has_expired = date.zip(self.sas_expiry).is_some_and(|(now, expiry)| now >= expiry.as_second());
+        Err(Failed { status, code: &code, text: &text, is_skewed, has_expired }.into_error(&self.place))
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn etag(headers: &HeaderMap) -> String {
+    header(headers, "etag").trim_matches('"').to_owned()
+}
+
+fn seconds(headers: &HeaderMap, name: &str) -> Option<i64> {
+    Timestamp::parse_rfc2822(header(headers, name)).ok().map(Timestamp::as_second)
+}
+
+/// The version of the protocol.
+const VERSION: &str = "2022-11-02";
+
+/// Azure rejects requests whose time differs from its own by more than this, in seconds.
+const MAX_SKEW: u64 = 900;
+
+/// How many idle connections a process keeps.
+const CONNECTIONS: usize = 4;

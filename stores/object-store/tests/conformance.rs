@@ -31,7 +31,7 @@ impl Subject for Bucket {
 
     /// Long enough for the stand-in on a busy machine: all laws share one interpreter.
     fn lease(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(8)
     }
 
     fn elsewhere(&self) -> Option<Box<dyn DynStore>> {

@@ -18,6 +18,8 @@ pub(super) async fn check(mut rig: Rig) -> Verdict {
     let first = one.leads().await;
     let mut other = rig.other(lease);
     other.knows(first).await;
+    // A leader whose last call timed out would read the seat before it renews.
+    rig.is_renewed(&one, first).await?;
     let renewals = one.counter.counts().renewals;
     rig.server.pause();
     rig.within("a renewal is due", one.counter.wait_for(|counts| counts.renewals > renewals)).await?;

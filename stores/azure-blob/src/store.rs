@@ -310,7 +310,10 @@ impl Known {
         client: &Client,
         path: &str,
     ) -> Result<(), StoreError> {
-        let Err(Refusal { code, etag }) = outcome else { return Ok(drop(self.refusals.remove(seat))) };
+        let Err(Refusal { code, etag }) = outcome else {
+            self.refusals.remove(seat);
+            return Ok(());
+        };
         if code != "LeaseAlreadyPresent" {
             return Ok(());
         }

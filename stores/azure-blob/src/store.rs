@@ -197,7 +197,7 @@ impl SeatStore for AzureBlobStore {
         };
         let is_whole = next.lease.subsec_nanos() == 0;
         if next.holder.is_some() && !((SHORTEST_LEASE..=LONGEST_LEASE).contains(&next.lease) && is_whole) {
-            return Err(StoreError::denied("Azure keeps leases of 15 to 60 whole seconds; use such a lease"));
+            return Err(StoreError::denied("cannot keep this lease; use one of 15 to 60 whole seconds"));
         }
         self.ready().await?;
         let (client, path, text) = (self.client.clone(), self.client.seat(seat), record::to_json(next));
@@ -310,7 +310,10 @@ impl Known {
         client: &Client,
         path: &str,
     ) -> Result<(), StoreError> {
-        let Err(Refusal { code, etag }) = outcome else { return Ok(drop(self.refusals.remove(seat))) };
+        let Err(Refusal { code, etag }) = outcome else {
+            self.refusals.remove(seat);
+            return Ok(());
+        };
         if code != "LeaseAlreadyPresent" {
             return Ok(());
         }

@@ -88,7 +88,7 @@ async fn leases_that_azure_does_not_keep_are_refused_at_the_start() {
         assert!(error.contains(expected), "{error}");
     }
     let short = Record { lease: LEASE / 2, ..record(1) };
-    is_denied(&open(&server.url()).swap(&seat(), None, &short).await.unwrap_err(), "leases of 15 to 60 whole seconds");
+    is_denied(&open(&server.url()).swap(&seat(), None, &short).await.unwrap_err(), "use one of 15 to 60 whole seconds");
     assert_eq!(server.count("PUT"), 0, "nothing was sent");
 }
 

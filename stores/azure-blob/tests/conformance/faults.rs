@@ -24,7 +24,7 @@ pub(crate) fn add_to(kit: Kit) -> Kit {
 
 enum Server {
     Shared(Arc<Azurite>),
-    Alone(Azurite),
+    Alone(Box<Azurite>),
 }
 
 impl Server {
@@ -38,7 +38,7 @@ impl Server {
 
 impl faults::Server for Server {
     fn start(wish: Wish) -> Self {
-        if wish.alone { Self::Alone(Azurite::start()) } else { Self::Shared(azurite()) }
+        if wish.alone { Self::Alone(Box::new(Azurite::start())) } else { Self::Shared(azurite()) }
     }
 
     fn address(&self) -> String {

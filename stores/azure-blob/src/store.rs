@@ -189,7 +189,7 @@ impl SeatStore for AzureBlobStore {
         Ok(Reading { seat: Some(Seat { record, version: version.version(), life }), ..nothing })
     }
 
-    /// Writes a record with a holder as a bid (see [`bid`]), and one without under the lease of its last holder.
+    /// Writes a record with a holder as a bid (see `bid`), and one without under the lease of its last holder.
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
         let expected = match expected.map(SeatVersion::parse) {
             Some(None) => return Ok(Swap::Lost),

@@ -10,7 +10,8 @@
 //! | [`Sessions`] | one session for each length of lease, with one heartbeat for all seats that it holds |
 //! | [`socket`] | a socket with keepalives and a second handle, for a driver that takes one; a relay that always reads from it |
 //! | [`sql`] | seats and notes as rows of a SQL database, and seats that the locks of a session hold |
-//! | [`SharedTask`] | a task whose result several calls share |
+//! | `objects` | seats and notes as objects of a bucket, and what their requests cost (feature `objects`) |
+//! | [`SharedTask`], [`Preparation`] | a task whose result several calls share; work that must succeed once before all writes |
 //! | [`VersionParts`] | the content of a version: the write, the data and the session |
 //! | [`url`], [`options`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
@@ -96,6 +97,8 @@
 //! [`Session::closed`].
 
 mod connect;
+#[cfg(feature = "objects")]
+pub mod objects;
 pub mod options;
 mod pending_writes;
 mod reconnect;
@@ -109,12 +112,12 @@ pub mod url;
 mod version;
 
 pub use connect::{cannot_connect, causes, first_of, is_about_tls, no_tls};
-pub use pending_writes::PendingWrites;
+pub use pending_writes::{PendingWrites, in_time};
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
 pub use sessions::{
     Heartbeat, HeartbeatReply, PooledSession, ReadySessions, Session, Sessions, WarmSession, whole_seconds,
 };
-pub use shared_task::SharedTask;
+pub use shared_task::{Preparation, SharedTask};
 #[doc(no_inline)]
 pub use tenure_core::did_you_mean;
 pub use version::{VersionParts, nonce_of};

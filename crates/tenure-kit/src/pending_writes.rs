@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -109,4 +110,14 @@ impl PendingWrites {
 
 fn is_running(pending: &Pending) -> bool {
     pending.has_changed().is_ok()
+}
+
+/// Limits the time of a write. When it is over, the outcome of the write is unknown. For writes that continue when their
+/// call was dropped, because reads wait for them.
+///
+/// # Errors
+/// The error of the write, or that the server did not answer in time.
+pub async fn in_time<T>(limit: Duration, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::unknown("the server did not answer in time"));
+    tokio::time::timeout(limit, write).await.unwrap_or_else(late)
 }

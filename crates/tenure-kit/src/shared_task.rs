@@ -1,9 +1,12 @@
-//! A task whose result several calls share.
+//! Tasks whose result several calls share.
 
 use std::future::Future;
+use std::sync::Mutex;
 
 use tenure_core::StoreError;
 use tokio::sync::watch;
+
+use crate::lock;
 
 /// A task whose result several calls share.
 ///
@@ -63,5 +66,30 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
 impl<T> Clone for SharedTask<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+/// Work that must succeed once before other calls, such as the check of a server before the first write.
+#[derive(Debug, Default)]
+pub struct Preparation(Mutex<Option<SharedTask<()>>>);
+
+impl Preparation {
+    /// Waits until the work has succeeded, and starts it if necessary.
+    ///
+    /// Cancel safe: the work continues if this call is dropped, and the next call waits for it. If it fails, the next call
+    /// repeats it. So the work needs a time-out of its own.
+    ///
+    /// # Errors
+    /// The error of the work.
+    pub async fn done<F>(&self, work: impl FnOnce() -> F) -> Result<(), StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>> + Send + 'static,
+    {
+        let task = {
+            let mut task = lock(&self.0);
+            task.take_if(|task| !task.is_running() && !matches!(task.result(), Some(Ok(()))));
+            task.get_or_insert_with(|| SharedTask::start(work())).clone()
+        };
+        task.wait(StoreError::refused("the preparation of the store was aborted")).await
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::{Bench, Failure, Law, Subject, Verdict, laws};
+use crate::{Bench, Failure, Law, Subject, Verdict, faults, laws};
 
 /// Checks one store against every law, and exits the process with the result. This is all that `main` of a store's
 /// `tests/conformance.rs` has to call.
@@ -21,7 +21,7 @@ pub fn conformance(subject: impl Subject) {
 #[derive(Default)]
 pub struct Kit {
     subjects: Vec<(String, Arc<dyn Subject>)>,
-    tests: Vec<(String, fn())>,
+    tests: Vec<(String, Arc<dyn Fn() + Send + Sync>)>,
     threads: Option<usize>,
 }
 
@@ -40,9 +40,17 @@ impl Kit {
 
     /// Adds a test of the store's own, which panics if it fails. For slow stores: all tests of a kit run concurrently.
     #[must_use]
-    pub fn test(mut self, name: impl Into<String>, test: fn()) -> Self {
-        self.tests.push((name.into(), test));
+    pub fn test(mut self, name: impl Into<String>, test: impl Fn() + Send + Sync + 'static) -> Self {
+        self.tests.push((name.into(), Arc::new(test)));
         self
+    }
+
+    /// Adds each law about networks and servers that fail as a test. In contrast to [`faults!`](crate::faults!), they run
+    /// concurrently with all tests of the kit. For slow stores.
+    #[must_use]
+    pub fn faults<S: faults::Server>(self) -> Self {
+        let laws = faults::all().into_iter();
+        laws.fold(self, |kit, law| kit.test(format!("faults::{}", law.name), move || faults::hold::<S>(law.name)))
     }
 
     /// Runs this many tests concurrently. The default is enough for stores with short leases.

@@ -8,12 +8,12 @@ use reqsign_azure_storage::Credential;
 use reqsign_core::Signer;
 use reqsign_core::time::Timestamp;
 use tenure_core::{ConfigError, StoreError};
+use tenure_kit::objects::{Condition, Object, Objects};
 use tenure_kit::options::Variables;
 use tenure_kit::url::encoded;
 
 use crate::credentials;
 use crate::errors::{self, Failed};
-use crate::names::blob_name;
 use crate::options::AzureBlobOptions;
 
 /// A container of a storage account.
@@ -24,20 +24,17 @@ pub(crate) struct Client {
     url: String,
     /// The container as users name it, for messages.
     pub(crate) place: String,
-    pub(crate) prefix: String,
+    prefix: String,
     /// When the shared access signature expires, if there is one.
     sas_expiry: Option<Timestamp>,
     /// The time of the last response, in seconds of the server's clock. Notes expire by it.
     now: AtomicI64,
 }
 
-/// A blob as it was read.
+/// A blob as it was read. Its version is the ETag.
 pub(crate) struct Blob {
-    pub(crate) content: String,
-    pub(crate) etag: String,
+    pub(crate) object: Object,
     pub(crate) lease: LeaseState,
-    /// When the blob was last written, in seconds of the server's clock.
-    pub(crate) written: i64,
 }
 
 /// The state of the lease of a blob.
@@ -51,13 +48,6 @@ pub(crate) enum LeaseState {
     Breaking,
     /// A lease that does not expire protects the blob. This store never takes one.
     Infinite,
-}
-
-/// The condition of a write, which the server checks and writes in one step.
-pub(crate) enum Condition<'a> {
-    Absent,
-    Etag(&'a str),
-    None,
 }
 
 /// What to do with the lease of a blob.
@@ -111,33 +101,28 @@ impl Client {
         })
     }
 
-    /// Returns the path of a blob below the prefix. Each part has only letters, digits, `~`, `-` and `_`.
-    pub(crate) fn path(&self, parts: &[&str]) -> String {
-        format!("/{}/{}", self.prefix, parts.join("/"))
+    /// Returns a blob as users name it, for messages.
+    pub(crate) fn shown(&self, path: &str) -> String {
+        format!("{}/{}/{path}", self.place, self.prefix)
     }
 
-    pub(crate) fn seat(&self, seat: &tenure_core::SeatName) -> String {
-        self.path(&["seats", &blob_name(seat.as_str())])
+    fn url_of(&self, path: &str) -> String {
+        format!("{}/{}/{path}", self.url, self.prefix)
     }
 
-    /// Returns the time of the last response, in seconds of the server's clock.
-    pub(crate) fn now(&self) -> i64 {
-        self.now.load(Ordering::Relaxed)
-    }
-
-    /// Reads a blob; `None` if there is none.
-    pub(crate) async fn get(&self, path: &str) -> Result<Option<Blob>, StoreError> {
+    /// Reads a blob and the state of its lease; `None` if it does not exist.
+    pub(crate) async fn read(&self, path: &str) -> Result<Option<Blob>, StoreError> {
         let refused = |code| StoreError::refused(format!("{} refused to read a blob: {code}", self.place));
-        self.get_if_leased(path, None).await?.map_err(refused)
+        self.read_if_leased(path, None).await?.map_err(refused)
     }
 
-    /// Reads a blob; `None` if there is none. The read is refused unless the lease with this id is active.
-    pub(crate) async fn get_if_leased(
+    /// Like `read`, but the server refuses unless the lease with this id is active.
+    pub(crate) async fn read_if_leased(
         &self,
         path: &str,
         lease: Option<&str>,
     ) -> Result<Result<Option<Blob>, String>, StoreError> {
-        let ask = Request::get(format!("{}{path}", self.url));
+        let ask = Request::get(self.url_of(path));
         let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
         let (headers, content) = match self.send(ask, String::new()).await? {
             Ok(found) => found,
@@ -150,32 +135,32 @@ impl Client {
             ("breaking", _) => LeaseState::Breaking,
             _ => LeaseState::None,
         };
-        let (etag, written) = (etag(&headers), seconds(&headers, "last-modified").unwrap_or_default());
-        Ok(Ok(Some(Blob { content, etag, lease, written })))
+        let (version, written) = (etag(&headers), seconds(&headers, "last-modified").unwrap_or_default());
+        Ok(Ok(Some(Blob { object: Object { text: content, version, written }, lease })))
     }
 
     /// Writes a blob on a condition and under the lease with this id. A blob that a lease protects can be written only
     /// with the id of that lease.
-    pub(crate) async fn put(
+    pub(crate) async fn write(
         &self,
         path: &str,
-        content: String,
+        text: &str,
         on: Condition<'_>,
         lease: Option<&str>,
     ) -> Result<Outcome, StoreError> {
-        let ask = Request::put(format!("{}{path}", self.url)).header("x-ms-blob-type", "BlockBlob");
+        let ask = Request::put(self.url_of(path)).header("x-ms-blob-type", "BlockBlob");
         let ask = match on {
             Condition::Absent => ask.header("if-none-match", "*"),
-            Condition::Etag(etag) => ask.header("if-match", format!("\"{etag}\"")),
+            Condition::Version(etag) => ask.header("if-match", format!("\"{etag}\"")),
             Condition::None => ask,
         };
         let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
-        self.write(ask.header("content-type", "application/json"), content).await
+        self.change(ask.header("content-type", "application/json"), text.to_owned()).await
     }
 
     /// Changes the lease of a blob, if the blob still has this ETag. The ETag stays the same.
     pub(crate) async fn lease(&self, path: &str, lease: Lease<'_>, on: Option<&str>) -> Result<Outcome, StoreError> {
-        let ask = Request::put(format!("{}{path}?comp=lease", self.url));
+        let ask = Request::put(format!("{}?comp=lease", self.url_of(path)));
         let (action, id) = match &lease {
             Lease::Acquire { .. } => ("acquire", None),
             Lease::Renew { id } => ("renew", Some(id)),
@@ -188,13 +173,7 @@ impl Client {
         }
         let ask = id.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", **id));
         let ask = on.iter().fold(ask, |ask, etag| ask.header("if-match", format!("\"{etag}\"")));
-        self.write(ask, String::new()).await
-    }
-
-    /// Deletes a blob. It is not an error if there is none.
-    pub(crate) async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        let ask = Request::delete(format!("{}{path}", self.url));
-        self.send(ask, String::new()).await.map(drop)
+        self.change(ask, String::new()).await
     }
 
     /// Creates the container. Without the right to do so, it must exist, which the next request shows.
@@ -206,26 +185,8 @@ impl Client {
         }
     }
 
-    /// Lists the names and the lengths of the blobs below a path. Empty if there is no container.
-    pub(crate) async fn list(&self, path: &str) -> Result<Vec<(String, u64)>, StoreError> {
-        let (mut found, mut marker) = (Vec::new(), String::new());
-        let prefix = format!("{}/", path.trim_start_matches('/'));
-        loop {
-            let ask = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
-            let Ok((_, page)) = self.send(ask, String::new()).await? else { return Ok(found) };
-            found.extend(page.split("<Blob>").skip(1).filter_map(|blob| {
-                let name = errors::element(blob, "Name")?.strip_prefix(&prefix)?;
-                Some((name.to_owned(), errors::element(blob, "Content-Length")?.parse().ok()?))
-            }));
-            match errors::element(&page, "NextMarker").filter(|next| !next.is_empty()) {
-                Some(next) => marker = format!("&marker={}", encoded(next, "-_.~")),
-                None => return Ok(found),
-            }
-        }
-    }
-
     /// Makes a request that writes. There must be a container.
-    async fn write(&self, ask: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
+    async fn change(&self, ask: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
         match self.send(ask, content).await? {
             Ok((headers, _)) => Ok(Ok(etag(&headers))),
             Err(code) if code == "ContainerNotFound" => Err(errors::no_container(&self.place)),
@@ -272,6 +233,42 @@ impl Client {
         let is_skewed = date.is_some_and(|now| now.abs_diff(sent) > MAX_SKEW);
         let has_expired = date.zip(self.sas_expiry).is_some_and(|(now, expiry)| now >= expiry.as_second());
         Err(Failed { status, code: &code, text: &text, is_skewed, has_expired }.into_error(&self.place))
+    }
+}
+
+impl Objects for Client {
+    async fn get(&self, path: &str) -> Result<Option<Object>, StoreError> {
+        Ok(self.read(path).await?.map(|blob| blob.object))
+    }
+
+    async fn put(&self, path: &str, text: &str, on: Condition<'_>) -> Result<Option<String>, StoreError> {
+        Ok(self.write(path, text, on, None).await?.ok())
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), StoreError> {
+        self.send(Request::delete(self.url_of(path)), String::new()).await.map(drop)
+    }
+
+    /// Empty if the container does not exist.
+    async fn list(&self, folder: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let (mut found, mut marker) = (Vec::new(), String::new());
+        let prefix = format!("{}/{folder}/", self.prefix);
+        loop {
+            let ask = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
+            let Ok((_, page)) = self.send(ask, String::new()).await? else { return Ok(found) };
+            found.extend(page.split("<Blob>").skip(1).filter_map(|blob| {
+                let name = errors::element(blob, "Name")?.strip_prefix(&prefix)?;
+                Some((name.to_owned(), errors::element(blob, "Content-Length")?.parse().ok()?))
+            }));
+            match errors::element(&page, "NextMarker").filter(|next| !next.is_empty()) {
+                Some(next) => marker = format!("&marker={}", encoded(next, "-_.~")),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.now.load(Ordering::Relaxed)
     }
 }
 

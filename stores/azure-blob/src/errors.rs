@@ -77,9 +77,9 @@ pub(crate) fn no_container(place: &str) -> StoreError {
 }
 
 /// Describes a lease that no candidate holds.
-pub(crate) fn foreign_lease(place: &str, path: &str, election: &str) -> StoreError {
+pub(crate) fn foreign_lease(blob: &str, election: &str) -> StoreError {
     let advice = format!("stop that program, or run: tenure break-lease {election:?}");
-    StoreError::denied(format!("another program holds a lease on the blob {place}{path}; {advice}"))
+    StoreError::denied(format!("another program holds a lease on the blob {blob}; {advice}"))
 }
 
 pub(crate) fn no_credentials(place: &str, error: &reqsign_core::Error) -> StoreError {

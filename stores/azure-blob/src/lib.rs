@@ -5,10 +5,10 @@ mod connection_string;
 pub mod cost;
 mod credentials;
 mod errors;
-mod names;
 mod notes;
 mod options;
 mod store;
+mod version;
 
 pub use options::{AzureBlobOptions, SCHEMES, Secret};
 pub use store::AzureBlobStore;

@@ -11,17 +11,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    BatchLimits, Board, ConfigError, DynNotes, Fault, Incarnation, Life, LifeKind, Promises, Reading, Record, Seat,
-    SeatName, SeatStore, StoreError, Swap, Takeover, Token, Version, record,
+    BatchLimits, ConfigError, DynNotes, Fault, Incarnation, Life, LifeKind, Promises, Reading, Record, Seat, SeatName,
+    SeatStore, StoreError, Swap, Takeover, Token, Version, record,
+};
+use tenure_kit::objects::{
+    Condition, Objects, TOMBSTONE_LENGTH, check_conditions, forgotten, name_of, notes, object_name, tombstone,
 };
 use tenure_kit::options::Variables;
-use tenure_kit::{PendingWrites, SharedTask, lock};
+use tenure_kit::{PendingWrites, Preparation, in_time, lock};
 use tokio::time::Instant;
 
-use crate::client::{Client, Condition, Lease, LeaseState, Outcome};
+use crate::client::{Client, Lease, LeaseState, Outcome};
 use crate::errors::foreign_lease;
-use crate::names::{SeatVersion, TOMBSTONE_LENGTH, forgotten, lease_id, name_of, tombstone};
 use crate::options::AzureBlobOptions;
+use crate::version::{SeatVersion, lease_id};
 
 /// A store that keeps seats in blobs of Azure Blob Storage, each under a lease of its holder.
 ///
@@ -30,8 +33,8 @@ use crate::options::AzureBlobOptions;
 pub struct AzureBlobStore {
     pub(crate) client: Arc<Client>,
     has_notes: bool,
-    /// The preparation of the container and the check of the server: running, or done.
-    ready: Mutex<Option<SharedTask<()>>>,
+    /// The preparation of the container, and the check of the server.
+    ready: Preparation,
     pending: PendingWrites,
     known: Arc<Mutex<Known>>,
 }
@@ -59,7 +62,7 @@ impl AzureBlobStore {
         Ok(Self {
             client: Arc::new(client),
             has_notes,
-            ready: Mutex::default(),
+            ready: Preparation::default(),
             pending: PendingWrites::default(),
             known: Arc::default(),
         })
@@ -82,21 +85,14 @@ impl AzureBlobStore {
     /// # Errors
     /// If the server does not answer, or forbids it.
     pub async fn break_lease(&self, seat: &SeatName) -> Result<bool, StoreError> {
-        Ok(self.client.lease(&self.client.seat(seat), Lease::Break, None).await?.is_ok())
+        Ok(self.client.lease(&path_of(seat), Lease::Break, None).await?.is_ok())
     }
 
     /// Creates the container before the first write, and checks that the server obeys conditions. Reads need neither, and
-    /// no right to write.
-    ///
-    /// The work continues if its call is dropped, and the next call waits for it. If it fails, the next call repeats it.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        let task = {
-            let mut ready = lock(&self.ready);
-            ready.take_if(|task| !task.is_running() && !matches!(task.result(), Some(Ok(()))));
-            let client = self.client.clone();
-            ready.get_or_insert_with(|| SharedTask::start(async move { prepare(&client).await })).clone()
-        };
-        task.wait(StoreError::refused("the check of the container was aborted")).await
+    /// no right to write. A check that is not answered within this time has failed.
+    pub(crate) async fn ready(&self, within: Duration) -> Result<(), StoreError> {
+        let client = self.client.clone();
+        self.ready.done(|| in_time(within, async move { prepare(&client).await })).await
     }
 
     /// Returns the lease of a seat that a candidate of this process holds.
@@ -113,8 +109,8 @@ impl AzureBlobStore {
         id: Option<String>,
         within: Duration,
     ) -> Result<Outcome, StoreError> {
-        let (client, path) = (self.client.clone(), self.client.seat(seat));
-        let write = async move { replace(&client, &path, &held, text, id.as_deref()).await };
+        let (client, path) = (self.client.clone(), path_of(seat));
+        let write = async move { replace(&client, &path, &held, &text, id.as_deref()).await };
         self.pending.run_alone(seat, in_time(within, write)).await
     }
 }
@@ -151,27 +147,27 @@ impl SeatStore for AzureBlobStore {
     async fn read(&self, seat: &SeatName) -> Result<Reading, StoreError> {
         // Requests are processed in any order: a bid that was dropped could otherwise win after this read.
         self.pending.settle(seat).await;
-        let path = self.client.seat(seat);
+        let path = path_of(seat);
         let known = lock(&self.known).holders.get(seat).copied();
         let proven = match known.map(lease_id) {
-            Some(id) => self.client.get_if_leased(&path, Some(&id)).await?.ok(),
+            Some(id) => self.client.read_if_leased(&path, Some(&id)).await?.ok(),
             None => None,
         };
         let is_over = known.is_some() && proven.is_none();
         let blob = match proven {
             Some(blob) => blob,
-            None => self.client.get(&path).await?,
+            None => self.client.read(&path).await?,
         };
         let nothing = Reading { seat: None, floor: Token::ZERO, identity: None };
         let Some(blob) = blob else { return Ok(nothing) };
         if blob.lease == LeaseState::Infinite {
-            return Err(foreign_lease(&self.client.place, &path, seat.as_str()));
+            return Err(foreign_lease(&self.client.shown(&path), seat.as_str()));
         }
-        if let Some(floor) = forgotten(&blob.content) {
+        if let Some(floor) = forgotten(&blob.object.text) {
             return Ok(Reading { floor, ..nothing });
         }
-        let record = record::from_json(&blob.content)?;
-        let version = SeatVersion::of(&blob.etag, &record);
+        let record = record::from_json(&blob.object.text)?;
+        let version = SeatVersion::of(&blob.object.version, &record);
         let mut all = lock(&self.known);
         let is_own = version.holder.is_some_and(|holder| all.own.contains(&holder));
         let life = match blob.lease {
@@ -199,13 +195,13 @@ impl SeatStore for AzureBlobStore {
         if next.holder.is_some() && !((SHORTEST_LEASE..=LONGEST_LEASE).contains(&next.lease) && is_whole) {
             return Err(StoreError::denied("cannot keep this lease; use one of 15 to 60 whole seconds"));
         }
-        self.ready().await?;
-        let (client, path, text) = (self.client.clone(), self.client.seat(seat), record::to_json(next));
+        self.ready(next.lease).await?;
+        let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(next));
         let within = next.lease / 5;
         let outcome = match (&next.holder, expected) {
             (Some(holder), expected) => {
                 lock(&self.known).own.insert(holder.incarnation);
-                let (known, seat_name, lease) = (self.known.clone(), seat.clone(), next.lease);
+                let (known, seat_name, next) = (self.known.clone(), seat.clone(), next.clone());
                 let id = lease_id(holder.incarnation);
                 let last = self.own_lease(expected.as_ref()).filter(|last| *last != id);
                 let bid = async move {
@@ -213,7 +209,7 @@ impl SeatStore for AzureBlobStore {
                         // Another candidate of this process gives its seat to this one.
                         let _ = client.lease(&path, Lease::Release { id: &last }, Some(&held.etag)).await?;
                     }
-                    let outcome = bid(&client, &path, expected, text, &id, lease).await?;
+                    let outcome = bid(&client, &path, expected, &next, &id).await?;
                     lock(&known).is_foreign(&seat_name, &outcome, &client, &path)?;
                     Ok(outcome.map_err(|Refusal { code, .. }| code))
                 };
@@ -224,9 +220,10 @@ impl SeatStore for AzureBlobStore {
                 self.replace(seat, held, text, id, within).await?
             }
             (None, None) => {
+                let token = next.token;
                 let write = async move {
-                    match absent(&client, &path).await? {
-                        Some(etag) => client.put(&path, text, Condition::Etag(&etag), None).await,
+                    match absent(&client, &path, token).await? {
+                        Some(etag) => client.write(&path, &text, Condition::Version(&etag), None).await,
                         None => Ok(Err(String::new())),
                     }
                 };
@@ -248,13 +245,13 @@ impl SeatStore for AzureBlobStore {
     /// A renewal whose answer is not waited for any more can only lengthen the lease, and not bring back one that was
     /// released. So reads do not wait for it.
     async fn renew(&self, seat: &SeatName, held: &Version, record: &Record) -> Result<Swap, StoreError> {
-        self.ready().await?;
+        self.ready(record.lease).await?;
         let holder = record.holder.as_ref().map(|holder| holder.incarnation);
         let Some((version, holder)) = SeatVersion::parse(held).filter(|held| held.holder == holder).zip(holder) else {
             return Ok(Swap::Lost);
         };
         let renew = Lease::Renew { id: &lease_id(holder) };
-        match self.client.lease(&self.client.seat(seat), renew, Some(&version.etag)).await? {
+        match self.client.lease(&path_of(seat), renew, Some(&version.etag)).await? {
             Ok(_) => Ok(Swap::Done { version: held.clone(), since: None, granted: None }),
             Err(_) => Ok(Swap::Lost),
         }
@@ -263,7 +260,7 @@ impl SeatStore for AzureBlobStore {
     /// Writes the vacant record under the lease of the dead process, whose id is its incarnation, and releases that lease.
     async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
         let Some(version) = SeatVersion::parse(held) else { return Ok(Swap::Lost) };
-        self.ready().await?;
+        self.ready(vacant.lease).await?;
         let (id, within) = (version.holder.map(lease_id), vacant.lease / 5);
         Ok(answer(self.replace(seat, version, record::to_json(vacant), id, within).await?, vacant))
     }
@@ -275,26 +272,24 @@ impl SeatStore for AzureBlobStore {
     /// Replaces the record with a tombstone that keeps the last token, on the version that had that token. If another
     /// candidate writes meanwhile, the call fails, and its caller can repeat it.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
-        self.ready().await?;
-        let blob = self.client.get(&self.client.seat(seat)).await?;
-        if let Some(blob) = blob.filter(|blob| forgotten(&blob.content).is_none()) {
-            let record = record::from_json(&blob.content)?;
-            let held = SeatVersion::of(&blob.etag, &record);
+        self.ready(LONGEST_LEASE).await?;
+        let blob = self.client.get(&path_of(seat)).await?;
+        if let Some(blob) = blob.filter(|blob| forgotten(&blob.text).is_none()) {
+            let record = record::from_json(&blob.text)?;
+            let held = SeatVersion::of(&blob.version, &record);
             let id = held.holder.map(lease_id);
             if self.replace(seat, held, tombstone(record.token), id, LONGEST_LEASE / 5).await?.is_err() {
                 return Err(StoreError::refused("the seat was written or leased at the same time; try again"));
             }
         }
         if self.has_notes {
-            for board in [Board::Requests(seat.clone()), Board::Candidates(seat.clone())] {
-                self.remove_notes(&board).await?;
-            }
+            notes::remove_all(&*self.client, seat).await?;
         }
         Ok(())
     }
 
     async fn list_seats(&self) -> Result<Vec<SeatName>, StoreError> {
-        let blobs = self.client.list(&self.client.path(&["seats"])).await?;
+        let blobs = self.client.list("seats").await?;
         let records = blobs.iter().filter(|(_, length)| *length != TOMBSTONE_LENGTH);
         Ok(records.filter_map(|(name, _)| SeatName::new(name_of(name)?).ok()).collect())
     }
@@ -321,7 +316,7 @@ impl Known {
         if seen != etag {
             (*seen, *since) = (etag.clone(), Instant::now());
         }
-        if since.elapsed() > FOREIGN_AFTER { Err(foreign_lease(&client.place, path, seat.as_str())) } else { Ok(()) }
+        if since.elapsed() > FOREIGN_AFTER { Err(foreign_lease(&client.shown(path), seat.as_str())) } else { Ok(()) }
     }
 }
 
@@ -351,22 +346,21 @@ async fn bid(
     client: &Client,
     path: &str,
     expected: Option<SeatVersion>,
-    text: String,
+    next: &Record,
     id: &str,
-    lease: Duration,
 ) -> Result<Result<String, Refusal>, StoreError> {
     let etag = match expected {
         Some(version) => version.etag,
         // A lease needs a blob. A tombstone reads like a seat that does not exist.
-        None => match absent(client, path).await? {
+        None => match absent(client, path, next.token).await? {
             Some(etag) => etag,
             None => return Ok(Err(Refusal { code: String::new(), etag: String::new() })),
         },
     };
-    if let Err(code) = client.lease(path, Lease::Acquire { id, lease }, Some(&etag)).await? {
+    if let Err(code) = client.lease(path, Lease::Acquire { id, lease: next.lease }, Some(&etag)).await? {
         return Ok(Err(Refusal { code, etag }));
     }
-    let written = client.put(path, text, Condition::Etag(&etag), Some(id)).await;
+    let written = client.write(path, &record::to_json(next), Condition::Version(&etag), Some(id)).await;
     let is_refused = written.as_ref().map_or_else(|error| error.fault() != Fault::Unknown, Result::is_err);
     if is_refused {
         // If this fails, the lease expires.
@@ -387,17 +381,17 @@ async fn replace(
     client: &Client,
     path: &str,
     held: &SeatVersion,
-    text: String,
+    text: &str,
     id: Option<&str>,
 ) -> Result<Outcome, StoreError> {
-    let mut written = client.put(path, text.clone(), Condition::Etag(&held.etag), id).await?;
+    let mut written = client.write(path, text, Condition::Version(&held.etag), id).await?;
     match (&written, id) {
         (Ok(_), Some(id)) => {
             // If this fails, the lease expires.
             let _ = client.lease(path, Lease::Release { id }, None).await;
         }
         (Err(code), Some(_)) if code.starts_with("Lease") => {
-            written = client.put(path, text, Condition::Etag(&held.etag), None).await?;
+            written = client.write(path, text, Condition::Version(&held.etag), None).await?;
         }
         _ => {}
     }
@@ -405,42 +399,25 @@ async fn replace(
 }
 
 /// Returns the ETag of the tombstone of a seat that does not exist, and writes one if there is none. `None` if the seat
-/// exists.
-async fn absent(client: &Client, path: &str) -> Result<Option<String>, StoreError> {
-    if let Ok(etag) = client.put(path, tombstone(Token::ZERO), Condition::Absent, None).await? {
+/// exists, or was forgotten with a token that is not below this one: then the bid is from before, and its token is used.
+async fn absent(client: &Client, path: &str, token: Token) -> Result<Option<String>, StoreError> {
+    if let Some(etag) = client.put(path, &tombstone(Token::ZERO), Condition::Absent).await? {
         return Ok(Some(etag));
     }
-    let blob = client.get(path).await?;
-    Ok(blob.filter(|blob| forgotten(&blob.content).is_some()).map(|blob| blob.etag))
+    let object = client.get(path).await?;
+    let is_free = |text: &str| forgotten(text).is_some_and(|last| last < token);
+    Ok(object.filter(|object| is_free(&object.text)).map(|object| object.version))
 }
 
-/// Creates the container, and checks that the server obeys both conditions. Otherwise each candidate would win each bid.
-///
-/// The probe is created if there is none. If there is one, even a new one, another creation must fail, and so must a write
-/// on an ETag that no blob has. Both refusals are right answers, so processes that check at the same time do not disturb
-/// each other.
+/// Creates the container, and checks that the server obeys conditions.
 async fn prepare(client: &Client) -> Result<(), StoreError> {
     client.create_container().await?;
-    let (path, place) = (client.path(&["probe"]), &client.place);
-    let ignores = |what: &str| {
-        let risk = "so two candidates could lead at once; use another server";
-        StoreError::denied(format!("{place} ignores the conditions of writes ({what}), {risk}"))
-    };
-    let put = async |on| client.put(&path, format!("probe {:016x}", rand::random::<u64>()), on, None).await;
-    let is_new = put(Condition::Absent).await?.is_ok();
-    if is_new && put(Condition::Absent).await?.is_ok() {
-        return Err(ignores("If-None-Match"));
-    }
-    match put(Condition::Etag("0x0")).await? {
-        Ok(_) => Err(ignores("If-Match")),
-        Err(_) => Ok(()),
-    }
+    check_conditions(client, "0x0", &client.place).await
 }
 
-/// Ends a write that takes too long. Its outcome is then unknown, and reads no longer wait for it.
-async fn in_time<T>(within: Duration, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::unknown("the server did not answer in time"));
-    tokio::time::timeout(within, write).await.unwrap_or_else(late)
+/// Returns the path of the blob of a seat.
+fn path_of(seat: &SeatName) -> String {
+    format!("seats/{}", object_name(seat.as_str()))
 }
 
 fn answer(outcome: Outcome, record: &Record) -> Swap {
@@ -452,7 +429,7 @@ fn answer(outcome: Outcome, record: &Record) -> Swap {
 
 /// The leases that Azure supports. It also has leases that never expire, which a crash would leave behind.
 const SHORTEST_LEASE: Duration = Duration::from_secs(15);
-const LONGEST_LEASE: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// A free seat whose lease is refused for longer than this has a lease that another program renews.
 const FOREIGN_AFTER: Duration = Duration::from_secs(65);

@@ -8,10 +8,10 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3Con
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, StaticCredentialProvider,
-    UpdateVersion,
+    ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, RetryConfig, StaticCredentialProvider, UpdateVersion,
 };
-use tenure_core::{ConfigError, StoreError, Version};
+use tenure_core::{ConfigError, StoreError};
+use tenure_kit::objects::{Condition, Object, Objects};
 
 use crate::clock::ServerClock;
 use crate::errors::Answer;
@@ -24,25 +24,10 @@ pub(crate) struct Bucket {
     pub(crate) provider: Provider,
     /// The bucket as users name it, for messages.
     pub(crate) place: String,
-    pub(crate) prefix: String,
-    pub(crate) clock: ServerClock,
+    prefix: String,
+    clock: ServerClock,
     /// Texts of which each request to the bucket has one in its URL, with the bucket in the path or in the host.
     marks: [String; 3],
-}
-
-/// An object as it was read.
-pub(crate) struct Object {
-    pub(crate) text: String,
-    pub(crate) version: Version,
-    /// When the object was last written, in seconds of the server's clock.
-    pub(crate) written: i64,
-}
-
-/// The condition of a write, which the server checks and writes in one step.
-pub(crate) enum Condition<'a> {
-    Absent,
-    Version(&'a Version),
-    None,
 }
 
 impl Bucket {
@@ -114,48 +99,8 @@ impl Bucket {
         Ok(Self { client, provider: options.provider, place, prefix, clock, marks })
     }
 
-    /// Returns the path of an object below the prefix. Each part has only letters, digits, `%`, `-`, `_` and `~`.
-    pub(crate) fn path(&self, parts: &[&str]) -> Path {
-        Path::parse(format!("{}/{}", self.prefix, parts.join("/"))).unwrap_or_default()
-    }
-
-    /// Reads an object; `None` if there is none.
-    pub(crate) async fn get(&self, path: &Path) -> Result<Option<Object>, StoreError> {
-        let Some(found) = self.unless(Answer::is_absent, self.client.get(path).await)? else { return Ok(None) };
-        let version = self.version(&found.meta.e_tag, &found.meta.version)?;
-        let written = found.meta.last_modified.timestamp();
-        let bytes = found.bytes().await.map_err(|error| self.failed(&error))?;
-        Ok(Some(Object { text: String::from_utf8_lossy(&bytes).into_owned(), version, written }))
-    }
-
-    /// Writes an object on a condition, and returns its version; `None` if the condition does not hold.
-    pub(crate) async fn put(&self, path: &Path, text: &str, on: Condition<'_>) -> Result<Option<Version>, StoreError> {
-        let mode = match &on {
-            Condition::Absent => PutMode::Create,
-            Condition::None => PutMode::Overwrite,
-            // A version that no object can have is not sent.
-            Condition::Version(version) if !self.is_valid(version) => return Ok(None),
-            Condition::Version(version) => {
-                let mark = Some(version.as_str().to_owned());
-                PutMode::Update(UpdateVersion { e_tag: mark.clone(), version: mark })
-            }
-        };
-        let put = self.client.put_opts(path, text.to_owned().into(), mode.into()).await;
-        let Some(put) = self.unless(Answer::is_lost, put)? else { return Ok(None) };
-        let written = self.version(&put.e_tag, &put.version)?;
-        // The driver follows redirects, and some of them turn a write into a read. Only a write of the same body keeps the
-        // version.
-        let is_unchanged = matches!(on, Condition::Version(before) if *before == written);
-        if is_unchanged && self.get(path).await.ok().flatten().is_none_or(|object| object.text != text) {
-            let message = format!("{} has not written; check the endpoint for redirects", self.place);
-            return Err(StoreError::unknown(message));
-        }
-        Ok(Some(written))
-    }
-
-    /// Deletes an object. It is not an error if there is none.
-    pub(crate) async fn delete(&self, path: &Path) -> Result<(), StoreError> {
-        self.unless(Answer::is_absent, self.client.delete(path).await).map(drop)
+    fn path(&self, path: &str) -> Path {
+        Path::parse(format!("{}/{path}", self.prefix)).unwrap_or_default()
     }
 
     /// Returns the result of a request; `None` after an answer that is no error.
@@ -168,27 +113,72 @@ impl Bucket {
         Answer::of(error, &self.marks).into_error(&self.place, error)
     }
 
-    /// Lists the objects below a path, a thousand with each request.
-    pub(crate) async fn list(&self, path: &Path) -> Result<Vec<ObjectMeta>, StoreError> {
-        self.client.list(Some(path)).try_collect().await.map_err(|error| self.failed(&error))
-    }
-
     /// Returns the version of an object: its ETag, or its generation on Google Cloud Storage. A content hash as the ETag
     /// is enough, because every body has a nonce.
-    fn version(&self, e_tag: &Option<String>, generation: &Option<String>) -> Result<Version, StoreError> {
+    fn version(&self, e_tag: Option<String>, generation: Option<String>) -> Result<String, StoreError> {
         let version = if self.provider == Provider::Gs { generation } else { e_tag };
         let missing = || StoreError::unknown(format!("{} reports no version of its objects", self.place));
-        version.as_ref().map(|version| Version::new(version.as_str())).ok_or_else(missing)
+        version.ok_or_else(missing)
     }
 
-    fn is_valid(&self, version: &Version) -> bool {
-        let (text, is_gs) = (version.as_str(), self.provider == Provider::Gs);
-        if is_gs { text.parse::<u64>().is_ok() } else { !text.is_empty() && is_visible(text) }
+    fn is_valid(&self, version: &str) -> bool {
+        let is_gs = self.provider == Provider::Gs;
+        if is_gs { version.parse::<u64>().is_ok() } else { !version.is_empty() && is_visible(version) }
     }
 
-    /// Returns the text of a version that no object has.
-    pub(crate) fn impossible_version(&self) -> Version {
-        Version::new(if self.provider == Provider::Gs { "1" } else { "\"00000000000000000000000000000000\"" })
+    /// Returns a version that no object has.
+    pub(crate) fn impossible_version(&self) -> &'static str {
+        if self.provider == Provider::Gs { "1" } else { "\"00000000000000000000000000000000\"" }
+    }
+}
+
+impl Objects for Bucket {
+    async fn get(&self, path: &str) -> Result<Option<Object>, StoreError> {
+        let found = self.client.get(&self.path(path)).await;
+        let Some(mut found) = self.unless(Answer::is_absent, found)? else { return Ok(None) };
+        let version = self.version(found.meta.e_tag.take(), found.meta.version.take())?;
+        let written = found.meta.last_modified.timestamp();
+        let bytes = found.bytes().await.map_err(|error| self.failed(&error))?;
+        Ok(Some(Object { text: String::from_utf8_lossy(&bytes).into_owned(), version, written }))
+    }
+
+    async fn put(&self, path: &str, text: &str, on: Condition<'_>) -> Result<Option<String>, StoreError> {
+        let mode = match on {
+            Condition::Absent => PutMode::Create,
+            Condition::None => PutMode::Overwrite,
+            // A version that no object can have is not sent.
+            Condition::Version(version) if !self.is_valid(version) => return Ok(None),
+            Condition::Version(version) => {
+                let mark = Some(version.to_owned());
+                PutMode::Update(UpdateVersion { e_tag: mark.clone(), version: mark })
+            }
+        };
+        let put = self.client.put_opts(&self.path(path), text.to_owned().into(), mode.into()).await;
+        let Some(put) = self.unless(Answer::is_lost, put)? else { return Ok(None) };
+        let written = self.version(put.e_tag, put.version)?;
+        // The driver follows redirects, and some of them turn a write into a read. Only a write of the same body keeps the
+        // version.
+        let is_unchanged = matches!(on, Condition::Version(before) if before == written);
+        if is_unchanged && self.get(path).await.ok().flatten().is_none_or(|object| object.text != text) {
+            let message = format!("{} has not written; check the endpoint for redirects", self.place);
+            return Err(StoreError::unknown(message));
+        }
+        Ok(Some(written))
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), StoreError> {
+        self.unless(Answer::is_absent, self.client.delete(&self.path(path)).await).map(drop)
+    }
+
+    /// Lists a thousand objects with each request.
+    async fn list(&self, folder: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let folder = self.path(folder);
+        let found: Vec<_> = self.client.list(Some(&folder)).try_collect().await.map_err(|error| self.failed(&error))?;
+        Ok(found.iter().filter_map(|meta| Some((meta.location.filename()?.to_owned(), meta.size))).collect())
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now()
     }
 }
 

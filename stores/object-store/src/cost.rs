@@ -1,79 +1,18 @@
 //! The requests and the price of an election, for a lease and a number of candidates.
 //!
-//! Object stores bill by the request. A leader writes its seat every third of a lease, and every other candidate reads it
-//! as often. The counts are those of an idle month; starts, hand-overs and failures add a few.
+//! Each renewal is a write.
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenure_object_store::cost::{Load, Prices};
+//! use tenure_object_store::cost::{Load, PRICES};
 //!
 //! let month = Load { lease: Duration::from_secs(15), candidates: 3, notes: false }.per_month();
-//! assert_eq!((month.writes, month.reads), (525_600.0, 1_051_200.0));
-//! assert_eq!(format!("{:.2}", month.price(&Prices::default())), "3.05");
+//! assert_eq!((month.renewals + month.writes, month.reads), (525_600.0, 1_051_200.0));
+//! assert_eq!(format!("{:.2}", month.price(&PRICES)), "3.05");
 //! ```
 
-use std::time::Duration;
+pub use tenure_kit::objects::cost::{Load, Prices, Requests};
 
-/// An election, as far as its cost depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// The lease of the election, with the default times for everything else.
-    pub lease: Duration,
-    /// How many processes stand, including the leader: at least one.
-    pub candidates: u32,
-    /// Whether the store keeps notes.
-    pub notes: bool,
-}
-
-/// The number of requests in a time. It is a fraction where it is an average.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Requests {
-    /// Requests that write or list (PUT, LIST), which providers call class A.
-    pub writes: f64,
-    /// Requests that read (GET), which providers call class B.
-    pub reads: f64,
-}
-
-/// Prices of requests, in US dollars. The default is the public list price of S3 Standard in the region us-east-1 in
-/// 2025. Prices change and depend on the region and the provider: look them up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prices {
-    /// The price of a thousand requests that write or list.
-    pub thousand_writes: f64,
-    /// The price of a thousand requests that read.
-    pub thousand_reads: f64,
-}
-
-impl Default for Prices {
-    fn default() -> Self {
-        Self { thousand_writes: 0.005, thousand_reads: 0.0004 }
-    }
-}
-
-impl Load {
-    /// Returns the requests in an hour in which nothing happens.
-    pub fn per_hour(&self) -> Requests {
-        let thirds = 3600.0 / (self.lease.as_secs_f64() / 3.0);
-        let (followers, processes) = (f64::from(self.candidates.saturating_sub(1)), f64::from(self.candidates));
-        let mut requests = Requests { writes: thirds, reads: thirds * followers };
-        if self.notes {
-            // Once a lease, each process writes a note, after a read. The leader lists its requests at each renewal.
-            requests.writes += thirds / 3.0 * processes + thirds;
-            requests.reads += thirds / 3.0 * processes;
-        }
-        requests
-    }
-
-    /// Returns the requests in a month of 730 hours in which nothing happens.
-    pub fn per_month(&self) -> Requests {
-        let Requests { writes, reads } = self.per_hour();
-        Requests { writes: writes * 730.0, reads: reads * 730.0 }
-    }
-}
-
-impl Requests {
-    /// Returns the price of these requests in US dollars, without storage and traffic.
-    pub fn price(&self, prices: &Prices) -> f64 {
-        (self.writes * prices.thousand_writes + self.reads * prices.thousand_reads) / 1000.0
-    }
-}
+/// The public list price of S3 Standard in the region us-east-1 in 2025. Prices change and depend on the region and the
+/// provider: look them up.
+pub const PRICES: Prices = Prices { thousand_renewals: 0.005, thousand_writes: 0.005, thousand_reads: 0.0004 };

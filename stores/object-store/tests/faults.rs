@@ -7,9 +7,14 @@ use std::time::Duration;
 
 use support::open;
 use tenure_core::DynStore;
+use tenure_testkit::Kit;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::S3;
+
+fn main() {
+    Kit::new().concurrently(6).faults::<Server>().run();
+}
 
 struct Server {
     s3: S3,
@@ -67,8 +72,4 @@ impl faults::Server for Server {
     fn lease(&self) -> Duration {
         Duration::from_secs(4)
     }
-}
-
-mod laws {
-    tenure_testkit::faults!(super::Server);
 }

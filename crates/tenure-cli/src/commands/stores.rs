@@ -72,14 +72,12 @@ fn costs(args: &Stores) -> Vec<Cost> {
     let mut costs = Vec::new();
     #[cfg(feature = "object-store")]
     {
-        use tenure::object_store::cost::{Load, Prices};
-        let (default, load) = (Prices::default(), Load { lease, candidates, notes });
-        let prices = Prices {
-            thousand_writes: write_price.unwrap_or(default.thousand_writes),
-            thousand_reads: read_price.unwrap_or(default.thousand_reads),
-        };
+        use tenure::object_store::cost::{Load, PRICES, Prices};
+        let (load, writes) = (Load { lease, candidates, notes }, write_price.unwrap_or(PRICES.thousand_writes));
+        let reads = read_price.unwrap_or(PRICES.thousand_reads);
+        let prices = Prices { thousand_renewals: writes, thousand_writes: writes, thousand_reads: reads };
         let kinds = [("writes", "that write or list"), ("reads", "that read")];
-        let counts = |of: tenure::object_store::cost::Requests| vec![of.writes, of.reads];
+        let counts = |of: tenure::object_store::cost::Requests| vec![of.renewals + of.writes, of.reads];
         costs.push(Cost {
             schemes: "s3://, gs://",
             field: None,
@@ -87,17 +85,15 @@ fn costs(args: &Stores) -> Vec<Cost> {
             hour: counts(load.per_hour()),
             month: counts(load.per_month()),
             price: load.per_month().price(&prices),
-            rates: [prices.thousand_writes, prices.thousand_reads],
+            rates: [writes, reads],
         });
     }
     #[cfg(feature = "azure-blob")]
     {
-        use tenure::azure_blob::cost::{Load, Prices};
-        let (default, load) = (Prices::default(), Load { lease, candidates, notes });
-        let prices = Prices {
-            thousand_writes: write_price.unwrap_or(default.thousand_writes),
-            thousand_reads: read_price.unwrap_or(default.thousand_reads),
-        };
+        use tenure::azure_blob::cost::{Load, PRICES, Prices};
+        let (load, writes) = (Load { lease, candidates, notes }, write_price.unwrap_or(PRICES.thousand_writes));
+        let reads = read_price.unwrap_or(PRICES.thousand_reads);
+        let prices = Prices { thousand_renewals: reads, thousand_writes: writes, thousand_reads: reads };
         let kinds = [("renewals", "that renew"), ("reads", "that read"), ("writes", "that write or list")];
         let counts = |of: tenure::azure_blob::cost::Requests| vec![of.renewals, of.reads, of.writes];
         costs.push(Cost {
@@ -107,7 +103,7 @@ fn costs(args: &Stores) -> Vec<Cost> {
             hour: counts(load.per_hour()),
             month: counts(load.per_month()),
             price: load.per_month().price(&prices),
-            rates: [prices.thousand_writes, prices.thousand_reads],
+            rates: [writes, reads],
         });
     }
     costs

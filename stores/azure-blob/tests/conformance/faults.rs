@@ -4,25 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::DynStore;
-use tenure_testkit::Kit;
 use tenure_testkit::faults::{self, AfterLoss, Wish};
 use tenure_testkit::servers::Azurite;
 
 use crate::azurite;
 use crate::support::{LEASE, open};
 
-/// Adds each law about faults as a test.
-pub(crate) fn add_to(kit: Kit) -> Kit {
-    macro_rules! add {
-        ([$kit:ident] $($law:ident,)*) => {{
-            $(let $kit = $kit.test(concat!("faults::", stringify!($law)), || faults::hold::<Server>(stringify!($law)));)*
-            $kit
-        }};
-    }
-    tenure_testkit::__faults_each! { [kit] add! }
-}
-
-enum Server {
+pub(crate) enum Server {
     Shared(Arc<Azurite>),
     Alone(Box<Azurite>),
 }

@@ -25,7 +25,7 @@ fn azurite() -> Arc<Azurite> {
 
 fn main() {
     let kit = Kit::new().concurrently(32).subject("azblob", Container { azurite: azurite() });
-    scenarios::add_to(faults::add_to(kit)).run();
+    scenarios::add_to(kit.faults::<faults::Server>()).run();
 }
 
 struct Container {

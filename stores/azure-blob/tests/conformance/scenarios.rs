@@ -24,6 +24,7 @@ pub(crate) fn add_to(kit: Kit) -> Kit {
         a_released_seat_is_taken_at_the_next_poll,
         the_seat_of_a_dead_leader_is_taken_at_the_first_poll_after_the_lapse,
         an_idle_leader_and_two_followers_make_the_requests_of_the_estimate,
+        a_bid_whose_seat_was_led_and_forgotten_since_it_was_read_cannot_repeat_a_token,
     ]
 }
 
@@ -182,4 +183,14 @@ async fn an_idle_leader_and_two_followers_make_the_requests_of_the_estimate() {
     assert!((renewed - hour.renewals * hours).abs() <= 2.0, "{renewed} renewals");
     assert!((read - hour.reads * hours).abs() <= 4.0, "{read} reads");
     assert_eq!((written, listed), (0.0, 0.0), "an idle election writes nothing");
+}
+
+async fn a_bid_whose_seat_was_led_and_forgotten_since_it_was_read_cannot_repeat_a_token() {
+    let (one, other, seat) = (open(&azurite().url()), open(&azurite().url()), name("forgotten meanwhile"));
+    assert!(one.read(&seat).await.unwrap().seat.is_none());
+    // Between this read and the bid that follows from it, another candidate has led with the token 1.
+    assert!(matches!(other.swap(&seat, None, &record(1)).await.unwrap(), Swap::Done { .. }));
+    other.forget(&seat).await.unwrap();
+    assert_eq!(one.swap(&seat, None, &record(1)).await.unwrap(), Swap::Lost, "the token 1 was issued twice");
+    assert!(matches!(one.swap(&seat, None, &record(2)).await.unwrap(), Swap::Done { .. }));
 }

@@ -65,6 +65,18 @@ async fn a_container_that_is_missing_is_created_if_the_credentials_permit_it() {
 }
 
 #[tokio::test]
+async fn a_container_that_was_deleted_is_created_by_the_next_bid() {
+    let server = Azurite::start();
+    let (store, first) = (open(&server.url()), record(1));
+    assert!(!store.break_lease(&seat()).await.unwrap(), "without a container, there is no lease");
+    let Swap::Done { version, .. } = store.swap(&seat(), None, &first).await.unwrap() else { panic!("it exists") };
+    assert_eq!(server.ask("DELETE", "/jobs?restype=container", &[], "").0, 202);
+    assert_eq!(store.renew(&seat(), &version, &first).await.unwrap(), Swap::Lost, "the term ends");
+    assert!(SeatStore::read(&store, &seat()).await.unwrap().seat.is_none());
+    assert!(matches!(store.swap(&seat(), None, &record(2)).await.unwrap(), Swap::Done { .. }));
+}
+
+#[tokio::test]
 async fn a_request_from_a_host_with_a_wrong_clock_is_reported_as_such() {
     let date = "Date: Thu, 01 Jan 2015 00:00:00 GMT\r\n";
     let server = StandIn::start().answering(403, "AuthenticationFailed", date);

@@ -21,7 +21,7 @@ use tenure_kit::options::Variables;
 use tenure_kit::{PendingWrites, Preparation, in_time, lock};
 use tokio::time::Instant;
 
-use crate::client::{Client, Lease, LeaseState, Outcome};
+use crate::client::{Blob, Client, Lease, LeaseState, Outcome};
 use crate::errors::foreign_lease;
 use crate::options::AzureBlobOptions;
 use crate::version::{SeatVersion, lease_id};
@@ -273,10 +273,14 @@ impl SeatStore for AzureBlobStore {
     /// candidate writes meanwhile, the call fails, and its caller can repeat it.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.ready(LONGEST_LEASE).await?;
-        let blob = self.client.get(&path_of(seat)).await?;
-        if let Some(blob) = blob.filter(|blob| forgotten(&blob.text).is_none()) {
-            let record = record::from_json(&blob.text)?;
-            let held = SeatVersion::of(&blob.version, &record);
+        let path = path_of(seat);
+        let blob = self.client.read(&path).await?;
+        if blob.as_ref().is_some_and(|blob| blob.lease == LeaseState::Infinite) {
+            return Err(foreign_lease(&self.client.shown(&path), seat.as_str()));
+        }
+        if let Some(Blob { object, .. }) = blob.filter(|blob| forgotten(&blob.object.text).is_none()) {
+            let record = record::from_json(&object.text)?;
+            let held = SeatVersion::of(&object.version, &record);
             let id = held.holder.map(lease_id);
             if self.replace(seat, held, tombstone(record.token), id, LONGEST_LEASE / 5).await?.is_err() {
                 return Err(StoreError::refused("the seat was written or leased at the same time; try again"));

@@ -37,7 +37,8 @@ pub(crate) fn parse(text: &str, into: &mut AzureBlobOptions) -> Result<(), Confi
     }
     let host = endpoint.as_deref().and_then(|url| url.split("//").nth(1)?.split_once(".blob.")).map(|(name, _)| name);
     if !into.account.is_empty() && account.or(host).is_some_and(|account| account != into.account) {
-        return Err("connection_string is for another storage account than the URL; write azblob:///CONTAINER to use its account".into());
+        let advice = "write azblob:///CONTAINER to use its account";
+        return Err(format!("connection_string is for another storage account than the URL; {advice}").into());
     }
     if into.account.is_empty() {
         let host = endpoint.as_deref().and_then(|url| url.split("//").nth(1)?.split('.').next());

@@ -100,18 +100,28 @@ impl AzureBlobStore {
         held?.holder.filter(|holder| lock(&self.known).own.contains(holder)).map(lease_id)
     }
 
-    /// Replaces the record of a seat with one that needs no lease, and releases the lease with this id.
-    async fn replace(
+    /// Replaces the record of a seat with a vacant one, and releases the lease with this id.
+    ///
+    /// Also if the outcome of the write is unknown: the holder has stopped, so the seat can be free. A write that is still on
+    /// its way is then refused, because it names a lease that has ended.
+    async fn vacate(
         &self,
         seat: &SeatName,
         held: SeatVersion,
-        text: String,
+        vacant: &Record,
         id: Option<String>,
-        within: Duration,
     ) -> Result<Outcome, StoreError> {
-        let (client, path) = (self.client.clone(), path_of(seat));
-        let write = async move { replace(&client, &path, &held, &text, id.as_deref()).await };
-        self.pending.run_alone(seat, in_time(within, write)).await
+        let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(vacant));
+        let write = async move {
+            let written = replace(&client, &path, &held, &text, id.as_deref()).await;
+            let may_be_written = written.as_ref().map_or_else(|error| error.fault() == Fault::Unknown, Result::is_ok);
+            if let Some(id) = id.filter(|_| may_be_written) {
+                // If this fails, the lease expires.
+                let _ = client.lease(&path, Lease::Release { id: &id }, None).await;
+            }
+            written
+        };
+        self.pending.run_alone(seat, in_time(vacant.lease / 5, write)).await
     }
 }
 
@@ -196,7 +206,7 @@ impl SeatStore for AzureBlobStore {
             return Err(StoreError::denied("cannot keep this lease; use one of 15 to 60 whole seconds"));
         }
         self.ready(next.lease).await?;
-        let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(next));
+        let (client, path) = (self.client.clone(), path_of(seat));
         let within = next.lease / 5;
         let outcome = match (&next.holder, expected) {
             (Some(holder), expected) => {
@@ -217,10 +227,10 @@ impl SeatStore for AzureBlobStore {
             }
             (None, Some(held)) => {
                 let id = self.own_lease(Some(&held));
-                self.replace(seat, held, text, id, within).await?
+                self.vacate(seat, held, next, id).await?
             }
             (None, None) => {
-                let token = next.token;
+                let (token, text) = (next.token, record::to_json(next));
                 let write = async move {
                     match absent(&client, &path, token).await? {
                         Some(etag) => client.write(&path, &text, Condition::Version(&etag), None).await,
@@ -261,8 +271,8 @@ impl SeatStore for AzureBlobStore {
     async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
         let Some(version) = SeatVersion::parse(held) else { return Ok(Swap::Lost) };
         self.ready(vacant.lease).await?;
-        let (id, within) = (version.holder.map(lease_id), vacant.lease / 5);
-        Ok(answer(self.replace(seat, version, record::to_json(vacant), id, within).await?, vacant))
+        let id = version.holder.map(lease_id);
+        Ok(answer(self.vacate(seat, version, vacant, id).await?, vacant))
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {
@@ -270,7 +280,8 @@ impl SeatStore for AzureBlobStore {
     }
 
     /// Replaces the record with a tombstone that keeps the last token, on the version that had that token. If another
-    /// candidate writes meanwhile, the call fails, and its caller can repeat it.
+    /// candidate writes meanwhile, the call fails, and its caller can repeat it. The lease of a leader stays until it expires,
+    /// so that no other candidate leads before this one has noticed.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.ready(LONGEST_LEASE).await?;
         let path = path_of(seat);
@@ -281,8 +292,9 @@ impl SeatStore for AzureBlobStore {
         if let Some(Blob { object, .. }) = blob.filter(|blob| forgotten(&blob.object.text).is_none()) {
             let record = record::from_json(&object.text)?;
             let held = SeatVersion::of(&object.version, &record);
-            let id = held.holder.map(lease_id);
-            if self.replace(seat, held, tombstone(record.token), id, LONGEST_LEASE / 5).await?.is_err() {
+            let (client, id, text) = (self.client.clone(), held.holder.map(lease_id), tombstone(record.token));
+            let write = async move { replace(&client, &path, &held, &text, id.as_deref()).await };
+            if self.pending.run_alone(seat, in_time(LONGEST_LEASE / 5, write)).await?.is_err() {
                 return Err(StoreError::refused("the seat was written or leased at the same time; try again"));
             }
         }
@@ -373,8 +385,7 @@ async fn bid(
     Ok(written?.map_err(|code| Refusal { code, etag }))
 }
 
-/// Replaces a record with one that needs no lease: a vacant one, or a tombstone. Afterwards, the lease with this id is
-/// released.
+/// Replaces a record with one that needs no lease: a vacant one, or a tombstone.
 ///
 /// # Correctness
 /// Claim: the write takes effect only if the blob still has this version, and takes no seat from a holder but the one with
@@ -388,18 +399,12 @@ async fn replace(
     text: &str,
     id: Option<&str>,
 ) -> Result<Outcome, StoreError> {
-    let mut written = client.write(path, text, Condition::Version(&held.etag), id).await?;
-    match (&written, id) {
-        (Ok(_), Some(id)) => {
-            // If this fails, the lease expires.
-            let _ = client.lease(path, Lease::Release { id }, None).await;
+    match client.write(path, text, Condition::Version(&held.etag), id).await? {
+        Err(code) if id.is_some() && code.starts_with("Lease") => {
+            client.write(path, text, Condition::Version(&held.etag), None).await
         }
-        (Err(code), Some(_)) if code.starts_with("Lease") => {
-            written = client.write(path, text, Condition::Version(&held.etag), None).await?;
-        }
-        _ => {}
+        written => Ok(written),
     }
-    Ok(written)
 }
 
 /// Returns the ETag of the tombstone of a seat that does not exist, and writes one if there is none. `None` if the seat

@@ -136,6 +136,19 @@ async fn answers_that_say_nothing_about_the_write_make_its_outcome_unknown() {
     }
 }
 
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_leaves_no_lease_behind() {
+    let server = StandIn::start().losing_the_answer_to("\"token\":7");
+    let (one, other) = (open(&server.url()), open(&server.url()));
+    let Swap::Done { version, .. } = one.swap(&seat(), None, &record(6)).await.unwrap() else { panic!("it exists") };
+    let vacant = Record { holder: None, ..record(7) };
+    assert_eq!(one.swap(&seat(), Some(&version), &vacant).await.unwrap_err().fault(), Fault::Unknown);
+    let seen = SeatStore::read(&other, &seat()).await.unwrap().seat.unwrap();
+    assert_eq!((&seen.record.holder, seen.record.token), (&None, vacant.token), "the write took effect");
+    let swap = other.swap(&seat(), Some(&seen.version), &record(8)).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }), "the lease of the last holder stayed");
+}
+
 /// A server that issues tokens: it records the requests, and answers all of them with this status and body.
 fn token_server(status: u16, body: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -22,6 +22,8 @@ struct State {
     ignores_conditions_of_seats: bool,
     /// A status, a code and headers with which the server answers all requests.
     answer: Option<(u16, &'static str, String)>,
+    /// The server processes the next write whose content has this text, and closes the connection without an answer.
+    loses: Option<&'static str>,
 }
 
 struct Blob {
@@ -69,6 +71,11 @@ impl StandIn {
         self
     }
 
+    pub(crate) fn losing_the_answer_to(self, text: &'static str) -> Self {
+        self.state.lock().unwrap().loses = Some(text);
+        self
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("azblob://acc/jobs?endpoint=http://{}&account_key=aGV5", self.address)
     }
@@ -88,6 +95,10 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
     loop {
         let request = receive(&mut from)?;
         let response = answer(&request, &mut state.lock().unwrap());
+        let content = String::from_utf8_lossy(&request.body);
+        if state.lock().unwrap().loses.take_if(|text| content.contains(*text)).is_some() {
+            return None;
+        }
         to.write_all(&response).ok()?;
     }
 }

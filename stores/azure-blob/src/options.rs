@@ -115,6 +115,12 @@ impl AzureBlobOptions {
             self.account = variables.get("AZURE_STORAGE_ACCOUNT").unwrap_or_default();
         }
         self.check()?;
+        let has_id = |id: &Option<String>, name: &str| id.is_some() || variables.get(name).is_some();
+        let has_ids = has_id(&self.tenant_id, "AZURE_TENANT_ID") && has_id(&self.client_id, "AZURE_CLIENT_ID");
+        refuse(&[
+            (self.client_secret.is_some() && !has_ids, "client_secret needs tenant_id and client_id"),
+            (self.federated_token_file.is_some() && !has_ids, "federated_token_file needs tenant_id and client_id"),
+        ])?;
         let public = || format!("https://{}.blob.core.windows.net", self.account);
         let endpoint = self.endpoint.take().unwrap_or_else(public);
         self.endpoint = Some(endpoint.trim_end_matches('/').to_owned());
@@ -217,6 +223,8 @@ mod tests {
             ("azblob://acc/jobs?endpoint=hunter2", "endpoints must be URLs"),
             ("azblob://acc/jobs?account_key=hunter2!", "account_key must be base64"),
             ("azblob://acc/jobs?account_key=aGk%3D&sas_token=hunter2", "give only one of"),
+            ("azblob://acc/jobs?client_secret=hunter2", "client_secret needs tenant_id and client_id"),
+            ("azblob://acc/jobs?federated_token_file=hunter2&tenant_id=t", "federated_token_file needs tenant_id"),
             ("azblob:///jobs?connection_string=AccountName%3Dacc;hunter2", "name=value pairs"),
             ("azblob:///jobs?connection_string=AcountKey%3Dhunter2", "unknown name \"AcountKey\""),
         ] {

@@ -101,9 +101,6 @@ impl AzureBlobStore {
     }
 
     /// Replaces the record of a seat with a vacant one, and releases the lease with this id.
-    ///
-    /// Also if the outcome of the write is unknown: the holder has stopped, so the seat can be free. A write that is still on
-    /// its way is then refused, because it names a lease that has ended.
     async fn vacate(
         &self,
         seat: &SeatName,
@@ -114,10 +111,18 @@ impl AzureBlobStore {
         let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(vacant));
         let write = async move {
             let written = replace(&client, &path, &held, &text, id.as_deref()).await;
-            let may_be_written = written.as_ref().map_or_else(|error| error.fault() == Fault::Unknown, Result::is_ok);
-            if let Some(id) = id.filter(|_| may_be_written) {
-                // If this fails, the lease expires.
-                let _ = client.lease(&path, Lease::Release { id: &id }, None).await;
+            if let Some(id) = id {
+                let etag = match &written {
+                    Ok(outcome) => outcome.clone().ok(),
+                    // The answer is lost: the blob shows whether the write took effect.
+                    Err(_) => {
+                        let blob = client.get(&path).await.ok().flatten();
+                        blob.filter(|blob| blob.text == text).map(|blob| blob.version)
+                    }
+                };
+                if let Some(etag) = etag {
+                    release(&client, &path, &id, &etag).await;
+                }
             }
             written
         };
@@ -217,7 +222,7 @@ impl SeatStore for AzureBlobStore {
                 let bid = async move {
                     if let (Some(last), Some(held)) = (last, &expected) {
                         // Another candidate of this process gives its seat to this one.
-                        let _ = client.lease(&path, Lease::Release { id: &last }, Some(&held.etag)).await?;
+                        release(&client, &path, &last, &held.etag).await;
                     }
                     let outcome = bid(&client, &path, expected, &next, &id).await?;
                     lock(&known).is_foreign(&seat_name, &outcome, &client, &path)?;
@@ -379,8 +384,7 @@ async fn bid(
     let written = client.write(path, &record::to_json(next), Condition::Version(&etag), Some(id)).await;
     let is_refused = written.as_ref().map_or_else(|error| error.fault() != Fault::Unknown, Result::is_err);
     if is_refused {
-        // If this fails, the lease expires.
-        let _ = client.lease(path, Lease::Release { id }, None).await;
+        release(client, path, id, &etag).await;
     }
     Ok(written?.map_err(|code| Refusal { code, etag }))
 }
@@ -405,6 +409,15 @@ async fn replace(
         }
         written => Ok(written),
     }
+}
+
+/// Releases a lease, if the blob still has this ETag. If that fails, the lease expires.
+///
+/// # Correctness
+/// Claim: a release that arrives late does not end the lease of a leader. Reason: all terms of a candidate have the same
+/// lease id, but a term begins with a write, which changes the ETag. Conclusion: a release from before that is refused.
+async fn release(client: &Client, path: &str, id: &str, etag: &str) {
+    let _ = client.lease(path, Lease::Release { id }, Some(etag)).await;
 }
 
 /// Returns the ETag of the tombstone of a seat that does not exist, and writes one if there is none. `None` if the seat

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use support::{LEASE, StandIn, error_of, open, record, seat, told, url_with_sas, within};
-use tenure_core::{Elections, Fault, Record, SeatStore, StoreError, Swap};
+use tenure_core::{Elections, Fault, Life, Record, SeatStore, StoreError, Swap};
 use tenure_testkit::servers::{Azurite, Folder, free_port};
 
 /// Checks that an error is denied, is one line, has this text, and shows no secret.
@@ -147,6 +147,22 @@ async fn a_release_whose_answer_is_lost_leaves_no_lease_behind() {
     assert_eq!((&seen.record.holder, seen.record.token), (&None, vacant.token), "the write took effect");
     let swap = other.swap(&seat(), Some(&seen.version), &record(8)).await.unwrap();
     assert!(matches!(swap, Swap::Done { .. }), "the lease of the last holder stayed");
+}
+
+#[tokio::test]
+async fn a_release_that_arrives_late_does_not_end_the_next_term_of_the_same_candidate() {
+    let server = StandIn::start().delaying_releases();
+    let (one, other, first) = (open(&server.url()), open(&server.url()), record(1));
+    let Swap::Done { version, .. } = one.swap(&seat(), None, &first).await.unwrap() else { panic!("it exists") };
+    let vacant = Record { holder: None, nonce: 1, ..first.clone() };
+    let vacated = one.swap(&seat(), Some(&version), &vacant).await.unwrap();
+    let Swap::Done { version, .. } = vacated else { panic!("{vacated:?}") };
+    let second = Record { token: record(2).token, nonce: 2, ..first };
+    assert!(matches!(one.swap(&seat(), Some(&version), &second).await.unwrap(), Swap::Done { .. }));
+    assert_eq!(server.process_delayed(), 1);
+    let seen = SeatStore::read(&other, &seat()).await.unwrap().seat.unwrap();
+    let swap = other.swap(&seat(), Some(&seen.version), &record(3)).await.unwrap();
+    assert_eq!((seen.life, swap), (Life::Held, Swap::Lost), "two candidates lead");
 }
 
 /// A server that issues tokens: it records the requests, and answers all of them with this status and body.

@@ -88,8 +88,8 @@ impl Client {
         }
         let http = http.build().map_err(|error| format!("cannot create an HTTP client: {error}"))?;
         let (account, container) = (&options.account, &options.container);
-        let expiry =
-            options.sas_token.as_ref().and_then(|sas| sas.0.split('&').find_map(|one| one.strip_prefix("se=")));
+        let sas = options.sas_token.as_ref().map(|sas| sas.0.trim_start_matches('?'));
+        let expiry = sas.and_then(|sas| sas.split('&').find_map(|one| one.strip_prefix("se=")));
         Ok(Self {
             signer: credentials::signer(&options, variables, http.clone()),
             http,

@@ -188,6 +188,11 @@ fn a_lease_of_another_program_is_named_and_broken_only_if_asked_to() {
     let named = ["another program holds a lease on the blob azblob://devstoreaccount1/jobs/tenure/seats/nightly"];
     assert_refused(&on(&["status", "nightly"]), &named);
     assert_refused(&on(&["break-lease", "nightly"]), &[named[0], "if that program is gone, pass --yes"]);
+    assert_refused(&on(&["forget", "--yes", "nightly"]), &named);
+    let other_key = server.url().replace("account_key=", "account_key=aHVu");
+    let forbidden = world.output(&["break-lease", "nightly", "--store", &other_key]);
+    assert_refused(&forbidden, &["rejected the credentials"]);
+    assert!(!text(&forbidden.stderr).contains("--yes"), "nothing is known about a lease: {forbidden:?}");
     assert_eq!(json_of(&on(&["break-lease", "--yes", "--json", "nightly"]))["broken"], true);
     assert_eq!(on(&["status", "nightly"]).status.code(), Some(1), "the seat is vacant");
     assert_refused(&world.output(&["break-lease", "--yes", "jobs"]), &["has no leases to break"]);

@@ -1,4 +1,4 @@
-//! The requests of the Blob service that the store uses. No request is repeated.
+//! The requests of the Blob service that the store uses. No request is repeated, except a put that found no container.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -88,8 +88,8 @@ impl Client {
         }
         let http = http.build().map_err(|error| format!("cannot create an HTTP client: {error}"))?;
         let (account, container) = (&options.account, &options.container);
-        let expiry =
-            options.sas_token.as_ref().and_then(|sas| sas.0.split('&').find_map(|one| one.strip_prefix("se=")));
+        let sas = options.sas_token.as_ref().map(|sas| sas.0.trim_start_matches('?'));
+        let expiry = sas.and_then(|sas| sas.split('&').find_map(|one| one.strip_prefix("se=")));
         Ok(Self {
             signer: credentials::signer(&options, variables, http.clone()),
             http,
@@ -185,13 +185,9 @@ impl Client {
         }
     }
 
-    /// Makes a request that writes. There must be a container.
+    /// Makes a request that writes.
     async fn change(&self, ask: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
-        match self.send(ask, content).await? {
-            Ok((headers, _)) => Ok(Ok(etag(&headers))),
-            Err(code) if code == "ContainerNotFound" => Err(errors::no_container(&self.place)),
-            Err(code) => Ok(Err(code)),
-        }
+        Ok(self.send(ask, content).await?.map(|(headers, _)| etag(&headers)))
     }
 
     /// Signs and sends a request. Returns the headers and the content, or the code with which the server has refused the
@@ -241,8 +237,15 @@ impl Objects for Client {
         Ok(self.read(path).await?.map(|blob| blob.object))
     }
 
+    /// Creates the container if it was deleted after the store was prepared.
     async fn put(&self, path: &str, text: &str, on: Condition<'_>) -> Result<Option<String>, StoreError> {
-        Ok(self.write(path, text, on, None).await?.ok())
+        let has_no_container = |outcome: &Outcome| outcome.as_ref().is_err_and(|code| code == "ContainerNotFound");
+        let mut outcome = self.write(path, text, on, None).await?;
+        if has_no_container(&outcome) {
+            self.create_container().await?;
+            outcome = self.write(path, text, on, None).await?;
+        }
+        if has_no_container(&outcome) { Err(errors::no_container(&self.place)) } else { Ok(outcome.ok()) }
     }
 
     async fn delete(&self, path: &str) -> Result<(), StoreError> {

@@ -35,6 +35,11 @@ pub(crate) fn parse(text: &str, into: &mut AzureBlobOptions) -> Result<(), Confi
             }
         }
     }
+    let host = endpoint.as_deref().and_then(|url| url.split("//").nth(1)?.split_once(".blob.")).map(|(name, _)| name);
+    if !into.account.is_empty() && account.or(host).is_some_and(|account| account != into.account) {
+        let advice = "write azblob:///CONTAINER to use its account";
+        return Err(format!("connection_string is for another storage account than the URL; {advice}").into());
+    }
     if into.account.is_empty() {
         let host = endpoint.as_deref().and_then(|url| url.split("//").nth(1)?.split('.').next());
         into.account = account.or(host).unwrap_or_default().to_owned();
@@ -80,7 +85,25 @@ mod tests {
         assert_eq!(sas.endpoint.as_deref(), Some("https://acc.blob.core.windows.net"));
         assert_eq!((sas.account.as_str(), sas.account_key), ("acc", None));
         assert_eq!(sas.sas_token, Some("sv=2022-11-02&ss=b&sig=x%3D".into()));
+        let custom = parsed("BlobEndpoint=https://blobs.example/;AccountName=acc;SharedAccessSignature=sig=x");
+        assert_eq!(custom.endpoint.as_deref(), Some("https://blobs.example"));
         let emulator = parsed("UseDevelopmentStorage=true");
         assert_eq!((emulator.account.as_str(), emulator.account_key), (EMULATOR_ACCOUNT, Some(EMULATOR_KEY.into())));
+    }
+
+    #[test]
+    fn a_string_for_another_account_than_the_url_is_refused() {
+        for text in [
+            "AccountName=other;AccountKey=a2V5PQ==",
+            "BlobEndpoint=https://other.blob.core.windows.net/;SharedAccessSignature=sig=x",
+            "UseDevelopmentStorage=true",
+        ] {
+            let mut options = AzureBlobOptions { account: "acc".to_owned(), ..AzureBlobOptions::default() };
+            let error = parse(text, &mut options).unwrap_err().to_string();
+            assert!(error.contains("is for another storage account"), "{text}: {error}");
+        }
+        let mut options = AzureBlobOptions { account: "acc".to_owned(), ..AzureBlobOptions::default() };
+        parse("BlobEndpoint=https://blobs.example;SharedAccessSignature=sig=x", &mut options).unwrap();
+        assert_eq!((options.account.as_str(), options.endpoint.as_deref()), ("acc", Some("https://blobs.example")));
     }
 }

@@ -83,8 +83,8 @@ pub(crate) fn foreign_lease(blob: &str, election: &str) -> StoreError {
 }
 
 pub(crate) fn no_credentials(place: &str, error: &reqsign_core::Error) -> StoreError {
-    let advice =
-        "give a key, a SAS or an identity as options or in the environment, or check the service that issues tokens";
+    let advice = "give a key, a SAS or an identity as options or in the environment, or check the token file and the service \
+                  that issues tokens";
     let detail = error.context().iter().fold(causes(error), |text, more| format!("{text} ({more})"));
     StoreError::refused(format!("cannot get credentials for {place}; {advice}")).because(detail)
 }

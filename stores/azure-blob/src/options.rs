@@ -115,6 +115,12 @@ impl AzureBlobOptions {
             self.account = variables.get("AZURE_STORAGE_ACCOUNT").unwrap_or_default();
         }
         self.check()?;
+        let has_id = |id: &Option<String>, name: &str| id.is_some() || variables.get(name).is_some();
+        let has_ids = has_id(&self.tenant_id, "AZURE_TENANT_ID") && has_id(&self.client_id, "AZURE_CLIENT_ID");
+        refuse(&[
+            (self.client_secret.is_some() && !has_ids, "client_secret needs tenant_id and client_id"),
+            (self.federated_token_file.is_some() && !has_ids, "federated_token_file needs tenant_id and client_id"),
+        ])?;
         let public = || format!("https://{}.blob.core.windows.net", self.account);
         let endpoint = self.endpoint.take().unwrap_or_else(public);
         self.endpoint = Some(endpoint.trim_end_matches('/').to_owned());
@@ -146,7 +152,8 @@ impl AzureBlobOptions {
         let is_prefix = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
         let urls = [&self.endpoint, &self.authority_host, &self.identity_endpoint];
-        let is_key = |key: &Secret| STANDARD.decode(&key.0).is_ok();
+        let is_key = |key: &Secret| STANDARD.decode(&key.0).is_ok_and(|key| !key.is_empty());
+        let is_sas = |sas: &Secret| sas.0.contains("sig=") && sas.0.bytes().all(|byte| byte.is_ascii_graphic());
         refuse(&[
             (name.is_empty(), "the name of the container is missing; write azblob://ACCOUNT/CONTAINER"),
             (!is_container, "a container's name has 3 to 63 lower-case letters, digits and single hyphens in between"),
@@ -157,6 +164,7 @@ impl AzureBlobOptions {
             (!self.prefix.is_empty() && self.prefix.split('/').any(is_odd), "prefix must have no empty part or dots"),
             (!urls.into_iter().flatten().all(is_http), "endpoints must be URLs; write endpoint=https://host:port"),
             (kinds > 1, "give only one of account_key, sas_token, client_secret and federated_token_file"),
+            (!self.sas_token.iter().all(is_sas), "sas_token must be name=value pairs with sig=; copy it again"),
             (!self.account_key.iter().all(is_key), "account_key must be base64; copy it again, and write + as %2B"),
         ])
     }
@@ -217,6 +225,11 @@ mod tests {
             ("azblob://acc/jobs?endpoint=hunter2", "endpoints must be URLs"),
             ("azblob://acc/jobs?account_key=hunter2!", "account_key must be base64"),
             ("azblob://acc/jobs?account_key=aGk%3D&sas_token=hunter2", "give only one of"),
+            ("azblob://acc/jobs?account_key=", "account_key must be base64"),
+            ("azblob://acc/jobs?sas_token=", "sas_token must be name=value pairs"),
+            ("azblob://acc/jobs?sas_token=sig%3Dhunter2%0A", "sas_token must be name=value pairs"),
+            ("azblob://acc/jobs?client_secret=hunter2", "client_secret needs tenant_id and client_id"),
+            ("azblob://acc/jobs?federated_token_file=hunter2&tenant_id=t", "federated_token_file needs tenant_id"),
             ("azblob:///jobs?connection_string=AccountName%3Dacc;hunter2", "name=value pairs"),
             ("azblob:///jobs?connection_string=AcountKey%3Dhunter2", "unknown name \"AcountKey\""),
         ] {

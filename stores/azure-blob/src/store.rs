@@ -21,7 +21,7 @@ use tenure_kit::options::Variables;
 use tenure_kit::{PendingWrites, Preparation, in_time, lock};
 use tokio::time::Instant;
 
-use crate::client::{Client, Lease, LeaseState, Outcome};
+use crate::client::{Blob, Client, Lease, LeaseState, Outcome};
 use crate::errors::foreign_lease;
 use crate::options::AzureBlobOptions;
 use crate::version::{SeatVersion, lease_id};
@@ -100,18 +100,33 @@ impl AzureBlobStore {
         held?.holder.filter(|holder| lock(&self.known).own.contains(holder)).map(lease_id)
     }
 
-    /// Replaces the record of a seat with one that needs no lease, and releases the lease with this id.
-    async fn replace(
+    /// Replaces the record of a seat with a vacant one, and releases the lease with this id.
+    async fn vacate(
         &self,
         seat: &SeatName,
         held: SeatVersion,
-        text: String,
+        vacant: &Record,
         id: Option<String>,
-        within: Duration,
     ) -> Result<Outcome, StoreError> {
-        let (client, path) = (self.client.clone(), path_of(seat));
-        let write = async move { replace(&client, &path, &held, &text, id.as_deref()).await };
-        self.pending.run_alone(seat, in_time(within, write)).await
+        let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(vacant));
+        let write = async move {
+            let written = replace(&client, &path, &held, &text, id.as_deref()).await;
+            if let Some(id) = id {
+                let etag = match &written {
+                    Ok(outcome) => outcome.clone().ok(),
+                    // The answer is lost: the blob shows whether the write took effect.
+                    Err(_) => {
+                        let blob = client.get(&path).await.ok().flatten();
+                        blob.filter(|blob| blob.text == text).map(|blob| blob.version)
+                    }
+                };
+                if let Some(etag) = etag {
+                    release(&client, &path, &id, &etag).await;
+                }
+            }
+            written
+        };
+        self.pending.run_alone(seat, in_time(vacant.lease / 5, write)).await
     }
 }
 
@@ -196,7 +211,7 @@ impl SeatStore for AzureBlobStore {
             return Err(StoreError::denied("cannot keep this lease; use one of 15 to 60 whole seconds"));
         }
         self.ready(next.lease).await?;
-        let (client, path, text) = (self.client.clone(), path_of(seat), record::to_json(next));
+        let (client, path) = (self.client.clone(), path_of(seat));
         let within = next.lease / 5;
         let outcome = match (&next.holder, expected) {
             (Some(holder), expected) => {
@@ -207,7 +222,7 @@ impl SeatStore for AzureBlobStore {
                 let bid = async move {
                     if let (Some(last), Some(held)) = (last, &expected) {
                         // Another candidate of this process gives its seat to this one.
-                        let _ = client.lease(&path, Lease::Release { id: &last }, Some(&held.etag)).await?;
+                        release(&client, &path, &last, &held.etag).await;
                     }
                     let outcome = bid(&client, &path, expected, &next, &id).await?;
                     lock(&known).is_foreign(&seat_name, &outcome, &client, &path)?;
@@ -217,10 +232,10 @@ impl SeatStore for AzureBlobStore {
             }
             (None, Some(held)) => {
                 let id = self.own_lease(Some(&held));
-                self.replace(seat, held, text, id, within).await?
+                self.vacate(seat, held, next, id).await?
             }
             (None, None) => {
-                let token = next.token;
+                let (token, text) = (next.token, record::to_json(next));
                 let write = async move {
                     match absent(&client, &path, token).await? {
                         Some(etag) => client.write(&path, &text, Condition::Version(&etag), None).await,
@@ -261,8 +276,8 @@ impl SeatStore for AzureBlobStore {
     async fn free(&self, seat: &SeatName, held: &Version, vacant: &Record) -> Result<Swap, StoreError> {
         let Some(version) = SeatVersion::parse(held) else { return Ok(Swap::Lost) };
         self.ready(vacant.lease).await?;
-        let (id, within) = (version.holder.map(lease_id), vacant.lease / 5);
-        Ok(answer(self.replace(seat, version, record::to_json(vacant), id, within).await?, vacant))
+        let id = version.holder.map(lease_id);
+        Ok(answer(self.vacate(seat, version, vacant, id).await?, vacant))
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {
@@ -270,15 +285,21 @@ impl SeatStore for AzureBlobStore {
     }
 
     /// Replaces the record with a tombstone that keeps the last token, on the version that had that token. If another
-    /// candidate writes meanwhile, the call fails, and its caller can repeat it.
+    /// candidate writes meanwhile, the call fails, and its caller can repeat it. The lease of a leader stays until it expires,
+    /// so that no other candidate leads before this one has noticed.
     async fn forget(&self, seat: &SeatName) -> Result<(), StoreError> {
         self.ready(LONGEST_LEASE).await?;
-        let blob = self.client.get(&path_of(seat)).await?;
-        if let Some(blob) = blob.filter(|blob| forgotten(&blob.text).is_none()) {
-            let record = record::from_json(&blob.text)?;
-            let held = SeatVersion::of(&blob.version, &record);
-            let id = held.holder.map(lease_id);
-            if self.replace(seat, held, tombstone(record.token), id, LONGEST_LEASE / 5).await?.is_err() {
+        let path = path_of(seat);
+        let blob = self.client.read(&path).await?;
+        if blob.as_ref().is_some_and(|blob| blob.lease == LeaseState::Infinite) {
+            return Err(foreign_lease(&self.client.shown(&path), seat.as_str()));
+        }
+        if let Some(Blob { object, .. }) = blob.filter(|blob| forgotten(&blob.object.text).is_none()) {
+            let record = record::from_json(&object.text)?;
+            let held = SeatVersion::of(&object.version, &record);
+            let (client, id, text) = (self.client.clone(), held.holder.map(lease_id), tombstone(record.token));
+            let write = async move { replace(&client, &path, &held, &text, id.as_deref()).await };
+            if self.pending.run_alone(seat, in_time(LONGEST_LEASE / 5, write)).await?.is_err() {
                 return Err(StoreError::refused("the seat was written or leased at the same time; try again"));
             }
         }
@@ -363,14 +384,12 @@ async fn bid(
     let written = client.write(path, &record::to_json(next), Condition::Version(&etag), Some(id)).await;
     let is_refused = written.as_ref().map_or_else(|error| error.fault() != Fault::Unknown, Result::is_err);
     if is_refused {
-        // If this fails, the lease expires.
-        let _ = client.lease(path, Lease::Release { id }, None).await;
+        release(client, path, id, &etag).await;
     }
     Ok(written?.map_err(|code| Refusal { code, etag }))
 }
 
-/// Replaces a record with one that needs no lease: a vacant one, or a tombstone. Afterwards, the lease with this id is
-/// released.
+/// Replaces a record with one that needs no lease: a vacant one, or a tombstone.
 ///
 /// # Correctness
 /// Claim: the write takes effect only if the blob still has this version, and takes no seat from a holder but the one with
@@ -384,18 +403,21 @@ async fn replace(
     text: &str,
     id: Option<&str>,
 ) -> Result<Outcome, StoreError> {
-    let mut written = client.write(path, text, Condition::Version(&held.etag), id).await?;
-    match (&written, id) {
-        (Ok(_), Some(id)) => {
-            // If this fails, the lease expires.
-            let _ = client.lease(path, Lease::Release { id }, None).await;
+    match client.write(path, text, Condition::Version(&held.etag), id).await? {
+        Err(code) if id.is_some() && code.starts_with("Lease") => {
+            client.write(path, text, Condition::Version(&held.etag), None).await
         }
-        (Err(code), Some(_)) if code.starts_with("Lease") => {
-            written = client.write(path, text, Condition::Version(&held.etag), None).await?;
-        }
-        _ => {}
+        written => Ok(written),
     }
-    Ok(written)
+}
+
+/// Releases a lease, if the blob still has this ETag. If that fails, the lease expires.
+///
+/// # Correctness
+/// Claim: a release that arrives late does not end the lease of a leader. Reason: all terms of a candidate have the same
+/// lease id, but a term begins with a write, which changes the ETag. Conclusion: a release from before that is refused.
+async fn release(client: &Client, path: &str, id: &str, etag: &str) {
+    let _ = client.lease(path, Lease::Release { id }, Some(etag)).await;
 }
 
 /// Returns the ETag of the tombstone of a seat that does not exist, and writes one if there is none. `None` if the seat

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use support::{LEASE, StandIn, error_of, open, record, seat, told, url_with_sas, within};
-use tenure_core::{Elections, Fault, Record, SeatStore, StoreError, Swap};
+use tenure_core::{Elections, Fault, Life, Record, SeatStore, StoreError, Swap};
 use tenure_testkit::servers::{Azurite, Folder, free_port};
 
 /// Checks that an error is denied, is one line, has this text, and shows no secret.
@@ -62,6 +62,18 @@ async fn a_container_that_is_missing_is_created_if_the_credentials_permit_it() {
         "the container azblob://devstoreaccount1/jobs does not exist, and these credentials cannot create it",
     );
     assert!(matches!(open(&server.url()).swap(&seat(), None, &record(1)).await.unwrap(), Swap::Done { .. }));
+}
+
+#[tokio::test]
+async fn a_container_that_was_deleted_is_created_by_the_next_bid() {
+    let server = Azurite::start();
+    let (store, first) = (open(&server.url()), record(1));
+    assert!(!store.break_lease(&seat()).await.unwrap(), "without a container, there is no lease");
+    let Swap::Done { version, .. } = store.swap(&seat(), None, &first).await.unwrap() else { panic!("it exists") };
+    assert_eq!(server.ask("DELETE", "/jobs?restype=container", &[], "").0, 202);
+    assert_eq!(store.renew(&seat(), &version, &first).await.unwrap(), Swap::Lost, "the term ends");
+    assert!(SeatStore::read(&store, &seat()).await.unwrap().seat.is_none());
+    assert!(matches!(store.swap(&seat(), None, &record(2)).await.unwrap(), Swap::Done { .. }));
 }
 
 #[tokio::test]
@@ -122,6 +134,35 @@ async fn answers_that_say_nothing_about_the_write_make_its_outcome_unknown() {
         let error = open(&server.url()).swap(&seat(), None, &record(1)).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Unknown, "{}", told(&error));
     }
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_leaves_no_lease_behind() {
+    let server = StandIn::start().losing_the_answer_to("\"token\":7");
+    let (one, other) = (open(&server.url()), open(&server.url()));
+    let Swap::Done { version, .. } = one.swap(&seat(), None, &record(6)).await.unwrap() else { panic!("it exists") };
+    let vacant = Record { holder: None, ..record(7) };
+    assert_eq!(one.swap(&seat(), Some(&version), &vacant).await.unwrap_err().fault(), Fault::Unknown);
+    let seen = SeatStore::read(&other, &seat()).await.unwrap().seat.unwrap();
+    assert_eq!((&seen.record.holder, seen.record.token), (&None, vacant.token), "the write took effect");
+    let swap = other.swap(&seat(), Some(&seen.version), &record(8)).await.unwrap();
+    assert!(matches!(swap, Swap::Done { .. }), "the lease of the last holder stayed");
+}
+
+#[tokio::test]
+async fn a_release_that_arrives_late_does_not_end_the_next_term_of_the_same_candidate() {
+    let server = StandIn::start().delaying_releases();
+    let (one, other, first) = (open(&server.url()), open(&server.url()), record(1));
+    let Swap::Done { version, .. } = one.swap(&seat(), None, &first).await.unwrap() else { panic!("it exists") };
+    let vacant = Record { holder: None, nonce: 1, ..first.clone() };
+    let vacated = one.swap(&seat(), Some(&version), &vacant).await.unwrap();
+    let Swap::Done { version, .. } = vacated else { panic!("{vacated:?}") };
+    let second = Record { token: record(2).token, nonce: 2, ..first };
+    assert!(matches!(one.swap(&seat(), Some(&version), &second).await.unwrap(), Swap::Done { .. }));
+    assert_eq!(server.process_delayed(), 1);
+    let seen = SeatStore::read(&other, &seat()).await.unwrap().seat.unwrap();
+    let swap = other.swap(&seat(), Some(&seen.version), &record(3)).await.unwrap();
+    assert_eq!((seen.life, swap), (Life::Held, Swap::Lost), "two candidates lead");
 }
 
 /// A server that issues tokens: it records the requests, and answers all of them with this status and body.

@@ -11,7 +11,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &BreakLease) -> Re
 
     use serde_json::json;
     use tenure::azure_blob::{AzureBlobStore, SCHEMES};
-    use tenure::{Error, Fault, SeatName};
+    use tenure::{Error, SeatName};
 
     use super::leader_words;
     use crate::json::versioned;
@@ -24,10 +24,10 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &BreakLease) -> Re
     if !args.yes {
         let look = setup.elections_to_read()?.look(election).await;
         return Err(Failure::new(match look {
-            Err(Error::Store(error)) if error.fault() == Fault::Denied => {
-                format!("{error}; if that program is gone, pass --yes to break its lease")
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => match error.to_string().split_once("; stop that program") {
+                Some((lease, _)) => format!("{lease}; if that program is gone, pass --yes to break its lease"),
+                None => return Err(error.into()),
+            },
             Ok(look) => match &look.leader {
                 Some(leader) => {
                     let who = leader_words(leader);

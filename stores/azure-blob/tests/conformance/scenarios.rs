@@ -24,6 +24,7 @@ pub(crate) fn add_to(kit: Kit) -> Kit {
         a_released_seat_is_taken_at_the_next_poll,
         the_seat_of_a_dead_leader_is_taken_at_the_first_poll_after_the_lapse,
         an_idle_leader_and_two_followers_make_the_requests_of_the_estimate,
+        a_seat_that_is_forgotten_while_a_candidate_leads_is_not_taken_before_its_lease_ends,
         a_bid_whose_seat_was_led_and_forgotten_since_it_was_read_cannot_repeat_a_token,
     ]
 }
@@ -185,11 +186,25 @@ async fn an_idle_leader_and_two_followers_make_the_requests_of_the_estimate() {
     assert_eq!((written, listed), (0.0, 0.0), "an idle election writes nothing");
 }
 
+async fn a_seat_that_is_forgotten_while_a_candidate_leads_is_not_taken_before_its_lease_ends() {
+    let (one, other, seat) = (open(&azurite().url()), open(&azurite().url()), name("forgotten in mid-term"));
+    let held = record(1);
+    let Swap::Done { version, .. } = one.swap(&seat, None, &held).await.unwrap() else { panic!("it exists") };
+    let won = Instant::now();
+    other.forget(&seat).await.unwrap();
+    assert_eq!(other.read(&seat).await.unwrap().floor, held.token);
+    while !matches!(other.swap(&seat, None, &record(2)).await.unwrap(), Swap::Done { .. }) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(won.elapsed() > LEASE * 9 / 10, "taken {:?} after the first candidate began to lead", won.elapsed());
+    assert_eq!(one.renew(&seat, &version, &held).await.unwrap(), Swap::Lost);
+}
+
 async fn a_bid_whose_seat_was_led_and_forgotten_since_it_was_read_cannot_repeat_a_token() {
     let (one, other, seat) = (open(&azurite().url()), open(&azurite().url()), name("forgotten meanwhile"));
     assert!(one.read(&seat).await.unwrap().seat.is_none());
     // Between this read and the bid that follows from it, another candidate has led with the token 1.
-    assert!(matches!(other.swap(&seat, None, &record(1)).await.unwrap(), Swap::Done { .. }));
+    vacant(seat.as_str()).await;
     other.forget(&seat).await.unwrap();
     assert_eq!(one.swap(&seat, None, &record(1)).await.unwrap(), Swap::Lost, "the token 1 was issued twice");
     assert!(matches!(one.swap(&seat, None, &record(2)).await.unwrap(), Swap::Done { .. }));

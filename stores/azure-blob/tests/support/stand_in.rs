@@ -22,6 +22,11 @@ struct State {
     ignores_conditions_of_seats: bool,
     /// A status, a code and headers with which the server answers all requests.
     answer: Option<(u16, &'static str, String)>,
+    /// The server processes the next write whose content has this text, and closes the connection without an answer.
+    loses: Option<&'static str>,
+    /// The server closes the connection of each release, and keeps the request.
+    delays_releases: bool,
+    delayed: Vec<Request>,
 }
 
 struct Blob {
@@ -69,6 +74,25 @@ impl StandIn {
         self
     }
 
+    pub(crate) fn losing_the_answer_to(self, text: &'static str) -> Self {
+        self.state.lock().unwrap().loses = Some(text);
+        self
+    }
+
+    pub(crate) fn delaying_releases(self) -> Self {
+        self.state.lock().unwrap().delays_releases = true;
+        self
+    }
+
+    /// Processes the releases that were delayed, and returns how many there were.
+    pub(crate) fn process_delayed(&self) -> usize {
+        let state = &mut *self.state.lock().unwrap();
+        state.delays_releases = false;
+        let delayed = std::mem::take(&mut state.delayed);
+        delayed.iter().for_each(|request| drop(answer(request, state)));
+        delayed.len()
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("azblob://acc/jobs?endpoint=http://{}&account_key=aGV5", self.address)
     }
@@ -87,7 +111,16 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
     let (mut to, mut from) = (stream.try_clone().ok()?, BufReader::new(stream));
     loop {
         let request = receive(&mut from)?;
+        let is_release = request.headers.get("x-ms-lease-action").is_some_and(|action| action == "release");
+        if is_release && state.lock().unwrap().delays_releases {
+            state.lock().unwrap().delayed.push(request);
+            return None;
+        }
         let response = answer(&request, &mut state.lock().unwrap());
+        let content = String::from_utf8_lossy(&request.body);
+        if state.lock().unwrap().loses.take_if(|text| content.contains(*text)).is_some() {
+            return None;
+        }
         to.write_all(&response).ok()?;
     }
 }

@@ -12,6 +12,7 @@
 //! | [`sql`] | seats and notes as rows of a SQL database, and seats that the locks of a session hold |
 //! | `objects` | seats and notes as objects of a bucket, and what their requests cost (feature `objects`) |
 //! | [`SharedTask`], [`Preparation`] | a task whose result several calls share; work that must succeed once before all writes |
+//! | [`PendingWrites`], [`in_time`] | writes that run to their end, and reads that wait for them; a limit for their time |
 //! | [`VersionParts`] | the content of a version: the write, the data and the session |
 //! | [`url`], [`options`] | URLs, options and variables, parsed in the same way and with the same errors by all stores |
 //! | `tls` | trusted certificates and client certificates, read from files (feature `tls`) |
@@ -85,13 +86,14 @@
 //!   session has ended: answer `Lost`. If the session was never one of this process, ask the server, because
 //!   only the server can know. Otherwise call [`PooledSession::beat`], and answer with the heartbeat's `sent`
 //!   as `since`. A heartbeat may answer for a seat only if it has seen the last write of that seat by this process:
-//!   let its report name the version of each seat, or accept only one that was sent after the write was answered. It
+//!   let its report name the version of each seat, or call [`PooledSession::outdate`] after each write. It
 //!   must also be recent: at most a quarter of a lease old.
 //! - Time-outs: a heartbeat must fail early enough for another one within the lease, after a third of it or sooner.
 //!   Opening a session needs a time-out, too: a quarter of a lease to a third.
 //! - `watch`: pass each change of the engine's interest to [`ReadySessions`], so that a bid on a seat that another
-//!   process holds finds an open session. Once the watch is subscribed, renew each session of
-//!   [`Sessions::live`] once: this finds sessions that ended before the watch began.
+//!   process holds finds an open session. Once the watch is subscribed, call
+//!   [`Sessions::beat_all`]: this finds sessions that ended before the watch began. Pass the end of a session that the
+//!   server pushes to [`Sessions::ended`].
 //!
 //! If the server ties a session to a connection (PostgreSQL), the session implements [`Session::lapses`] and
 //! [`Session::closed`].

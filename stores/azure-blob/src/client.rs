@@ -50,8 +50,8 @@ pub(crate) enum LeaseState {
     Infinite,
 }
 
-/// What to do with the lease of a blob.
-pub(crate) enum Lease<'a> {
+/// An action on the lease of a blob.
+pub(crate) enum LeaseAction<'a> {
     Acquire {
         id: &'a str,
         lease: Duration,
@@ -122,9 +122,9 @@ impl Client {
         path: &str,
         lease: Option<&str>,
     ) -> Result<Result<Option<Blob>, String>, StoreError> {
-        let ask = Request::get(self.url_of(path));
-        let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
-        let (headers, content) = match self.send(ask, String::new()).await? {
+        let request = Request::get(self.url_of(path));
+        let request = lease.iter().fold(request, |request, id| request.header("x-ms-lease-id", *id));
+        let (headers, content) = match self.send(request, String::new()).await? {
             Ok(found) => found,
             Err(code) if ["BlobNotFound", "ContainerNotFound"].contains(&code.as_str()) => return Ok(Ok(None)),
             Err(code) => return Ok(Err(code)),
@@ -148,70 +148,75 @@ impl Client {
         on: Condition<'_>,
         lease: Option<&str>,
     ) -> Result<Outcome, StoreError> {
-        let ask = Request::put(self.url_of(path)).header("x-ms-blob-type", "BlockBlob");
-        let ask = match on {
-            Condition::Absent => ask.header("if-none-match", "*"),
-            Condition::Version(etag) => ask.header("if-match", format!("\"{etag}\"")),
-            Condition::None => ask,
+        let request = Request::put(self.url_of(path)).header("x-ms-blob-type", "BlockBlob");
+        let request = match on {
+            Condition::Absent => request.header("if-none-match", "*"),
+            Condition::Version(etag) => request.header("if-match", format!("\"{etag}\"")),
+            Condition::None => request,
         };
-        let ask = lease.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", *id));
-        self.change(ask.header("content-type", "application/json"), text.to_owned()).await
+        let request = lease.iter().fold(request, |request, id| request.header("x-ms-lease-id", *id));
+        self.change(request.header("content-type", "application/json"), text.to_owned()).await
     }
 
     /// Changes the lease of a blob, if the blob still has this ETag. The ETag stays the same.
-    pub(crate) async fn lease(&self, path: &str, lease: Lease<'_>, on: Option<&str>) -> Result<Outcome, StoreError> {
-        let ask = Request::put(format!("{}?comp=lease", self.url_of(path)));
-        let (action, id) = match &lease {
-            Lease::Acquire { .. } => ("acquire", None),
-            Lease::Renew { id } => ("renew", Some(id)),
-            Lease::Release { id } => ("release", Some(id)),
-            Lease::Break => ("break", None),
+    pub(crate) async fn lease(
+        &self,
+        path: &str,
+        action: LeaseAction<'_>,
+        on: Option<&str>,
+    ) -> Result<Outcome, StoreError> {
+        let request = Request::put(format!("{}?comp=lease", self.url_of(path)));
+        let (verb, id) = match &action {
+            LeaseAction::Acquire { .. } => ("acquire", None),
+            LeaseAction::Renew { id } => ("renew", Some(id)),
+            LeaseAction::Release { id } => ("release", Some(id)),
+            LeaseAction::Break => ("break", None),
         };
-        let mut ask = ask.header("x-ms-lease-action", action);
-        if let Lease::Acquire { id, lease } = lease {
-            ask = ask.header("x-ms-proposed-lease-id", id).header("x-ms-lease-duration", lease.as_secs());
+        let mut request = request.header("x-ms-lease-action", verb);
+        if let LeaseAction::Acquire { id, lease } = action {
+            request = request.header("x-ms-proposed-lease-id", id).header("x-ms-lease-duration", lease.as_secs());
         }
-        let ask = id.iter().fold(ask, |ask, id| ask.header("x-ms-lease-id", **id));
-        let ask = on.iter().fold(ask, |ask, etag| ask.header("if-match", format!("\"{etag}\"")));
-        self.change(ask, String::new()).await
+        let request = id.iter().fold(request, |request, id| request.header("x-ms-lease-id", **id));
+        let request = on.iter().fold(request, |request, etag| request.header("if-match", format!("\"{etag}\"")));
+        self.change(request, String::new()).await
     }
 
     /// Creates the container. Without the right to do so, it must exist, which the next request shows.
     pub(crate) async fn create_container(&self) -> Result<(), StoreError> {
-        let ask = Request::put(format!("{}?restype=container", self.url));
-        match self.send(ask, String::new()).await {
+        let request = Request::put(format!("{}?restype=container", self.url));
+        match self.send(request, String::new()).await {
             Err(error) if error.fault() == tenure_core::Fault::Denied => Ok(()),
             other => other.map(drop),
         }
     }
 
     /// Makes a request that writes.
-    async fn change(&self, ask: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
-        Ok(self.send(ask, content).await?.map(|(headers, _)| etag(&headers)))
+    async fn change(&self, request: http::request::Builder, content: String) -> Result<Outcome, StoreError> {
+        Ok(self.send(request, content).await?.map(|(headers, _)| etag(&headers)))
     }
 
     /// Signs and sends a request. Returns the headers and the content, or the code with which the server has refused the
     /// request because of its condition, a lease, or because there is no such blob or container.
     async fn send(
         &self,
-        ask: http::request::Builder,
+        request: http::request::Builder,
         content: String,
     ) -> Result<Result<(HeaderMap, String), String>, StoreError> {
         let invalid =
             |error| StoreError::denied(format!("{} has no valid URL; check endpoint", self.place)).because(error);
-        let ask = ask.header("x-ms-version", VERSION);
-        let ask = match ask.method_ref() {
-            Some(&Method::PUT) => ask.header("content-length", content.len()),
-            _ => ask,
+        let request = request.header("x-ms-version", VERSION);
+        let request = match request.method_ref() {
+            Some(&Method::PUT) => request.header("content-length", content.len()),
+            _ => request,
         };
-        let (mut parts, ()) = ask.body(()).map_err(|error| invalid(error.to_string()))?.into_parts();
+        let (mut parts, ()) = request.body(()).map_err(|error| invalid(error.to_string()))?.into_parts();
         let no_credentials = |error| errors::no_credentials(&self.place, &error);
         self.signer.sign(&mut parts, None).await.map_err(no_credentials)?;
-        let request = reqwest::Request::try_from(Request::from_parts(parts, content));
-        let request = request.map_err(|error| invalid(error.without_url().to_string()))?;
+        let signed = reqwest::Request::try_from(Request::from_parts(parts, content));
+        let signed = signed.map_err(|error| invalid(error.without_url().to_string()))?;
         let sent = Timestamp::now().as_second();
         let answered = async {
-            let response = self.http.execute(request).await?;
+            let response = self.http.execute(signed).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             Ok((status, headers, response.text().await?))
         };
@@ -257,8 +262,8 @@ impl Objects for Client {
         let (mut found, mut marker) = (Vec::new(), String::new());
         let prefix = format!("{}/{folder}/", self.prefix);
         loop {
-            let ask = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
-            let Ok((_, page)) = self.send(ask, String::new()).await? else { return Ok(found) };
+            let request = Request::get(format!("{}?restype=container&comp=list&prefix={prefix}{marker}", self.url));
+            let Ok((_, page)) = self.send(request, String::new()).await? else { return Ok(found) };
             found.extend(page.split("<Blob>").skip(1).filter_map(|blob| {
                 let name = errors::element(blob, "Name")?.strip_prefix(&prefix)?;
                 Some((name.to_owned(), errors::element(blob, "Content-Length")?.parse().ok()?))

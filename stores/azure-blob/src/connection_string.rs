@@ -1,7 +1,7 @@
 //! Connection strings of a storage account: `AccountName=…;AccountKey=…`, as the Azure portal shows them.
 
 use tenure_core::ConfigError;
-use tenure_kit::options::unknown;
+use tenure_kit::did_you_mean;
 
 use crate::options::{AzureBlobOptions, Secret};
 
@@ -27,11 +27,11 @@ pub(crate) fn parse(text: &str, into: &mut AzureBlobOptions) -> Result<(), Confi
             "queueendpoint" | "tableendpoint" | "fileendpoint" | "developmentstorageproxyuri" => {}
             _ if name.to_ascii_lowercase().ends_with("secondaryendpoint") => {}
             _ => {
-                return Err(unknown(name, NAMES)
-                    .to_string()
-                    .replace("option", "name")
-                    .replace(" in the URL", "")
-                    .into());
+                let advice = match did_you_mean(name, NAMES).as_slice() {
+                    [] => format!("the names are {}", NAMES.join(", ")),
+                    near => format!("did you mean {}?", near.join(" or ")),
+                };
+                return Err(format!("unknown name {name:?} in connection_string; {advice}").into());
             }
         }
     }

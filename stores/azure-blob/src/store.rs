@@ -21,7 +21,7 @@ use tenure_kit::options::Variables;
 use tenure_kit::{PendingWrites, Preparation, in_time, lock};
 use tokio::time::Instant;
 
-use crate::client::{Blob, Client, Lease, LeaseState, Outcome};
+use crate::client::{Blob, Client, LeaseAction, LeaseState, Outcome};
 use crate::errors::foreign_lease;
 use crate::options::AzureBlobOptions;
 use crate::version::{SeatVersion, lease_id};
@@ -36,12 +36,12 @@ pub struct AzureBlobStore {
     /// The preparation of the container, and the check of the server.
     ready: Preparation,
     pending: PendingWrites,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownLeases>>,
 }
 
-/// What this process knows about leases.
+/// The leases that this process has taken or seen.
 #[derive(Default)]
-struct Known {
+struct KnownLeases {
     /// The incarnations that have bid through this store. Only they release their seats.
     own: HashSet<Incarnation>,
     /// The holder of each seat, as last read.
@@ -85,7 +85,7 @@ impl AzureBlobStore {
     /// # Errors
     /// If the server does not answer, or forbids it.
     pub async fn break_lease(&self, seat: &SeatName) -> Result<bool, StoreError> {
-        Ok(self.client.lease(&path_of(seat), Lease::Break, None).await?.is_ok())
+        Ok(self.client.lease(&path_of(seat), LeaseAction::Break, None).await?.is_ok())
     }
 
     /// Creates the container before the first write, and checks that the server obeys conditions. Reads need neither, and
@@ -225,7 +225,7 @@ impl SeatStore for AzureBlobStore {
                         release(&client, &path, &last, &held.etag).await;
                     }
                     let outcome = bid(&client, &path, expected, &next, &id).await?;
-                    lock(&known).is_foreign(&seat_name, &outcome, &client, &path)?;
+                    lock(&known).check_refusal(&seat_name, &outcome, &client, &path)?;
                     Ok(outcome.map_err(|Refusal { code, .. }| code))
                 };
                 self.pending.run_alone(seat, in_time(within, bid)).await?
@@ -265,7 +265,7 @@ impl SeatStore for AzureBlobStore {
         let Some((version, holder)) = SeatVersion::parse(held).filter(|held| held.holder == holder).zip(holder) else {
             return Ok(Swap::Lost);
         };
-        let renew = Lease::Renew { id: &lease_id(holder) };
+        let renew = LeaseAction::Renew { id: &lease_id(holder) };
         match self.client.lease(&path_of(seat), renew, Some(&version.etag)).await? {
             Ok(_) => Ok(Swap::Done { version: held.clone(), since: None, granted: None }),
             Err(_) => Ok(Swap::Lost),
@@ -316,10 +316,10 @@ impl SeatStore for AzureBlobStore {
     }
 }
 
-impl Known {
-    /// Returns an error if a seat was free for longer than any lease of ours lasts, but bids on it are refused because of
-    /// another lease: then another program renews that lease.
-    fn is_foreign(
+impl KnownLeases {
+    /// Remembers a bid that was refused because of a lease. Returns an error if such bids on a free seat are refused for
+    /// longer than any lease of a candidate lasts: then another program renews that lease.
+    fn check_refusal(
         &mut self,
         seat: &SeatName,
         outcome: &Result<String, Refusal>,
@@ -378,7 +378,7 @@ async fn bid(
             None => return Ok(Err(Refusal { code: String::new(), etag: String::new() })),
         },
     };
-    if let Err(code) = client.lease(path, Lease::Acquire { id, lease: next.lease }, Some(&etag)).await? {
+    if let Err(code) = client.lease(path, LeaseAction::Acquire { id, lease: next.lease }, Some(&etag)).await? {
         return Ok(Err(Refusal { code, etag }));
     }
     let written = client.write(path, &record::to_json(next), Condition::Version(&etag), Some(id)).await;
@@ -417,11 +417,12 @@ async fn replace(
 /// Claim: a release that arrives late does not end the lease of a leader. Reason: all terms of a candidate have the same
 /// lease id, but a term begins with a write, which changes the ETag. Conclusion: a release from before that is refused.
 async fn release(client: &Client, path: &str, id: &str, etag: &str) {
-    let _ = client.lease(path, Lease::Release { id }, Some(etag)).await;
+    let _ = client.lease(path, LeaseAction::Release { id }, Some(etag)).await;
 }
 
 /// Returns the ETag of the tombstone of a seat that does not exist, and writes one if there is none. `None` if the seat
-/// exists, or was forgotten with a token that is not below this one: then the bid is from before, and its token is used.
+/// exists, or was forgotten with a token that is not below this one: then the bid
+/// is older than that term, and its token is already used.
 async fn absent(client: &Client, path: &str, token: Token) -> Result<Option<String>, StoreError> {
     if let Some(etag) = client.put(path, &tombstone(Token::ZERO), Condition::Absent).await? {
         return Ok(Some(etag));

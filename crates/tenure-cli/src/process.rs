@@ -69,9 +69,9 @@ impl SignalSet {
         self.0 & (1 << (signal - 1)) != 0
     }
 
-    /// Parses the set of ignored signals from the text of `/proc/self/status`.
-    fn ignored(status: &str) -> Self {
-        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    /// Parses a set of signals, such as `SigIgn:`, from the text of `/proc/PID/status`.
+    fn parse(status: &str, name: &str) -> Self {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         Self(line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0))
     }
 }
@@ -79,7 +79,7 @@ impl SignalSet {
 /// Returns the signals that this process ignores. Before it registers any handler, these are the signals that it
 /// ignored from its start (under `nohup`, or in the background of a script).
 pub(crate) fn ignored_signals() -> SignalSet {
-    SignalSet::ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+    SignalSet::parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "SigIgn:")
 }
 
 #[cfg(test)]
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn ignored_signals_are_found() {
         // `nohup` ignores SIGHUP, number 1.
-        let ignored = SignalSet::ignored("Name:\ttenure\nSigIgn:\t0000000000000001\nSigCgt:\tf\n");
+        let ignored = SignalSet::parse("Name:\ttenure\nSigIgn:\t0000000000000001\nSigCgt:\tf\n", "SigIgn:");
         assert!(ignored.contains(1) && !ignored.contains(2));
-        assert_eq!(SignalSet::ignored(""), SignalSet(0));
+        assert_eq!(SignalSet::parse("", "SigIgn:"), SignalSet(0));
     }
 }

@@ -209,6 +209,30 @@ fn a_signal_ends_the_last_look_at_a_server_that_does_not_respond() {
 }
 
 #[test]
+fn when_a_leader_is_cut_off_a_command_works_until_its_deadline_unless_it_handles_sigterm() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let beat = "while sleep 0.01; do echo beat >> log; done";
+    let is_asked = |script: &str| {
+        let world = World::on(&format!("redis://{}", proxy.address()));
+        let _tenure = world.run(&["--lease", "6s"], script);
+        world.log_of(1);
+        proxy.black_hole(Way::Up);
+        let losing = || world.lines("errors").iter().any(|line| line.contains("losing jobs"));
+        world.eventually("the term to end", losing);
+        let beats = world.log().len();
+        let asked = || world.log().iter().any(|line| line == "asked");
+        world.eventually("the command to go on", || asked() || world.log().len() > beats + 3);
+        proxy.pass();
+        asked()
+    };
+    assert!(!is_asked(beat));
+    // Also if one of its descendants handles it, and not the command itself.
+    assert!(is_asked(&format!("trap 'echo asked >> log' TERM; {beat}")));
+    assert!(is_asked(&format!("sh -c \"trap 'echo asked >> log' TERM; {beat}\" & wait")));
+}
+
+#[test]
 fn a_hook_for_the_end_under_a_second_guard_ends_when_the_seat_is_lost() {
     let redis = Redis::start();
     let world = World::on(&redis.url());

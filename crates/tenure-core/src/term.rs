@@ -160,6 +160,14 @@ impl Term {
         self.state.is_ending() || !self.is_current()
     }
 
+    /// Returns why this term is ending or has ended; `None` until then.
+    ///
+    /// After [`EndReason::NotRenewed`], time alone ends the term: work that can stop at any moment may go on until
+    /// [`deadline`](Self::deadline). After all other reasons another candidate may be waiting, so work should stop now.
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.state.why.get().copied()
+    }
+
     /// Resolves when work should wrap up: `drain` before the end of the term, or `stop_grace` before it if the leader
     /// stops or hands over. Cancel safe.
     ///
@@ -227,7 +235,7 @@ impl Term {
 
     /// Returns the error for work that was dropped at the end of this term.
     pub(crate) fn loss(&self) -> Ended {
-        let why = self.state.why.get().copied().unwrap_or(EndReason::NotRenewed);
+        let why = self.end_reason().unwrap_or(EndReason::NotRenewed);
         Ended::TermEnded { token: self.token(), why }
     }
 }

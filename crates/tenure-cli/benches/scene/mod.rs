@@ -24,7 +24,8 @@ pub(crate) fn rounds() -> u64 {
 pub(crate) struct Scene {
     folder: PathBuf,
     kind: &'static str,
-    store: String,
+    /// The URL of the store for the next candidate.
+    pub(crate) store: String,
     lease: String,
     reports: PipeWriter,
     starts: Receiver<(String, Instant)>,
@@ -35,6 +36,13 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(kind: &'static str, store: &str, lease: &str) -> Self {
+        let mut scene = Self::empty(kind, store, lease);
+        (0..3).for_each(|_| scene.add());
+        scene
+    }
+
+    /// Returns a scene without candidates.
+    pub(crate) fn empty(kind: &'static str, store: &str, lease: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tenure-bench-{}-{kind}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (reader, reports) = io::pipe().unwrap();
@@ -45,10 +53,7 @@ impl Scene {
             }
         });
         let (store, lease) = (store.to_owned(), lease.to_owned());
-        let mut scene =
-            Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 };
-        (0..3).for_each(|_| scene.add());
-        scene
+        Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 }
     }
 
     pub(crate) fn add(&mut self) {

@@ -38,8 +38,9 @@ Events and their effects:
   tenure gets SIGUSR1       CMD's process group gets the signal; if CMD is not running, the signal
   or SIGUSR2                is ignored; --forward chooses other signals, of which INT and QUIT ask a
                             candidate to leave while CMD is not running
+  tenure is cut off         the term ends as above; CMD works until its last moment if none of its
+                            processes handles SIGTERM, because it needs no time to wrap up
   tenure is stopped         its guard, a separate process, kills CMD before the term is over
-  or cut off
   tenure is killed,         its guard kills CMD at once and then frees the seat, so that the next
   or crashes                leader need not wait for the lease
   the guard is killed       tenure kills CMD, releases the seat and stands again

@@ -24,7 +24,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::{Election, ElectionOptions, Elections, Ended, EventKind, Events, Fault, Moment, Occasion, Term, Work};
+use tenure::{
+    Election, ElectionOptions, Elections, EndReason, Ended, EventKind, Events, Fault, Moment, Occasion, Term, Work,
+};
 
 use self::exit_reason::{ExitReason, exec_failure};
 use self::health::{HealthCommand, Verdict};
@@ -297,6 +299,8 @@ impl Runner {
                             self.guard.kill();
                         } else if again && !self.guard.kill_at(0) {
                             break false;
+                        } else if progress.stopping {
+                            self.guard.stop();
                         }
                     }
                     signal = self.forwarded.next() => {
@@ -315,7 +319,7 @@ impl Runner {
                     }
                     () = term.ending(), if !progress.stopping => {
                         progress.stopping = true;
-                        self.guard.stop();
+                        self.ask_to_end(term);
                     }
                     event = self.guard.event() => match event {
                         None => break false,
@@ -331,8 +335,9 @@ impl Runner {
                     // The guard should have killed everything by then, so it has failed.
                     () = tokio::time::sleep(overdue) => if !self.guard.has_event() { break false },
                     event = next(&mut self.events) => self.on_event(&event)?,
-                    // A guard that is stopped (SIGSTOP) meanwhile would leave no time for the hook.
-                    () = tokio::time::sleep(nap), if progress.stopping => self.guard.wake(),
+                    // A guard that is stopped (SIGSTOP) meanwhile would leave no time for the hook, and the command may
+                    // handle SIGTERM since it was last asked to end.
+                    () = tokio::time::sleep(nap), if progress.stopping => self.ask_to_end(term),
                 }
             };
         while !reliable {
@@ -428,6 +433,16 @@ impl Runner {
             Failure::new(format!("{what}: {error}; raise the limit of open files (ulimit -n)"))
         })?;
         Ok(self.guard.start(order, streams, lifeline.as_ref().map(AsFd::as_fd)))
+    }
+
+    /// Asks the command to end. If the lease cannot be renewed, time alone ends the term, so a command that ends at once
+    /// works until its deadline. For all other reasons, another candidate may be waiting for the seat.
+    fn ask_to_end(&self, term: &Term) {
+        if self.asked.is_none() && term.end_reason() == Some(EndReason::NotRenewed) {
+            self.guard.expire();
+        } else {
+            self.guard.stop();
+        }
     }
 
     async fn await_end(&mut self, term: &Term) -> Result<(), Failure> {

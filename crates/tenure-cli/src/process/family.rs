@@ -13,6 +13,8 @@ use rustix::process::{
     set_child_subreaper, wait, waitid,
 };
 
+use super::SignalSet;
+
 /// Makes this process the parent of all orphans among its descendants.
 pub(crate) fn adopt_orphans() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
@@ -94,15 +96,34 @@ pub(crate) fn newest() -> impl Iterator<Item = Pid> {
     (1..=last).rev().take(BATCH).filter_map(Pid::from_raw).filter(is_alive)
 }
 
-/// Returns the children of this process, including those that have ended and are not reaped.
-pub(crate) fn children() -> Vec<Pid> {
-    children_by_thread().unwrap_or_else(children_by_parent)
+/// Returns whether this signal would end all descendants of this process at once: none of them handles or blocks it.
+/// `false` if there are more than [`BATCH`] of them, or the kernel has no lists of children.
+pub(crate) fn all_die_of(signal: i32) -> bool {
+    let Some(mut processes) = children_by_thread("self") else { return false };
+    let mut checked = 0;
+    while let Some(process) = processes.get(checked).map(|process| name(*process)) {
+        // A process that has ended meanwhile has no such file.
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let is_handled = ["SigCgt:", "SigBlk:"].iter().any(|set| SignalSet::parse(&status, set).contains(signal));
+        checked += 1;
+        if is_handled || checked > BATCH {
+            return false;
+        }
+        processes.extend(children_by_thread(&process).unwrap_or_default());
+    }
+    true
 }
 
-/// Reads the kernel's list of children for each thread; `None` if the kernel was built without it.
-fn children_by_thread() -> Option<Vec<Pid>> {
+/// Returns the children of this process, including those that have ended and are not reaped.
+pub(crate) fn children() -> Vec<Pid> {
+    children_by_thread("self").unwrap_or_else(children_by_parent)
+}
+
+/// Reads the kernel's list of children for each thread of a process; `None` if the kernel was built without it, or the
+/// process has ended.
+fn children_by_thread(process: &str) -> Option<Vec<Pid>> {
     let mut found = Vec::new();
-    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+    for thread in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
         let listed = fs::read_to_string(thread.path().join("children")).ok()?;
         found.extend(listed.split_ascii_whitespace().filter_map(pid));
     }
@@ -187,7 +208,9 @@ fn pid(text: &str) -> Option<Pid> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
     use std::sync::Mutex;
 
     use super::*;
@@ -215,6 +238,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_descendant_that_handles_or_blocks_a_signal_is_found() {
+        let _alone = CHILDREN.lock().unwrap();
+        let all_die_beside = |script: &str| {
+            let mut command = Command::new("sh");
+            let mut child = command.args(["-c", script]).process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+            // By then it has set up its signals.
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let all_die = all_die_of(Signal::TERM.as_raw());
+            kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+            child.wait().unwrap();
+            all_die
+        };
+        let sleep = "echo ready; exec sleep 60";
+        assert!(all_die_beside(sleep));
+        assert!(!all_die_beside("trap : TERM; echo ready; sleep 60"));
+        assert!(!all_die_beside("sh -c 'trap : TERM; echo ready; sleep 60' & wait"));
+        assert!(!all_die_beside(&format!("exec env --block-signal=TERM sh -c '{sleep}'")));
+        assert!(all_die_beside(&format!("exec env --ignore-signal=TERM sh -c '{sleep}'")));
+    }
+
+    #[test]
     fn the_newest_are_children_and_alive() {
         let _alone = CHILDREN.lock().unwrap();
         let ended = Pid::from_child(&Command::new("true").spawn().unwrap());
@@ -238,7 +283,7 @@ pub(crate) mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let by_parent = children_by_parent().contains(&pid);
-        let by_thread = children_by_thread().is_none_or(|children| children.contains(&pid));
+        let by_thread = children_by_thread("self").is_none_or(|children| children.contains(&pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(by_parent && by_thread);

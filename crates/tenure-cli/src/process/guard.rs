@@ -234,6 +234,13 @@ impl Guard {
                     job.terminate();
                 }
             }
+            Order::Expire => {
+                if let Some(job) = &mut self.job
+                    && !job.can_work_on()
+                {
+                    job.terminate();
+                }
+            }
             Order::Kill => {
                 if self.job.as_ref().is_some_and(|job| job.stage != Stage::OnStop) {
                     self.send(GuardEvent::TimeUp);

@@ -183,6 +183,13 @@ impl GuardHandle {
         self.wake();
     }
 
+    /// Asks the command to end, because the lease cannot be renewed. A command that does not handle SIGTERM works until
+    /// its deadline.
+    pub(crate) fn expire(&self) {
+        self.order(Order::Expire);
+        self.wake();
+    }
+
     /// Kills the command. The hook for the end still runs.
     pub(crate) fn kill(&self) {
         self.order(Order::Kill);

@@ -33,6 +33,8 @@ pub(crate) enum Order {
     KillAt(u64),
     /// Ask the command to end.
     Stop,
+    /// The lease cannot be renewed: ask the command to end, unless it can work until its deadline and still end in time.
+    Expire,
     /// Kill the command now. The hook for the end still runs.
     Kill,
     /// Send this signal to the command.
@@ -122,6 +124,7 @@ impl fmt::Display for Order {
             Self::OnStop { token, kill_at } => write!(f, "on-stop {} {kill_at}", text(*token)),
             Self::KillAt(moment) => write!(f, "kill-at {moment}"),
             Self::Stop => f.write_str("stop"),
+            Self::Expire => f.write_str("expire"),
             Self::Kill => f.write_str("kill"),
             Self::PassOn(signal) => write!(f, "pass-on {signal}"),
         }
@@ -141,6 +144,7 @@ impl Order {
             ["on-stop", of, kill_at] => Self::OnStop { token: token(of)?, kill_at: kill_at.parse().ok()? },
             ["kill-at", moment] => Self::KillAt(moment.parse().ok()?),
             ["stop"] => Self::Stop,
+            ["expire"] => Self::Expire,
             ["kill"] => Self::Kill,
             ["pass-on", signal] => Self::PassOn(signal.parse().ok()?),
             _ => return None,
@@ -298,6 +302,7 @@ mod tests {
             on_stop,
             Order::KillAt(0),
             Order::Stop,
+            Order::Expire,
             Order::Kill,
             Order::PassOn(10),
         ] {

@@ -170,6 +170,15 @@ impl Job {
         }
     }
 
+    /// Returns whether the command can work until its deadline, and needs no time to wrap up: SIGTERM would end all of
+    /// its processes at once, as SIGKILL does.
+    pub(super) fn can_work_on(&mut self) -> bool {
+        self.check_shim();
+        // A shell on a terminal handles SIGHUP.
+        let is_running = self.stage == Stage::Command && self.shim.is_none() && !self.stopping;
+        is_running && !self.has_terminal && family::all_die_of(Signal::TERM.as_raw())
+    }
+
     /// Sends SIGTERM to all processes, except those of the hook for the end.
     pub(super) fn terminate(&mut self) {
         if self.stage == Stage::OnStop {

@@ -3,7 +3,7 @@
 //! and in each round the proxy of the leader stops delivering anything. The command does not handle SIGTERM.
 //!
 //!   scripts/bench cutoff [redis|postgres|mysql|etcd|consul|kubernetes]…
-//!     TENURE_BENCH_ROUNDS=30   the number of rounds
+//!     TENURE_BENCH_ROUNDS=40   the number of rounds
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -25,11 +25,11 @@ mod linux {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use tenure_testkit::figures::{
-        BenchTarget, ConsulTarget, EtcdTarget, KubernetesTarget, MysqlTarget, PostgresTarget, RedisTarget, number, show,
+        BenchTarget, ConsulTarget, EtcdTarget, KubernetesTarget, MysqlTarget, PostgresTarget, RedisTarget, show,
     };
     use tenure_testkit::proxy::{Proxy, Way};
 
-    use super::scene::Scene;
+    use super::scene::{Scene, rounds};
 
     const LEASE: &str = "3s";
 
@@ -56,11 +56,12 @@ mod linux {
 
     fn measure(target: &dyn BenchTarget) {
         let mut network = Network { target, scene: Scene::empty("tenure", "", LEASE), proxies: BTreeMap::new() };
+        network.scene.expects_errors = true;
         network.add();
         let (mut leader, _) = network.scene.next();
         network.add();
         let mut idle = Vec::new();
-        for _ in 0..number("TENURE_BENCH_ROUNDS", 30) {
+        for _ in 0..rounds() {
             // Long enough for the follower to have seen a renewal.
             std::thread::sleep(Duration::from_secs(2));
             let command = command_of(network.scene.candidates[leader].1.id());

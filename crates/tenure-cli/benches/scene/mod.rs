@@ -31,10 +31,13 @@ pub(crate) struct Scene {
     starts: Receiver<(String, Instant)>,
     pub(crate) candidates: Vec<(String, Child)>,
     pub(crate) number: u32,
+    /// Whether the errors of candidates are part of the bench, and not printed.
+    pub(crate) expects_errors: bool,
     overlaps: u32,
 }
 
 impl Scene {
+    #[allow(dead_code, reason = "a bench can add candidates one by one")]
     pub(crate) fn new(kind: &'static str, store: &str, lease: &str) -> Self {
         let mut scene = Self::empty(kind, store, lease);
         (0..3).for_each(|_| scene.add());
@@ -53,7 +56,18 @@ impl Scene {
             }
         });
         let (store, lease) = (store.to_owned(), lease.to_owned());
-        Self { folder, kind, store, lease, reports, starts, candidates: Vec::new(), number: 0, overlaps: 0 }
+        Self {
+            folder,
+            kind,
+            store,
+            lease,
+            reports,
+            starts,
+            candidates: Vec::new(),
+            number: 0,
+            expects_errors: false,
+            overlaps: 0,
+        }
     }
 
     pub(crate) fn add(&mut self) {
@@ -92,6 +106,9 @@ impl Scene {
         };
         command.args([TENURE, "__probe"]).arg(probe).stdin(Stdio::null());
         command.stdout(self.reports.try_clone().unwrap());
+        if self.expects_errors {
+            command.stderr(Stdio::null());
+        }
         self.candidates.push((name, command.spawn().unwrap()));
     }
 

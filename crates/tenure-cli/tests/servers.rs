@@ -186,6 +186,8 @@ fn a_server_that_does_not_respond_is_reported_once_and_so_is_its_recovery() {
         std::thread::sleep(Duration::from_secs(2));
         proxy.pass();
         world.start_number(1);
+        // The command starts first: it does not wait for messages. The one about the term comes after all others.
+        world.eventually("the messages to be printed", || count("leading jobs") > 0);
         let errors = world.lines("errors");
         assert_eq!((count("store error"), count("the store is available again")), (1, 1), "{errors:#?}");
         assert!(!errors.iter().any(|line| line.contains("hunter2")), "{errors:#?}");

@@ -145,7 +145,6 @@ impl ConsulStore {
     ///   no session had locked when it was read, and the version guarantees that none has since.
     /// - *The identity of the data.* The key that contains the identity, which is random, must still exist, or
     ///   `get` fails. So a bid that is based on data from before the cluster was recreated has no effect.
-    ///
     /// - *The floor* of a seat that does not exist. A removal leaves the token of its seat there. The token must be
     ///   above the floor that was last read, and `check-index` or `check-not-exists` holds if the floor has not
     ///   changed since. So a bid that was sent before the removal, and arrives after it, is lost if a removed term

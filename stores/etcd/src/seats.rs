@@ -191,8 +191,8 @@ impl EtcdStore {
     ///   long it was in flight.
     /// - *The token of a seat that does not exist is new*: it is above the floor key, if there is one. A removal
     ///   leaves the token of its seat there. So a bid that was sent before the removal, and arrives after it, is lost
-    ///   if a removed term had its token or a higher one. The value of a missing key compares as false, so the writes
-    ///   are what a nested transaction does if "the floor is above the token before" is false.
+    ///   if a removed term had its token or a higher one. A comparison with the value of a missing key is false, so
+    ///   the writes are what a nested transaction does if "the floor is not below the token" is false.
     ///
     /// If the answer is lost, a later read shows whether the seat names the bidder's session. A write whose call
     /// was dropped can still arrive: either the seat is as expected, and the write counts, or it is not, and

@@ -143,6 +143,9 @@ pub enum Expect {
     /// The seat does not exist, and the data still has the identity that it had when the candidate read it without the
     /// seat. If the identity has changed, the answer is [`Swap::Lost`]: another candidate can have led with data that
     /// is lost now.
+    ///
+    /// The answer is [`Swap::Lost`] as well if the token of the record is not above the last token of a seat that was
+    /// removed ([`Store::forget`]): the bid is from before the removal, and a removed term may have had its token.
     Absent(Option<DataIdentity>),
     /// The seat exists and has exactly this version.
     Version(Version),

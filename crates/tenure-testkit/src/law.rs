@@ -50,6 +50,7 @@ pub(crate) enum Need {
     Delete,
     EndSession,
     Broken,
+    TokensOfRemovedSeats,
 }
 
 impl Need {
@@ -70,6 +71,9 @@ impl Need {
             Self::Delete => (subject.delete(&some_seat()).is_some(), "the_subject_cannot_delete_a_seat"),
             Self::EndSession => (subject.end_session(&some_seat()).is_some(), "the_subject_cannot_end_a_session"),
             Self::Broken => (subject.broken().is_some(), "the_subject_has_no_broken_connection"),
+            Self::TokensOfRemovedSeats => {
+                (subject.keeps_tokens_of_removed_seats(), "it_keeps_no_token_of_a_removed_seat")
+            }
         };
         (!has).then_some(otherwise)
     }

@@ -36,6 +36,7 @@ laws![
     tokens_only_rise,
     tokens_rise_above_a_deleted_seat,
     a_forgotten_seat_keeps_its_floor,
+    a_bid_from_before_a_removal_is_lost,
     the_list_has_every_seat_once_and_no_other,
     // The connection.
     many_tasks_can_call_concurrently,

@@ -63,6 +63,13 @@ pub trait Subject: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the store keeps the last token of a seat that was removed with `forget` where the next write can
+    /// compare with it. If it keeps none, as its floor is a revision or a clock, its promises must name what follows from
+    /// that: a bid from before the removal can repeat a token.
+    fn keeps_tokens_of_removed_seats(&self) -> bool {
+        true
+    }
+
     /// Opens a connection to another scope of the same server: another prefix, schema, namespace or file, which has
     /// seats of its own.
     fn elsewhere(&self) -> Option<Box<dyn DynStore>> {

@@ -22,6 +22,8 @@ pub(crate) const SEATS: usize = (kv::OPS - 1) / 2;
 #[derive(Default)]
 pub(crate) struct Seats {
     known: Mutex<Option<Known>>,
+    /// The floors of seats that have one, and the index of the last write of each.
+    floors: Mutex<BTreeMap<SeatName, (Token, u64)>>,
     /// The incarnations that this process has ever written as holders.
     own: Mutex<HashSet<Incarnation>>,
     pending: PendingWrites,
@@ -62,10 +64,7 @@ impl ConsulStore {
     async fn read_together(&self, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
         let keys = seats.iter().flat_map(|seat| [self.keys.seat(seat), self.keys.floor(seat)]);
         let (entries, known) = self.get(keys.collect()).await?;
-        let floor = |place: usize| match entries.get(&self.keys.floor(&seats[place])) {
-            Some(floor) => Ok(Token::new(floor.text()?.parse().unwrap_or(0))),
-            None => Ok(Token::ZERO),
-        };
+        let floor = |place: usize| self.floor_in(&seats[place], entries.get(&self.keys.floor(&seats[place])));
         let reading = |seat, floor| Reading { seat, floor, identity: Some(DataIdentity::new(known.identity.as_str())) };
         let mut absent = Vec::new();
         for (place, name) in seats.iter().enumerate() {
@@ -89,6 +88,16 @@ impl ConsulStore {
             }
         }
         Ok(())
+    }
+
+    /// Interprets the entry of a seat's floor, and remembers it for the next bid.
+    fn floor_in(&self, seat: &SeatName, entry: Option<&Entry>) -> Result<Token, StoreError> {
+        let mut floors = lock(&self.seats.floors);
+        floors.remove(seat);
+        let Some(entry) = entry else { return Ok(Token::ZERO) };
+        let floor = Token::new(entry.text()?.parse().unwrap_or(0));
+        floors.insert(seat.clone(), (floor, entry.modify_index));
+        Ok(floor)
     }
 
     /// Interprets the entry of a seat.
@@ -136,6 +145,11 @@ impl ConsulStore {
     ///   no session had locked when it was read, and the version guarantees that none has since.
     /// - *The identity of the data.* The key that contains the identity, which is random, must still exist, or
     ///   `get` fails. So a bid that is based on data from before the cluster was recreated has no effect.
+    /// - *The floor* of a seat that does not exist. A removal leaves the token of its seat there. The token must be
+    ///   above the floor that was last read, and `check-index` or `check-not-exists` holds if the floor has not
+    ///   changed since. So a bid that was sent before the removal, and arrives after it, is lost if a removed term
+    ///   had its token or a higher one. Which read it was does not matter. If it is outdated, the bid is lost, and
+    ///   the engine reads again.
     ///
     /// *A last will* (`HolderDead`) unlocks the seat with the session of the dead process, whose name was read with the
     /// seat. `unlock` holds only if that session still has the lock. The session itself goes on until its TTL, but no
@@ -159,9 +173,11 @@ impl ConsulStore {
     ) -> Result<Swap, StoreError> {
         let known = self.known().await?;
         let holder = expected.and_then(|parts| parts.session.as_deref());
+        let floor = lock(&self.seats.floors).get(seat).copied();
         let is_dead = matches!(expect, Expect::HolderDead(_)) && next.is_vacant();
         if expected.is_some_and(|parts| parts.identity != known.identity)
             || expect.is_absent_elsewhere(&known.identity)
+            || expected.is_none() && floor.is_some_and(|(floor, _)| next.token <= floor)
             || holder.is_some_and(|holder| !self.sessions.is_own(holder) && !is_dead)
         {
             return Ok(Swap::Lost);
@@ -173,11 +189,14 @@ impl ConsulStore {
         lock(&self.seats.own).extend(next.holder.as_ref().map(|holder| holder.incarnation));
         let since = session.as_ref().map(|session| session.renewed());
         let (key, json) = (self.keys.seat(seat), record::to_json(next));
-        let unchanged = match expected {
-            None => Op::check_not_exists(&key),
-            Some(parts) => Op::check_index(&key, parts.write),
-        };
-        let mut ops = vec![Op::get(self.keys.identity_marker(&known.identity)), unchanged];
+        let mut ops = vec![Op::get(self.keys.identity_marker(&known.identity))];
+        match (expected, floor) {
+            (Some(parts), _) => ops.push(Op::check_index(&key, parts.write)),
+            (None, Some((_, written))) => {
+                ops.extend([Op::check_not_exists(&key), Op::check_index(self.keys.floor(seat), written)]);
+            }
+            (None, None) => ops.extend([Op::check_not_exists(&key), Op::check_not_exists(self.keys.floor(seat))]),
+        }
         match (&session, holder) {
             (Some(session), Some(holder)) if holder != session.id => {
                 ops.extend([Op::unlock(&key, &json, holder), Op::lock(&key, &json, &session.id)]);

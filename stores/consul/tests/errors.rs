@@ -57,8 +57,8 @@ async fn the_permissions_in_the_readme_suffice_and_fewer_are_an_error() {
     for less in [rules.replace("session_prefix", "agent_prefix"), rules.replacen("\"write\"", "\"read\"", 1)] {
         assert_ne!(less, rules);
         let store = self::store(&with_token(&consul, &token_for(&consul, "less", &less)));
-        store.read(&seat()).await.unwrap();
-        let error = store.swap(&seat(), None, &record(1)).await.unwrap_err();
+        let floor = store.read(&seat()).await.unwrap().floor;
+        let error = store.swap(&seat(), None, &record(floor.get() + 1)).await.unwrap_err();
         assert_eq!(error.fault(), Fault::Denied, "{}", told(&error));
         assert!(error.to_string().contains("denied permission"), "{error}");
     }

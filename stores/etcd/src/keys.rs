@@ -7,7 +7,7 @@
 //! | `tenure/requests/NAME/KEY` | a request to the leader | with a lease of its own |
 //! | `tenure/candidates/NAME/KEY` | a candidate that stands | with a lease of its own |
 //! | `tenure/attending/KEY` | a running process | with a lease of its own |
-//! | `tenure/floors/NAME` | the floor of a seat's tokens, if it is above the revision of the data | never |
+//! | `tenure/floors/NAME` | the floor of a seat's tokens, if the seat was removed or had tokens above the revision of the data | never |
 //!
 //! The first three are watched. Their names are chosen so that one range, from `live/` to `seats/`, holds them
 //! alone.

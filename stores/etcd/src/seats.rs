@@ -17,8 +17,8 @@ use crate::session::{Session, renew};
 use crate::store::EtcdStore;
 use crate::version::{Renewal, SeatValue, VersionParts, holder, session_name};
 use crate::wire::{
-    KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key, put,
-    range, under, written_at,
+    KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key,
+    greater, nested, put, range, under, written_at,
 };
 
 /// The number of sessions to remember. Every read has one operation for each session, and a member accepts 128
@@ -175,7 +175,7 @@ impl EtcdStore {
     ///
     /// # Correctness
     /// One transaction compares and writes. etcd runs it as a whole or not at all, after a majority has it on
-    /// disk, and runs nothing else in between. It compares three things:
+    /// disk, and runs nothing else in between. It compares four things:
     ///
     /// - *The seat is as it was read*: it was last written in the expected revision. etcd never reuses a
     ///   revision, and a missing key has revision zero, so a seat that was deleted or recreated does not compare
@@ -189,6 +189,10 @@ impl EtcdStore {
     /// - *The bidder is alive*: the key of the bidder's own session exists, with the revision in which this
     ///   process created it. So a bid that arrives after the bidder's lease has ended changes nothing, however
     ///   long it was in flight.
+    /// - *The token of a seat that does not exist is new*: it is above the floor key, if there is one. A removal
+    ///   leaves the token of its seat there. So a bid that was sent before the removal, and arrives after it, is lost
+    ///   if a removed term had its token or a higher one. A comparison with the value of a missing key is false, so
+    ///   the writes are what a nested transaction does if "the floor is not below the token" is false.
     ///
     /// If the answer is lost, a later read shows whether the seat names the bidder's session. A write whose call
     /// was dropped can still arrive: either the seat is as expected, and the write counts, or it is not, and
@@ -257,6 +261,7 @@ impl EtcdStore {
         let mut answers = answer.responses.into_iter();
         for (place, session) in sent {
             let swap = match answers.next().and_then(|answer| answer.txn) {
+                Some(answer) if answer.succeeded && is_spent(&answer) => Ok(Swap::Lost),
                 Some(answer) if answer.succeeded => {
                     let parts =
                         VersionParts { write: revision, identity: cluster, session: session.map(|session| session.id) };
@@ -302,14 +307,19 @@ impl EtcdStore {
         }
         let mut success = vec![put(&key, SeatValue::text(session.map(|session| session.id), &write.record), 0)];
         let covered = u64::try_from(connection.revision() + 1).unwrap_or(0);
-        if write.record.token.get() > covered {
-            success.push(put(&self.keys.floor(&write.seat), write.record.token.to_string(), 0));
+        let (floor_key, token) = (self.keys.floor(&write.seat), write.record.token.get());
+        if token > covered {
+            success.push(put(&floor_key, floor_value(token), 0));
+        }
+        if expected.is_none() {
+            let is_spent = greater(&floor_key, floor_value(token.saturating_sub(1)));
+            success = vec![nested(TxnRequest { compare: vec![is_spent], success: Vec::new(), failure: success })];
         }
         TxnRequest { compare, success, failure }
     }
 
-    /// Removes a seat and its notes. Keeps the floor of its tokens, unless the revision of the data is already as
-    /// high.
+    /// Removes a seat and its notes. Keeps its token as the floor, although the revision of the data is a floor for later
+    /// bids as well: earlier bids can still arrive.
     pub(crate) async fn forget_seat(&self, seat: &SeatName) -> Result<(), StoreError> {
         let connection = self.connection.get().await?;
         let (key, floor_key) = (self.keys.seat(seat), self.keys.floor(seat));
@@ -320,11 +330,7 @@ impl EtcdStore {
         let token = if token < Token::MAX.get() { token } else { 0 };
         let last = floor.as_ref().map_or(0, number).max(token);
         let revision = |kv: &Option<KeyValue>| kv.as_ref().map_or(0, |kv| kv.mod_revision);
-        let keep = if last > u64::try_from(answer.revision()).unwrap_or(0) {
-            put(&floor_key, last.to_string(), 0)
-        } else {
-            delete(&floor_key)
-        };
+        let keep = if last > 0 { put(&floor_key, floor_value(last), 0) } else { delete(&floor_key) };
         let boards = [Board::Requests(seat.clone()), Board::Candidates(seat.clone())];
         let boards = boards.map(|board| delete_under(&self.keys.board(&board)));
         let answer = connection
@@ -348,6 +354,16 @@ fn with_seat(read: Reading, cluster: u64, written: SeatValue, lives: &BTreeMap<i
     let version = VersionParts { write: revision, identity: cluster, session }.version();
     let seat = Seat { version, record, life: if is_held { Life::Held } else { Life::Over } };
     Reading { seat: Some(seat), ..read }
+}
+
+/// Returns the value of a floor key, with all digits: etcd compares values byte by byte.
+fn floor_value(token: u64) -> String {
+    format!("{token:020}")
+}
+
+/// Returns whether the floor of an absent seat was not below the token of a bid, so that nothing was written.
+fn is_spent(answer: &TxnResponse) -> bool {
+    answer.responses.iter().any(|answer| answer.txn.as_ref().is_some_and(|floor| floor.succeeded))
 }
 
 fn number(kv: &KeyValue) -> u64 {

@@ -87,11 +87,13 @@ pub(crate) struct ResponseOp {
     pub(crate) txn: Option<TxnResponse>,
 }
 
-/// A condition: `created` or `written`, whichever is set, equals the key's revision. Equality is the default
-/// comparison.
+/// A condition on a key: on the revision `created` or `written`, or on its value, whichever is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Compare {
-    /// 1 compares the creation, 2 the last write.
+    /// 0 means that both are equal, 1 that the key's is greater.
+    #[prost(int32, tag = "1")]
+    pub(crate) result: i32,
+    /// 1 compares the creation, 2 the last write, 3 the value.
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
@@ -100,6 +102,8 @@ pub(crate) struct Compare {
     pub(crate) created: Option<i64>,
     #[prost(int64, optional, tag = "6")]
     pub(crate) written: Option<i64>,
+    #[prost(bytes = "vec", optional, tag = "7")]
+    pub(crate) value: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -190,12 +194,17 @@ pub(crate) struct AuthenticateResponse {
 
 /// The condition that the key was created in this revision; zero means that it does not exist.
 pub(crate) fn created_at(key: &str, revision: i64) -> Compare {
-    Compare { target: 1, key: key.into(), created: Some(revision), written: None }
+    Compare { target: 1, key: key.into(), created: Some(revision), ..Default::default() }
 }
 
 /// The condition that the key was last written in this revision; zero means that it does not exist.
 pub(crate) fn written_at(key: &str, revision: i64) -> Compare {
-    Compare { target: 2, key: key.into(), created: None, written: Some(revision) }
+    Compare { target: 2, key: key.into(), written: Some(revision), ..Default::default() }
+}
+
+/// The condition that the key exists, with a value that is greater than this one, byte by byte.
+pub(crate) fn greater(key: &str, value: String) -> Compare {
+    Compare { result: 1, target: 3, key: key.into(), value: Some(value.into()), ..Default::default() }
 }
 
 pub(crate) fn get(key: &str) -> RequestOp {
@@ -242,6 +251,10 @@ pub(crate) fn end_of(prefix: &str) -> Vec<u8> {
     end
 }
 
+pub(crate) fn nested(request: TxnRequest) -> RequestOp {
+    RequestOp { txn: Some(request), ..Default::default() }
+}
+
 impl TxnRequest {
     /// Builds a transaction without conditions.
     pub(crate) fn of(ops: impl IntoIterator<Item = RequestOp>) -> Self {
@@ -250,7 +263,7 @@ impl TxnRequest {
 
     /// Nests many transactions in one. Each has an answer of its own, in the same order.
     pub(crate) fn together(requests: Vec<Self>) -> Self {
-        Self::of(requests.into_iter().map(|request| RequestOp { txn: Some(request), ..Default::default() }))
+        Self::of(requests.into_iter().map(nested))
     }
 }
 
@@ -280,6 +293,7 @@ mod tests {
         assert_eq!(compare.encode_to_vec(), [0x10, 2, 0x1a, 1, b'k', 0x30, 7]);
         // A field of a oneof is encoded even if it is zero.
         assert_eq!(created_at("k", 0).encode_to_vec(), [0x10, 1, 0x1a, 1, b'k', 0x28, 0]);
+        assert_eq!(greater("k", "v".into()).encode_to_vec(), [0x08, 1, 0x10, 3, 0x1a, 1, b'k', 0x3a, 1, b'v']);
         assert_eq!(put("k", "v".into(), 3).encode_to_vec(), [0x12, 8, 0x0a, 1, b'k', 0x12, 1, b'v', 0x18, 3]);
         assert_eq!(LeaseRequest { number: 15 }.encode_to_vec(), [0x08, 15]);
         assert_eq!(end_of("a/"), b"a0");

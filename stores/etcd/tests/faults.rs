@@ -269,14 +269,18 @@ async fn tokens_rise_above_a_deleted_seat_even_if_they_exceeded_the_revision() {
     let another = seats(&etcd.url());
     let reading = another.read(&seat).await.unwrap();
     assert!(reading.seat.is_none() && reading.floor >= Token::new(1_000_000), "{reading:?}");
-    // If the revision is high enough as a floor, a seat that is forgotten leaves no key behind.
-    another.swap(&seat, None, &record(1)).await.unwrap();
+    for (token, is_written) in [(1, false), (1_000_000, false), (1_000_001, true)] {
+        let swap = another.swap(&seat, None, &record(token)).await.unwrap();
+        assert_eq!(matches!(swap, Swap::Done { .. }), is_written, "{token}");
+    }
     another.forget(&seat).await.unwrap();
-    assert!(another.read(&seat).await.unwrap().floor >= Token::new(1_000_000));
+    assert!(another.read(&seat).await.unwrap().floor >= Token::new(1_000_001));
+    // A seat that is forgotten leaves its token behind, although the revision is high enough as a floor.
     let other = SeatName::new("other").unwrap();
     another.swap(&other, None, &record(1)).await.unwrap();
     another.forget(&other).await.unwrap();
-    assert_eq!(ctl(&etcd, &["get", "--prefix", "--keys-only", "tenure/"]).await.trim(), "tenure/floors/jobs");
+    let left = ctl(&etcd, &["get", "--prefix", "--keys-only", "tenure/"]).await;
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["tenure/floors/jobs", "tenure/floors/other"]);
 }
 
 /// The situation after a record was rewritten and the answer was lost.

@@ -161,7 +161,9 @@ impl KubernetesStore {
     /// *The token* is part of the write, and above the token of the seat as it was read. It is also above the
     /// revision of that read, and so above every token of this seat, because each of those was at most the
     /// revision of the write that won with it. This holds even if the seat was deleted, or was taken by a client
-    /// that does not know tokens.
+    /// that does not know tokens. It does not hold for a bid on an absent seat that arrives after the seat was led and
+    /// removed: a creation has no condition but that the object does not exist, and a removed object leaves no token
+    /// that the server could compare. Only an object that outlives the seat could. The store's promises name this.
     ///
     /// *Interruptions.* Whatever happens to this process before the answer, the object is either unchanged or
     /// fully written, and the next read shows which. A write that is still in flight can only replace the version
@@ -257,6 +259,9 @@ impl Store for KubernetesStore {
                  soon as it is notified that the Lease names another holder or none, at its next renewal at the \
                  latest.",
                 "A Lease is moved to another cluster by hand during a term.",
+                "A bid reaches the API server only after its seat was led, released and removed (tenure forget, or the Lease \
+                 was deleted by hand): no token of the removed terms is left to compare with, so the bid creates the Lease \
+                 again, and its token can be one that a removed term had, or lower.",
                 "Other clients take part in the same election with a different lease duration, or compare the wall \
                  clocks of hosts.",
             ],

@@ -74,6 +74,10 @@ impl Subject for Cluster {
         }))
     }
 
+    fn keeps_tokens_of_removed_seats(&self) -> bool {
+        false
+    }
+
     fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
         let url = format!("kubernetes:?kubeconfig={}", self.elsewhere.as_ref()?.display());
         Some(Box::new(KubernetesStore::from_url(&url).expect("a valid URL")))

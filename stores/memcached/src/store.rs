@@ -79,6 +79,9 @@ impl Store for MemcachedStore {
                  seat before wait a lease.",
                 "The server forgets the seat, and the host of the next leader has a clock that is behind by more than \
                  the time since the forgotten seat was created: a token can be issued again.",
+                "A bid reaches the server only after its seat was led, released and removed with tenure forget: no token of \
+                 the removed terms is left to compare with, so the bid wins, and its token can be one that a removed term \
+                 had, or lower.",
                 "Candidates name different servers, or a proxy moves a connection from one server to another.",
             ],
             ..Promises::of("memcached")

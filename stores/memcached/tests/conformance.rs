@@ -21,6 +21,10 @@ impl Subject for Server {
         Some(Box::pin(async move { drop(self.0.ask(&format!("md tenure:{}", seat.as_str()))) }))
     }
 
+    fn keeps_tokens_of_removed_seats(&self) -> bool {
+        false
+    }
+
     fn elsewhere(&self) -> Option<Box<dyn DynStore>> {
         let url = format!("{}?prefix=tenure2", self.0.url());
         Some(Box::new(MemcachedStore::from_url(&url).expect("the URL is valid")))

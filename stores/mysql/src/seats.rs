@@ -65,7 +65,12 @@
 //! fewer tokens than microseconds have passed. The round trip of the bid lies between that reading and any reading after
 //! the win, and takes longer than a microsecond. So a reading after the win has a floor that is not below the token of
 //! the win. This holds if the clock was not set back meanwhile, and on another server if its clock is not behind by more
-//! than the failover took. A seat that was forgotten also leaves its token in the table of floors.
+//! than the failover took.
+//!
+//! *A seat that was forgotten leaves its token in the table of floors*, before its row is deleted. An insert tests, in one
+//! read view, that there is no row and that its token is above the floor. So a bid that was sent before the seat was
+//! led and forgotten, and arrives after that, is lost if a forgotten term had its token or a higher one. Its statement
+//! would have to begin before the win and still run after the removal to miss this.
 
 use serde_json::Value;
 use tenure_kit::sql::want::hex;

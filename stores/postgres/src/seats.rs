@@ -29,10 +29,11 @@
 //!
 //! *No statement waits long for another transaction.* A statement skips a row that another transaction has
 //! locked: a row that is locked and forgotten would otherwise delay every seat on the connection. A new seat is
-//! an `INSERT … ON CONFLICT DO NOTHING`, and the unique index admits one of several. A later insert waits for the
-//! commit of the first one, but only briefly ([`TIMEOUT`]), and all statements insert in the order of the names,
-//! so that no two wait for each other. Only a transaction that has the seat's row locked, inserted or deleted
-//! writes the seat's floor, so no statement waits for a floor.
+//! an `INSERT … ON CONFLICT DO NOTHING`, after an insert of its floor, and the unique indexes admit one of several.
+//! A later insert waits for the commit of the first one, but only briefly ([`TIMEOUT`]), and all statements insert
+//! in the order of the names, so that no two wait for each other. The floor of a seat that exists is written only by
+//! a transaction that has locked or deleted its row. It can wait for an insert that began before the row existed, and
+//! that waits for this row: again only until that insert times out.
 //!
 //! *A renewal* (`mode=lease`) is conditional on the holder and the term in the row, and not on its version. So a
 //! renewal whose answer was lost does not make the next renewal fail. No other candidate has the same
@@ -65,7 +66,12 @@
 //! If the lock and the row disagree nevertheless, because a statement failed or the row was removed by hand, a
 //! separate statement releases the lock (`tenure_kit::sql`).
 //!
-//! *The floor* of tokens is raised in the same statement, and stays when the seat is removed.
+//! *The floor* of tokens is raised in the same statement, and stays when the seat is removed. A new seat is inserted
+//! only if the statement has raised its floor to its token, from below. `ON CONFLICT DO UPDATE` tests that on the
+//! floor as last committed, even if that is newer than the snapshot of the statement, and keeps it locked until the
+//! commit. So a bid that was sent before a seat was led and removed, and arrives after that, is lost if a removed term
+//! had its token or a higher one. If the insert then finds a row, the bid is lost as well, and the floor is at a token
+//! that no term has, which does no harm.
 //!
 //! *Tokens rise across a promotion*, although the standby may not have received the last terms of the old
 //! primary. The floor that a reading returns is at least `(timeline - 1) << 32`, where `timeline` is the server's
@@ -131,8 +137,10 @@ impl Statements {
                  ELSE true END {READ_FROM}"
             )),
             insert: fill(format!(
-                "WITH {DATA}, {TIMEOUT}, {WANT_NEW}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), NULL, NULL FROM want, timeout, data WHERE {ABSENT} ORDER BY name {ON_CONFLICT}), {RAISE_FLOORS} {NOTIFY}"
+                "WITH {DATA}, {TIMEOUT}, {WANT_NEW}, \
+                 floored AS ({INSERT_FLOOR} FROM want, timeout, data WHERE {ABSENT} {IF_RAISED}), \
+                 done AS ({INSERT} SELECT name, record, version, token, clock_timestamp(), NULL, NULL \
+                 FROM want WHERE {FLOORED} {ON_CONFLICT}) {NOTIFY}"
             )),
             update: fill(format!(
                 "WITH {DATA}, {TIMEOUT}, {WANT}, free AS MATERIALIZED (SELECT want.* FROM want, {{schema}}.seats AS seat, data \
@@ -157,8 +165,10 @@ impl Statements {
                  WHERE {HELD} AND data.identity = want.identity) END, {{durable}}"
             )),
             insert_locked: fill(format!(
-                "WITH {DATA}, {WANT_LOCKED_NEW}, {LOCK}, done AS ({INSERT} SELECT name, record, version, token, \
-                 clock_timestamp(), session, lock_id FROM lock AS want, data WHERE taken AND {ABSENT} ORDER BY name {ON_CONFLICT}), {RAISE_FLOORS} {UNLOCK}"
+                "WITH {DATA}, {WANT_LOCKED_NEW}, {LOCK}, \
+                 floored AS ({INSERT_FLOOR} FROM lock AS want, data WHERE taken AND {ABSENT} {IF_RAISED}), \
+                 done AS ({INSERT} SELECT name, record, version, token, clock_timestamp(), session, lock_id \
+                 FROM lock WHERE {FLOORED} {ON_CONFLICT}) {UNLOCK}"
             )),
             update_locked: fill(format!(
                 "WITH {DATA}, {WANT_LOCKED}, {LOCK}, free AS MATERIALIZED (SELECT lock.* \
@@ -225,16 +235,27 @@ const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS na
 
 const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, written, session, lock_id)";
 
-const ON_CONFLICT: &str = "ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
+const ON_CONFLICT: &str = "ORDER BY name ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
 
-/// The condition that the seat was absent in this data, and that its token is above the floor.
-const ABSENT: &str = "want.token > data.floor AND (want.identity IS NULL OR want.identity = data.identity)";
+/// The condition that the seat was absent in this data and is absent now, and that its token is above the floor of the
+/// data.
+const ABSENT: &str = "want.token > data.floor AND (want.identity IS NULL OR want.identity = data.identity) \
+     AND NOT EXISTS (SELECT FROM {schema}.seats AS seat WHERE seat.name = want.name)";
+
+const INSERT_FLOOR: &str = "INSERT INTO {schema}.floors (name, token) SELECT want.name, want.token";
+
+/// Raises a floor that is below the token. Returns the names of the seats whose floors were raised.
+const IF_RAISED: &str = "ORDER BY want.name ON CONFLICT (name) DO UPDATE SET token = excluded.token \
+     WHERE floors.token < excluded.token RETURNING name";
+
+/// The condition that this statement has raised the floor of the seat.
+const FLOORED: &str = "name IN (SELECT name FROM floored)";
 
 /// The condition that the row names this holder and term.
 const HELD: &str = "seat.name = want.name AND seat.token = want.token AND seat.session IS NULL \
      AND seat.record::json #>> '{holder,incarnation}' = want.held";
 
-/// Raises the floors of tokens, which stay when a seat is removed.
+/// Raises the floors of the rows that were updated. Floors stay when a seat is removed.
 const RAISE_FLOORS: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
      ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE floors.token < excluded.token)";
 

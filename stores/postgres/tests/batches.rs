@@ -265,6 +265,41 @@ fn a_long_insert_of_one_seat_delays_the_others_only_briefly() {
     });
 }
 
+/// The snapshot of such a bid is older than the term, so it shows neither the seat nor its floor.
+#[test]
+fn a_bid_whose_seat_is_led_and_removed_while_its_statement_waits_is_lost() {
+    for mode in common::MODES {
+        let server = Postgres::start();
+        let store = Arc::new(PostgresStore::from_url(&format!("{}{mode}", server.url())).unwrap());
+        runtime().block_on(async {
+            let (leader, watcher) = (other(&server).await, other(&server).await);
+            // A statement that waits for too long is refused. Then the next seat is tried.
+            for number in 0.. {
+                let name = seat(number);
+                read(&store, std::slice::from_ref(&name)).await.remove(0).unwrap();
+                let lead = format!(
+                    "BEGIN; INSERT INTO tenure.floors VALUES ('{name}', 1); \
+                     INSERT INTO tenure.seats (name, record, version, token, written) VALUES ('{name}', '', '', 1, now())"
+                );
+                leader.batch_execute(&lead).await.unwrap();
+                let bids = [Write { seat: name.clone(), expect: Expect::Absent(None), record: record(1) }];
+                let bidder = store.clone();
+                let bid = tokio::spawn(async move { write(&bidder, &bids).await.remove(0) });
+                let waiting = "SELECT FROM pg_locks WHERE NOT granted";
+                while !bid.is_finished() && watcher.query(waiting, &[]).await.unwrap().is_empty() {}
+                leader.batch_execute(&format!("DELETE FROM tenure.seats WHERE name = '{name}'; COMMIT")).await.unwrap();
+                match bid.await.unwrap() {
+                    Err(error) => assert_eq!(error.fault(), Fault::Refused, "{error}"),
+                    Ok(swap) => {
+                        assert_eq!(swap, Swap::Lost, "{mode}: a token was issued twice");
+                        break;
+                    }
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn a_record_that_the_database_cannot_store_is_denied_and_other_seats_are_not() {
     let server = Postgres::start();

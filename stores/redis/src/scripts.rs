@@ -7,6 +7,10 @@
 //! expect the same nonce, one is done. Every write has a nonce of its own (64 random bits), so a nonce never
 //! returns after another write, and "the nonce is as expected" means "nothing was written since".
 //!
+//! *A seat that was removed* keeps the token of its last term as its floor, in the same hash. A seat that does not exist
+//! is written only if the token is above the floor, and the script that compares them also writes. So a bid that was
+//! sent before the removal, and arrives after it, is lost if a removed term had its token or a higher one.
+//!
 //! *A renewal* compares the holder and the token instead, in the same script. Tokens of a seat only rise. So a
 //! seat that names this holder and this token has named them ever since it was won, and the leader is still in
 //! its term, whichever of its renewals arrived last. If an answer is lost, the next renewal need not read the

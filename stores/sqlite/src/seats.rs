@@ -19,6 +19,10 @@
 //! the bid that won the seat, because every bid makes a heartbeat. The time of a heartbeat is taken before the
 //! commit, and the leader counts its hold from no later than that time.
 //!
+//! *Tokens only rise.* Every write raises the floor of its seat to its token in the same transaction, and nothing
+//! lowers it. A seat that does not exist is written only if the token is above the floor. So a bid that was sent
+//! before a removal, and arrives after it, is lost if a removed term had its token or a higher one.
+//!
 //! *Time* is `CLOCK_BOOTTIME` of the machine. It is the same clock for all of its processes, and it does not
 //! step. A time that was taken on another clock (before a restart, or in another time namespace) is ignored,
 //! and the seat is only observed.
@@ -107,12 +111,15 @@ fn row(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
         .optional()
 }
 
+/// Returns the floor of a seat's tokens, which stays when the seat is removed.
+fn floor(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Token> {
+    let mut floor = tx.connection.prepare_cached("SELECT token FROM floors WHERE name = ?1")?;
+    let token: Option<i64> = floor.query_row([seat.as_str()], |row| row.get(0)).optional()?;
+    Ok(Token::new(token.and_then(|token| token.try_into().ok()).unwrap_or_default()))
+}
+
 pub(crate) fn read(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Reading> {
-    let floor: Option<i64> = tx
-        .connection
-        .prepare_cached("SELECT token FROM floors WHERE name = ?1")?
-        .query_row([seat.as_str()], |row| row.get(0))
-        .optional()?;
+    let floor = floor(tx, seat)?;
     let seat = match row(tx, seat)? {
         None => None,
         Some(row) => {
@@ -121,7 +128,6 @@ pub(crate) fn read(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Re
             Some(Seat { record, version: row.version(), life: life(tx, &row) })
         }
     };
-    let floor = Token::new(floor.and_then(|token| token.try_into().ok()).unwrap_or_default());
     Ok(Reading { seat, floor: floor.max(tx.database.floor), identity: Some(tx.database.identity.clone()) })
 }
 
@@ -144,7 +150,9 @@ pub(crate) fn write(tx: &mut Transaction<'_>, Write { seat, expect, record }: &W
     let own = tx.context.process_locks.own();
     let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
     let is_as_expected = match (&row, expect) {
-        (None, Expect::Absent(_)) => !expect.is_absent_elsewhere(tx.database.identity.as_str()),
+        (None, Expect::Absent(_)) => {
+            !expect.is_absent_elsewhere(tx.database.identity.as_str()) && record.token > floor(tx, seat)?
+        }
         (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
         // The lock of a dead process is free, unless a process that it has started keeps it for its own work.
         (Some(row), Expect::HolderDead(version)) => {

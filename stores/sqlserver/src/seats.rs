@@ -62,8 +62,13 @@
 //! that its bid rests on, or one above an earlier token, and a seat has fewer tokens than microseconds have passed. So a
 //! reading after the win has a floor that is not below the token of the win, once the clock has advanced, which takes at
 //! most 16 ms and thus less than a failover. This holds if the clock was not set back meanwhile, and on another server if its
-//! clock is not behind by more than the failover took. A seat that was forgotten also leaves its token in the table of
-//! floors.
+//! clock is not behind by more than the failover took.
+//!
+//! *A seat that was forgotten leaves its token in the table of floors*, before its row is deleted. An insert writes only
+//! if its token is above the floor, and keeps the floor locked until it commits, even if there is none yet
+//! (`HOLDLOCK`). If the floor of a removal is written before the insert reads it, a bid from before the removal is lost,
+//! unless its token is above those of the forgotten terms. Otherwise the insert commits first: then the row is still
+//! there, and the insert skips it.
 
 use std::time::Duration;
 
@@ -122,7 +127,7 @@ pub(crate) const LIST: &str = "/* tenure: list */ SELECT name FROM {seats};";
 /// Writes the rows that do not exist.
 const INSERT: &str = "INSERT INTO {seats} (name, record, version, token, holder, written, session) \
      SELECT want.name, want.record, want.version, want.token, want.holder, @now, want.session \
-     FROM @want AS want LEFT JOIN {floors} AS floor ON floor.name = want.name \
+     FROM @want AS want LEFT JOIN {floors} AS floor WITH (HOLDLOCK) ON floor.name = want.name \
      WHERE @identity = COALESCE(want.source, @identity) AND @identity <> '' AND want.token > COALESCE(floor.token, 0) \
      OPTION (FORCE ORDER, LOOP JOIN);\n";
 

@@ -103,7 +103,9 @@ impl MemoryStore {
         let slot = state.slots.entry(seat.clone()).or_default();
         let news = slot.news.clone();
         let written = slot.written.as_ref();
-        if written.map(|written| &written.version) != expected {
+        // A bid from before the seat was deleted has a token that another term may have had.
+        let is_spent = written.is_none() && record.token <= slot.floor;
+        if written.map(|written| &written.version) != expected || is_spent {
             return (Swap::Lost, None);
         }
         let holder = written.map_or(0, |written| written.session);

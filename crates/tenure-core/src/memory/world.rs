@@ -40,7 +40,7 @@ pub(super) struct State {
 pub(super) struct Slot {
     pub(super) written: Option<Written>,
     /// The highest token that was ever written. It stays when the record is deleted.
-    floor: Token,
+    pub(super) floor: Token,
     pub(super) news: Arc<Notify>,
 }
 

@@ -38,6 +38,9 @@ pub trait SeatStore: Send + Sync + 'static {
     /// answers [`Swap::Lost`], which is not an error. [`Swap::Done`] means that the write is as durable as the store
     /// promises.
     ///
+    /// If the seat was removed ([`forget`](Self::forget)), the answer is [`Swap::Lost`] unless the token is above the one
+    /// that was kept: the bid may be from before the removal.
+    ///
     /// A store whose readings have an identity should implement [`Store`]: there, a bid on an absent seat contains the
     /// identity of the data in which the seat was absent ([`Expect::Absent`]).
     fn swap(

@@ -81,7 +81,7 @@ impl SeatStore for FolderStore {
     }
 
     /// # Correctness
-    /// The check and the write are one step: every process takes the lock before it writes this file, so no
+    /// The check and the write are one step: every process takes the lock before it writes this file or its floor, so no
     /// other write comes in between. The kernel frees the lock when its process ends. The new file is synced
     /// to the disk and then renamed into place, so a reader sees the old file or the new one, both complete.
     async fn swap(&self, seat: &SeatName, expected: Option<&Version>, next: &Record) -> Result<Swap, StoreError> {
@@ -89,7 +89,9 @@ impl SeatStore for FolderStore {
         self.run(seat, move |files| {
             let _lock = files.lock()?;
             let current = files.record()?;
-            if current.as_ref().map(version_of) != expected {
+            // A bid from before the seat was forgotten has a token that another term may have had.
+            let is_spent = current.is_none() && next.token <= files.floor()?;
+            if current.as_ref().map(version_of) != expected || is_spent {
                 return Ok(Swap::Lost);
             }
             files.write(&files.seat, &record::to_json(&next))?;

@@ -305,6 +305,7 @@ breakers![
     answers_for_the_next_board::AnswersForTheNextBoard breaks every_note_of_a_call_gets_its_own_answer on Clock,
     writes_notes_into_the_seat::WritesNotesIntoTheSeat breaks notes_do_not_change_the_seat on Clock,
     forgets_the_floor_too::ForgetsTheFloorToo breaks a_forgotten_seat_keeps_its_floor on Clock,
+    ignores_the_floor::IgnoresTheFloor breaks a_bid_from_before_a_removal_is_lost on Clock,
     lists_escaped_names::ListsEscapedNames breaks the_list_has_every_seat_once_and_no_other on Clock,
     lists_forgotten_seats::ListsForgottenSeats breaks the_list_has_every_seat_once_and_no_other on Clock,
     lists_only_held_seats::ListsOnlyHeldSeats breaks the_list_has_every_seat_once_and_no_other on Clock,

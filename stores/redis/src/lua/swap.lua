@@ -2,8 +2,13 @@
 -- KEYS[1]: seat; ARGV: field to compare ('nonce' or 'holder'), its expected value ('' for no seat), then the new
 -- nonce, record and holder, and the channel.
 local now = redis.call('TIME')
-local seat = redis.call('HMGET', KEYS[1], ARGV[1], 'holder')
+local seat = redis.call('HMGET', KEYS[1], ARGV[1], 'holder', 'floor')
 if (seat[1] or '') ~= ARGV[2] then return 0 end
+if ARGV[2] == '' and seat[3] then
+    -- The seat was removed. Tokens are compared as texts, because numbers of Lua have only 53 bits.
+    local token = string.match(ARGV[5], '%d+$')
+    if #token < #seat[3] or #token == #seat[3] and token <= seat[3] then return 0 end
+end
 if seat[2] ~= ARGV[5] then redis.call('PUBLISH', ARGV[6], 'holder ' .. ARGV[5]) end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[3], 'record', ARGV[4], 'holder', ARGV[5], 'at', now[1] .. ' ' .. now[2])
 return 1

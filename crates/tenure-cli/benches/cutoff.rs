@@ -89,7 +89,7 @@ mod linux {
 
     impl Network<'_> {
         fn add(&mut self) {
-            let proxy = Proxy::start(&self.target.address().expect("a server"));
+            let proxy = Proxy::start(self.target.address().expect("a server"));
             self.scene.store = self.target.url_at(&proxy.address().to_string());
             self.scene.add();
             let (name, _) = self.scene.candidates.last().expect("the new candidate");

@@ -111,15 +111,15 @@ fn row(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Option<Row>> {
         .optional()
 }
 
-/// Returns the floor of a seat's tokens, which stays when the seat is removed.
-fn floor(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Token> {
+/// Returns the floor of a seat's tokens, which stays when the seat is removed; `None` if the seat was never written.
+fn floor(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Option<Token>> {
     let mut floor = tx.connection.prepare_cached("SELECT token FROM floors WHERE name = ?1")?;
     let token: Option<i64> = floor.query_row([seat.as_str()], |row| row.get(0)).optional()?;
-    Ok(Token::new(token.and_then(|token| token.try_into().ok()).unwrap_or_default()))
+    Ok(token.map(|token| Token::new(token.try_into().unwrap_or_default())))
 }
 
 pub(crate) fn read(tx: &Transaction<'_>, seat: &SeatName) -> rusqlite::Result<Reading> {
-    let floor = floor(tx, seat)?;
+    let floor = floor(tx, seat)?.unwrap_or(Token::ZERO);
     let seat = match row(tx, seat)? {
         None => None,
         Some(row) => {
@@ -151,7 +151,8 @@ pub(crate) fn write(tx: &mut Transaction<'_>, Write { seat, expect, record }: &W
     let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
     let is_as_expected = match (&row, expect) {
         (None, Expect::Absent(_)) => {
-            !expect.is_absent_elsewhere(tx.database.identity.as_str()) && record.token > floor(tx, seat)?
+            let is_new = floor(tx, seat)?.is_none_or(|floor| record.token > floor);
+            is_new && !expect.is_absent_elsewhere(tx.database.identity.as_str())
         }
         (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
         // The lock of a dead process is free, unless a process that it has started keeps it for its own work.

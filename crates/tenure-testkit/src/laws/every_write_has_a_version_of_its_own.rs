@@ -45,7 +45,9 @@ pub(super) async fn check(bench: Bench) -> Verdict {
     }
     if let Some(delete) = bench.subject.delete(&seat) {
         delete.await;
-        let version = bench.write(&store, &seat, None, &bench.vacant(1)).await?.version;
+        // As every bid, this one has a token above the floor: one, if the store has none.
+        let floor = bench.within("a reading", store.read(&seat)).await??.floor.get();
+        let version = bench.write(&store, &seat, None, &bench.vacant(floor + 1)).await?.version;
         ensure!(
             !versions.contains(&version),
             "a seat that was deleted and written again has a version that it had before"

@@ -17,7 +17,7 @@ impl Defect for DeletesOnRelease {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let swap = SeatStore::swap(&parts.store, seat, expected, next).await?;
+        let swap = parts.swap_below_the_floor(seat, expected, next).await?;
         if next.is_vacant() && swap != Swap::Lost {
             parts.memory.delete(seat.as_str());
         }

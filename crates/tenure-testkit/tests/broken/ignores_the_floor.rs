@@ -13,14 +13,6 @@ impl Defect for IgnoresTheFloor {
         expected: Option<&Version>,
         next: &Record,
     ) -> Result<Swap, StoreError> {
-        let swap = SeatStore::swap(&parts.store, seat, expected, next).await?;
-        let is_absent = SeatStore::read(&parts.store, seat).await?.seat.is_none();
-        if expected.is_some() || !is_absent {
-            return Ok(swap);
-        }
-        // Only the floor was against the bid. A write on a version does not compare the token with it.
-        parts.memory.expire(seat.as_str());
-        let created = SeatStore::read(&parts.store, seat).await?.seat.map(|seat| seat.version);
-        SeatStore::swap(&parts.store, seat, created.as_ref(), next).await
+        parts.swap_below_the_floor(seat, expected, next).await
     }
 }

@@ -24,6 +24,24 @@ impl Parts {
     pub(crate) fn notes(&self) -> &dyn DynNotes {
         &self.store
     }
+
+    /// Writes a seat without comparing its token with the floor.
+    pub(crate) async fn swap_below_the_floor(
+        &self,
+        seat: &SeatName,
+        expected: Option<&Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        let swap = SeatStore::swap(&self.store, seat, expected, next).await?;
+        let is_absent = SeatStore::read(&self.store, seat).await?.seat.is_none();
+        if expected.is_some() || !is_absent {
+            return Ok(swap);
+        }
+        // Only the floor was against the bid. A write on a version does not compare the token with it.
+        self.memory.expire(seat.as_str());
+        let created = SeatStore::read(&self.store, seat).await?.seat.map(|seat| seat.version);
+        SeatStore::swap(&self.store, seat, created.as_ref(), next).await
+    }
 }
 
 /// A defect of a store. Methods that it does not override work correctly.

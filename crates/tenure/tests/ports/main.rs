@@ -33,6 +33,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -169,15 +170,17 @@ fn a_hosted_service_works_while_it_leads_and_wraps_up_before_it_is_stopped() {
 fn batches_run_in_turns_and_one_that_was_cut_short_runs_again() {
     let (stage, floor) = (Stage::new(), Floor::default());
     let (stopping, hang) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let (hangs, hanging) = channel();
     let workers: Vec<_> = candidates::<3>(&stage, "batches")
         .into_iter()
         .map(|candidate| {
-            let (floor, stopping, hang) = (floor.clone(), stopping.clone(), hang.clone());
+            let (floor, stopping, hang, hangs) = (floor.clone(), stopping.clone(), hang.clone(), hangs.clone());
             instance(move || {
                 batch_worker::worker(candidate, stopping, async move |term: Term| {
                     let here = floor.enter(&term);
                     wrap_up().await;
                     while hang.load(Ordering::Relaxed) {
+                        let _ = hangs.send(term.token());
                         wrap_up().await;
                     }
                     here.finish();
@@ -186,18 +189,14 @@ fn batches_run_in_turns_and_one_that_was_cut_short_runs_again() {
         })
         .collect();
 
-    let batches = |count: usize| {
-        floor.wait("enough batches are done", |visits| {
-            (visits.iter().filter(|visit| visit.finished).count() >= count).then_some(visits.len())
-        })
-    };
-    let begun = batches(9);
+    floor.wait("nine batches are done", |visits| {
+        (visits.iter().filter(|visit| visit.finished).count() >= 9).then_some(())
+    });
     let worked = floor.check();
     assert!(worked.windows(2).all(|pair| pair[0] != pair[1]), "one ran two batches in a row: {worked:?}");
 
     hang.store(true, Ordering::Relaxed);
-    let hanging =
-        floor.wait("a batch hangs", |visits| visits.get(begun).filter(|visit| !visit.left).map(|visit| visit.token));
+    let hanging = hanging.recv_timeout(Duration::from_secs(60)).expect("a batch hangs");
     stage.usurp("batches");
     assert!(!floor.left(hanging), "it was dropped");
     hang.store(false, Ordering::Relaxed);

@@ -58,7 +58,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    wanted: BTreeMap<SeatName, SeatInterest>,
+    /// Boxed, because the map reserves room for many more entries than it has.
+    wanted: BTreeMap<SeatName, Box<SeatInterest>>,
     /// Seats whose change of interest the store has not received yet.
     changed: BTreeSet<SeatName>,
     pending: PendingNews,
@@ -125,7 +126,7 @@ impl Interest {
                 if !state.changed.is_empty() {
                     let changed = std::mem::take(&mut state.changed).into_iter();
                     return changed
-                        .map(|seat| InterestChange { wanted: state.wanted.get(&seat).cloned(), seat })
+                        .map(|seat| InterestChange { wanted: state.wanted.get(&seat).map(|it| (**it).clone()), seat })
                         .collect();
                 }
             }
@@ -140,8 +141,10 @@ impl Interest {
     pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
         // Another election or an observer of the same seat has possibly read it already.
-        let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
-        state.wanted.insert(seat.clone(), SeatInterest { seen: wanted.seen.or(before), ..wanted });
+        match state.wanted.get_mut(&seat) {
+            Some(before) => **before = SeatInterest { seen: wanted.seen.or(before.seen.take()), ..wanted },
+            None => drop(state.wanted.insert(seat.clone(), Box::new(wanted))),
+        }
         state.changed.insert(seat);
         self.0.to_store.notify_one();
     }

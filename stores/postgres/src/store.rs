@@ -110,9 +110,9 @@ impl PostgresStore {
     }
 }
 
-/// At most 2000 seats share a statement, fewer if the time-out is short, so that it ends soon. At most one statement of each kind is in flight, so
+/// At most 500 seats share a statement, so that it ends soon. At most one statement of each kind is in flight, so
 /// that a slow server gets fewer and larger statements.
-const LIMITS: BatchLimits = BatchLimits { seats: 2000, calls: 1 };
+const LIMITS: BatchLimits = BatchLimits { seats: 500, calls: 1 };
 
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tenure_protocol::{EndReason, Incarnation, Rules, Takeover, Timing, Token};
+use tenure_protocol::{EndReason, Incarnation, Rules, Takeover, Timing, Token, shared_pairs};
 use tokio_util::sync::CancellationToken;
 use tracing::{Level, info, warn};
 
@@ -305,16 +305,16 @@ impl Builder {
                     .to_owned(),
             ));
         }
-        let rules = Rules {
+        let rules = self.engine.share(Rules {
             occasion: self.occasion.map(Occasion::rule),
             ..rules(&self.options, timing, &self.engine.promises, !self.manual)?
-        };
+        });
         log_timing(&name, timing);
         let shared = Arc::new(Shared::new(self.engine.next_id(), name, candidate, &self.engine, &rules));
         let handlers = if self.handlers.is_empty() {
             None
         } else {
-            Some(HandlerLine::new(shared.clone(), self.handlers, self.engine.handler_threads()?))
+            Some(Box::new(HandlerLine::new(shared.clone(), self.handlers, self.engine.handler_threads()?)))
         };
         let start = Start {
             shared,
@@ -322,7 +322,7 @@ impl Builder {
             seed: rand::random(),
             handlers,
             stop_on: self.stop_on,
-            check: self.check.map(|check| (check, health_every, health_timeout)),
+            check: self.check.map(|check| Box::new((check, health_every, health_timeout))),
             announces: named && !self.manual,
             on_overrun: self.options.on_overrun.unwrap_or_default(),
         };
@@ -375,7 +375,7 @@ fn rules(options: &ElectionOptions, timing: Timing, promises: &Promises, stands:
         preempt: options.preempt.unwrap_or(false),
         min_health: options.least_health()?,
         step_down_when_unhealthy: options.step_down_when_unhealthy.unwrap_or(true),
-        metadata: Arc::new(options.metadata.clone()),
+        metadata: shared_pairs(options.metadata.clone()),
         held_by_session: promises.life == LifeKind::Session || promises.shared_heartbeat,
         ..Rules::new(timing)
     })

@@ -265,7 +265,7 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Start(start) => self.on_start(*start),
+            Command::Start(start) => self.on_start(start),
             Command::Bid { election, reply } => {
                 if let Some(entry) = self.entries.get_mut(&election) {
                     entry.bids.push(reply);
@@ -307,7 +307,7 @@ impl Driver {
             Command::Look { seat, reply } => self.look(seat, reply),
             Command::List { reply } => self.list(reply),
             Command::ExecuteWill { seat, will, lease, within, reply } => {
-                self.execute_will(seat, will, Call { lease, within }, reply);
+                self.execute_will(seat, *will, Call { lease, within }, reply);
             }
             Command::Forget { seat, reply } => self.forget(seat, reply),
             Command::Sleep { until, reply } => {
@@ -350,7 +350,7 @@ impl Driver {
         let entry = Entry {
             machine,
             shared,
-            handlers: handlers.map(Box::new),
+            handlers,
             on_overrun,
             call: None,
             unsettled: false,
@@ -370,7 +370,7 @@ impl Driver {
         self.entries.insert(election, Box::new(entry));
         self.subscribe(election);
         match check {
-            Some(check) => self.start_checks(election, check),
+            Some(check) => self.start_checks(election, *check),
             None => {
                 self.announce(election, Score::FULL, Metadata::default());
                 self.step(election, Input::Start);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use tenure_protocol::{Candidate, Incarnation};
+use tenure_protocol::{Candidate, Incarnation, Rules};
 use tokio::sync::oneshot;
 
 use crate::builder::Builder;
@@ -88,6 +88,7 @@ impl Elections {
             handlers: Mutex::default(),
             starting: Mutex::default(),
             running: Mutex::default(),
+            last_rules: Mutex::default(),
             prune_at: AtomicUsize::new(16),
             next_id: AtomicU64::new(0),
         };
@@ -347,7 +348,9 @@ pub(crate) struct Engine {
     starting: Mutex<()>,
     /// All elections that run, and some that have ended.
     running: Mutex<BTreeMap<SeatName, Arc<Shared>>>,
-    /// The size of that map at which ended elections are removed from it.
+    /// The rules of the last election that was started.
+    last_rules: Mutex<Option<Arc<Rules>>>,
+    /// The size of `running` at which ended elections are removed from it.
     prune_at: AtomicUsize,
     next_id: AtomicU64,
 }
@@ -414,6 +417,16 @@ impl Engine {
         ElectionId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Returns these rules, in the memory of the last election's rules if they are equal: the elections of a process are
+    /// usually configured alike, and there can be very many.
+    pub(crate) fn share(&self, rules: Rules) -> Arc<Rules> {
+        let mut last = self.last_rules.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &*last {
+            Some(last) if **last == rules => last.clone(),
+            _ => last.insert(rules.into()).clone(),
+        }
+    }
+
     /// Hands an election to the engine's thread. If `named`, no other election of its name must be running.
     pub(crate) fn start(self: &Arc<Self>, start: Start, named: bool) -> Result<Election, Error> {
         let handle = self.start_thread()?;
@@ -430,7 +443,7 @@ impl Engine {
             }
             running.insert(shared.name.clone(), shared.clone());
         }
-        if !handle.send(Command::Start(Box::new(start))) {
+        if !handle.send(Command::Start(start)) {
             self.forget(&shared);
             return Err(Ended::EngineGone.into());
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenure_protocol::{Candidate, Claim, Crash, Incarnation, Record, Timing, Token};
+use tenure_protocol::{Candidate, Claim, Crash, Incarnation, Record, Timing, Token, shared_pairs};
 
 use crate::StoreError;
 
@@ -94,11 +94,11 @@ pub fn from_json(text: &str) -> Result<Record, StoreError> {
         heir,
         priority: form.priority,
         ranked: form.ranked,
-        metadata: Arc::new(form.metadata),
+        metadata: shared_pairs(form.metadata),
         nonce: u64::from_str_radix(&form.nonce, 16).map_err(|_| foreign("a bad nonce"))?,
         claim: form.claim.map(|claim| Arc::new(claim.claim())),
         crash: crash.map(Arc::new),
-        unknown: Arc::new(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
+        unknown: shared_pairs(form.unknown.into_iter().map(|(name, value)| (name, value.to_string())).collect()),
     })
 }
 

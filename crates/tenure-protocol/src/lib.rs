@@ -43,6 +43,7 @@ pub use rules::{ClockTrust, Occasion, Push, Rules, Takeover};
 pub use score::Score;
 pub use seat::{
     Candidate, Claim, Crash, DataIdentity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version,
+    shared_pairs,
 };
 pub use subscriptions::{Notification, PushDetail, SessionId, Subscriptions, Watching};
 pub use timing::{DoesNotFit, Durations, Timing, TimingError};

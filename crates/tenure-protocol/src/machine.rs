@@ -35,6 +35,7 @@ mod outputs;
 mod precedence;
 mod term;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::claims::Claims;
@@ -51,7 +52,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Machine {
     me: Candidate,
-    rules: Rules,
+    /// Shared by all machines with the same rules, because a process can have very many.
+    rules: Arc<Rules>,
     dice: Dice,
     stage: Stage,
     observation: Observation,
@@ -215,13 +217,13 @@ enum BoardRead {
 impl Machine {
     /// Creates the machine of one candidate. All its randomness comes from `seed`. Candidates must not share a
     /// seed, because the random nonces tell their writes apart.
-    pub fn new(me: Candidate, rules: Rules, seed: u64) -> Self {
+    pub fn new(me: Candidate, rules: impl Into<Arc<Rules>>, seed: u64) -> Self {
         Self {
             observation: Observation::new(me.incarnation),
             led: Token::ZERO,
             used: Token::ZERO,
             me,
-            rules,
+            rules: rules.into(),
             dice: Dice::new(seed),
             stage: Stage::Idle,
             fitness: Fitness::new(),

@@ -1,6 +1,7 @@
 //! Points in time, on this process's own clock and on a store's clock.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -8,32 +9,35 @@ use std::time::Duration;
 ///
 /// A moment counts nanoseconds from an arbitrary origin. The clock never goes back, and it keeps counting while
 /// the machine is suspended. Moments of two processes are not comparable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(
+    /// One more than the nanoseconds since the origin, so that an `Option<Moment>` takes no more memory than a moment.
+    NonZeroU64,
+);
 
 impl Moment {
     /// The origin of the clock, which is before every moment that the clock shows.
-    pub const ORIGIN: Self = Self(0);
+    pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// Returns the moment `nanos` nanoseconds after the origin of the clock.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Returns the number of nanoseconds since the origin of the clock.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 
     /// Rounds this moment down to a multiple of `step` since the origin of the clock. Deadlines that are close
     /// to each other become equal, so that they share a call.
     pub fn in_step(self, step: Duration) -> Self {
-        Self(self.0 - self.0.checked_rem(nanos(step)).unwrap_or(0))
+        Self::from_nanos(self.as_nanos() - self.as_nanos().checked_rem(nanos(step)).unwrap_or(0))
     }
 }
 
@@ -49,13 +53,25 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(span)))
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos(span)))
+    }
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::ORIGIN
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Moment").field(&self.as_nanos()).finish()
     }
 }
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3}s", self.0 as f64 / 1e9)
+        write!(f, "{:.3}s", self.as_nanos() as f64 / 1e9)
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Claim, Score, Timing};
+use crate::{Claim, Score, Timing, shared_pairs};
 
 /// The rules by which one candidate takes part in one election.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// The lease, and all durations that are scaled from it.
     pub timing: Timing,
@@ -62,7 +62,7 @@ impl Rules {
             preempt: false,
             min_health: Self::MIN_HEALTH,
             step_down_when_unhealthy: true,
-            metadata: Arc::default(),
+            metadata: shared_pairs(BTreeMap::new()),
             occasion: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::{Moment, StoreTime};
@@ -80,23 +80,27 @@ impl<'de> serde::Deserialize<'de> for Token {
 
 /// A random number that tells one start of a program from every other start, even with the same id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Incarnation(u128);
+pub struct Incarnation {
+    // Two halves instead of a `u128`, whose alignment would make every struct and `Option` around it larger.
+    high: u64,
+    low: u64,
+}
 
 impl Incarnation {
     /// Returns the incarnation with these bits, for example from a record that was written earlier.
     pub const fn from_bits(bits: u128) -> Self {
-        Self(bits)
+        Self { high: (bits >> 64) as u64, low: bits as u64 }
     }
 
     /// Returns the bits of this incarnation, for example to write them into a record.
     pub const fn to_bits(self) -> u128 {
-        self.0
+        ((self.high as u128) << 64) | self.low as u128
     }
 }
 
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.to_bits())
     }
 }
 
@@ -173,11 +177,11 @@ impl Record {
             heir: None,
             priority: 0,
             ranked: false,
-            metadata: Arc::default(),
+            metadata: shared_pairs(BTreeMap::new()),
             nonce: 0,
             claim: None,
             crash: None,
-            unknown: Arc::default(),
+            unknown: shared_pairs(BTreeMap::new()),
         }
     }
 
@@ -195,6 +199,12 @@ impl Record {
     pub fn is_vacant(&self) -> bool {
         self.holder.is_none()
     }
+}
+
+/// Returns these pairs for records and rules. Empty ones share their memory, because a process can have very many.
+pub fn shared_pairs(pairs: BTreeMap<String, String>) -> Arc<BTreeMap<String, String>> {
+    static NONE: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::default);
+    if pairs.is_empty() { NONE.clone() } else { Arc::new(pairs) }
 }
 
 /// The claim of an [`Occasion`](crate::Occasion) in a record. The write that wins the seat makes it, so no two

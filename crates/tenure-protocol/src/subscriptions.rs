@@ -114,8 +114,9 @@ pub struct Subscriptions<S, E> {
     order: u64,
     /// The number at which the store started to listen for all seats.
     all: Option<u64>,
-    seats: BTreeMap<S, Topic<E>>,
-    elections: BTreeMap<E, Subscriber<S>>,
+    /// Boxed, because the maps reserve room for many more entries than they have.
+    seats: BTreeMap<S, Box<Topic<E>>>,
+    elections: BTreeMap<E, Box<Subscriber<S>>>,
     /// Sessions that have ended, and the number at which this became known.
     over: BTreeMap<SessionId, u64>,
 }
@@ -173,12 +174,8 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
 
     /// Adds an election, before its first read. No pushes arrive for it until it gets [`Notification::Listening`].
     pub fn begin(&mut self, election: E, seat: S, out: &mut Vec<(E, Notification)>) {
-        let topic = self.seats.entry(seat.clone()).or_insert_with(|| Topic {
-            listening: None,
-            gap: 0,
-            pushed: None,
-            requested: 0,
-            elections: Vec::new(),
+        let topic = self.seats.entry(seat.clone()).or_insert_with(|| {
+            Box::new(Topic { listening: None, gap: 0, pushed: None, requested: 0, elections: Vec::with_capacity(1) })
         });
         topic.elections.push(election);
         let listening = topic.listening_since(self.all).is_some();
@@ -198,7 +195,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             own_write: None,
             session: None,
         };
-        self.elections.insert(election, subscriber);
+        self.elections.insert(election, Box::new(subscriber));
         out.push((election, Notification::Listening(listening)));
     }
 
@@ -320,7 +317,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             let oldest = ends[ends.len() - MAX_ENDED];
             self.over.retain(|_, at| *at >= oldest);
         }
-        let concerned = |(election, subscriber): (&E, &Subscriber<S>)| {
+        let concerned = |(election, subscriber): (&E, &Box<Subscriber<S>>)| {
             let (held, own) = subscriber.session.as_ref()?;
             sessions.contains(held).then_some((*election, *own))
         };

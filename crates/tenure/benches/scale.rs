@@ -3,8 +3,9 @@
 //! elections: the leading process is killed.
 //!
 //!   scripts/bench scale [memory|sqlite|etcd|redis|postgres|mysql|consul|kubernetes]…
-//!     TENURE_BENCH_SECONDS=60       how long the largest number is held; smaller numbers for a third of it
-//!     TENURE_BENCH_ELECTIONS=10000  the largest number, at least 100; less where a server cannot hold as many
+//!     TENURE_BENCH_SECONDS=60                  how long the last number is held; the others for a third of it
+//!     TENURE_BENCH_ELECTIONS=100,1000,10000    the numbers; less where a server cannot hold as many
+//!     TENURE_BENCH_LEASE=3                     the lease in seconds; use 15 for 100000 elections
 
 use std::time::Duration;
 
@@ -20,7 +21,9 @@ fn main() {
         return;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let most = number("TENURE_BENCH_ELECTIONS", 10_000);
+    let sizes = std::env::var("TENURE_BENCH_ELECTIONS").unwrap_or("100,1000,10000".to_owned());
+    let sizes: Vec<u64> = sizes.split(',').map(|size| size.trim().parse().expect("numbers with commas")).collect();
+    let lease = Duration::from_secs(number("TENURE_BENCH_LEASE", 3));
     let held_for = Duration::from_secs(number("TENURE_BENCH_SECONDS", 60));
     type Start = fn() -> Box<dyn BenchTarget>;
     let targets: [(&str, Start); 10] = [
@@ -40,11 +43,11 @@ fn main() {
             continue;
         }
         let target = start();
-        let most = most.min(target.most());
-        let sizes: Vec<u64> = [100, 1000, 10_000].into_iter().filter(|size| *size < most).chain([most]).collect();
-        scale::table(&*target, &sizes, held_for);
-        if target.is_shared() {
-            scale::takeover(&*target, most);
+        let mut sizes: Vec<u64> = sizes.iter().map(|size| *size.min(&target.most())).collect();
+        sizes.dedup();
+        scale::table(&*target, &sizes, lease, held_for);
+        if let Some(last) = sizes.last().filter(|_| target.is_shared()) {
+            scale::takeover(&*target, *last, lease);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use tenure_protocol::{Input, Score};
+use tenure_protocol::{Input, Score, shared_pairs};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -217,8 +217,8 @@ impl Driver {
             let seat = entry.shared.name.clone();
             self.change_notice(&seat, |standing| {
                 standing.score = score;
-                if standing.reported.0 != metadata.0 {
-                    standing.reported = metadata.into();
+                if *standing.reported != metadata.0 {
+                    standing.reported = shared_pairs(metadata.0);
                 }
             });
         }

@@ -19,7 +19,7 @@ use crate::{CandidateStatus, Clock, DynStore, Ended, Error, Interest, Leader, Me
 
 /// A command of a user to the engine.
 pub(crate) enum Command {
-    Start(Box<Start>),
+    Start(Start),
     Bid {
         election: ElectionId,
         reply: oneshot::Sender<Result<Option<Term>, Error>>,
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     /// One attempt to execute a last will.
     ExecuteWill {
         seat: SeatName,
-        will: LastWill,
+        will: Box<LastWill>,
         lease: Duration,
         within: Duration,
         reply: oneshot::Sender<Result<Option<WillStep>, Error>>,
@@ -113,15 +113,17 @@ pub(crate) enum Command {
 }
 
 /// An election for the engine to run.
+///
+/// It is small, because very many can wait for the engine at once.
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) seed: u64,
-    pub(crate) handlers: Option<HandlerLine>,
+    pub(crate) handlers: Option<Box<HandlerLine>>,
     pub(crate) stop_on: Option<CancellationToken>,
     pub(crate) on_overrun: OnOverrun,
     /// A health check, its interval and its time-out.
-    pub(crate) check: Option<(Check, Duration, Duration)>,
+    pub(crate) check: Option<Box<(Check, Duration, Duration)>>,
     /// Whether the candidate is announced.
     pub(crate) announces: bool,
 }

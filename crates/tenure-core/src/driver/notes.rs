@@ -32,7 +32,7 @@ pub(super) enum NoteAsk {
     /// Writes the note that announces this process. The number distinguishes it from earlier ones.
     Present { number: u64, lifetime: Duration },
     /// Writes the announcement of the candidate of a seat, with its lifetime. `None` removes it.
-    Notice { seat: SeatName, notice: Option<Box<(AnnouncedCandidate, Duration)>> },
+    Notice { seat: SeatName, notice: Option<(Arc<AnnouncedCandidate>, Duration)> },
     /// Writes a note, and sends the answer if there is a sender.
     Write(NoteWrite, Option<oneshot::Sender<Result<NoteState, StoreError>>>),
     /// Lists the notes of a board.

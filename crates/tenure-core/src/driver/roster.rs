@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Candidate, Incarnation, NoteState, Presence, PresenceAction, PresenceInput, Score};
+use tenure_protocol::{
+    Candidate, Incarnation, NoteState, Presence, PresenceAction, PresenceInput, Score, shared_pairs,
+};
 use tokio::sync::oneshot;
 use tracing::{Level, debug};
 
@@ -19,7 +21,7 @@ pub(super) struct Roster {
     pub(super) process: Incarnation,
     /// The number of the last announcement of the process.
     pub(super) present: u64,
-    presence: Presence<SeatName, AnnouncedCandidate>,
+    presence: Presence<SeatName, Arc<AnnouncedCandidate>>,
     next: Option<Timer>,
     /// Callers that wait until all announcements are written.
     pub(super) settling: Vec<oneshot::Sender<()>>,
@@ -33,7 +35,7 @@ pub(super) struct AnnouncedCandidate {
     pub(super) metadata: Arc<BTreeMap<String, String>>,
     pub(super) score: Score,
     pub(super) fit: bool,
-    pub(super) reported: Arc<Metadata>,
+    pub(super) reported: Arc<BTreeMap<String, String>>,
     pub(super) since_ms: Option<u64>,
     pub(super) updated_ms: Option<u64>,
     pub(super) lease: Duration,
@@ -45,7 +47,7 @@ impl AnnouncedCandidate {
     /// Returns the JSON form of the announcement.
     pub(super) fn to_json(&self) -> String {
         let mut metadata = (*self.metadata).clone();
-        metadata.extend(self.reported.0.clone());
+        metadata.extend((*self.reported).clone());
         let form = Announcement {
             id: self.candidate.id.to_string(),
             score: self.score.get(),
@@ -93,26 +95,26 @@ impl Driver {
             metadata: rules.metadata.clone(),
             score,
             fit: score >= rules.min_health,
-            reported: reported.into(),
+            reported: shared_pairs(reported.0),
             since_ms: now_ms,
             updated_ms: now_ms,
             lease: entry.shared.lease,
             held_back_until_ms: None,
         };
         let (seat, lease) = (entry.shared.name.clone(), entry.shared.lease);
-        self.step_presence(PresenceInput::Announce { seat, lease, fit: announced.fit, notice: announced });
+        self.step_presence(PresenceInput::Announce { seat, lease, fit: announced.fit, notice: announced.into() });
     }
 
     /// Changes the announcement of a candidate.
     pub(super) fn change_notice(&mut self, seat: &SeatName, change: impl FnOnce(&mut AnnouncedCandidate)) {
         let Some(before) = self.roster.presence.says(seat) else { return };
-        let mut announced = before.clone();
+        let mut announced = (**before).clone();
         change(&mut announced);
         if before.score == announced.score && before.reported == announced.reported && before.fit == announced.fit {
             return;
         }
         announced.updated_ms = wall_ms();
-        self.step_presence(PresenceInput::Change { seat: seat.clone(), fit: announced.fit, notice: announced });
+        self.step_presence(PresenceInput::Change { seat: seat.clone(), fit: announced.fit, notice: announced.into() });
     }
 
     /// Announces at once that a candidate has stepped down and leaves the seat to others for a while.
@@ -120,11 +122,17 @@ impl Driver {
         let Some(entry) = self.entries.get(&election).filter(|entry| entry.announces) else { return };
         let (seat, now_ms) = (entry.shared.name.clone(), wall_ms());
         let left = entry.machine.held_back_for(self.clock.now()).and_then(|left| u64::try_from(left.as_millis()).ok());
-        let Some(mut notice) = self.roster.presence.says(&seat).cloned() else { return };
+        let Some(before) = self.roster.presence.says(&seat) else { return };
+        let mut notice = (**before).clone();
         notice.updated_ms = now_ms;
         notice.held_back_until_ms = now_ms.zip(left).map(|(now, left)| now.saturating_add(left));
         // Not as a change: changes are announced within a lease, which is half of the time of the hold-back.
-        self.step_presence(PresenceInput::Announce { seat, lease: notice.lease, fit: notice.fit, notice });
+        self.step_presence(PresenceInput::Announce {
+            seat,
+            lease: notice.lease,
+            fit: notice.fit,
+            notice: notice.into(),
+        });
     }
 
     pub(super) fn withdraw_election(&mut self, election: ElectionId) {
@@ -139,7 +147,7 @@ impl Driver {
         self.step_presence(PresenceInput::Wake);
     }
 
-    fn step_presence(&mut self, input: PresenceInput<SeatName, AnnouncedCandidate>) {
+    fn step_presence(&mut self, input: PresenceInput<SeatName, Arc<AnnouncedCandidate>>) {
         let mut actions = Vec::new();
         self.roster.presence.step(self.clock.now(), input, &mut actions);
         for action in actions {
@@ -149,8 +157,7 @@ impl Driver {
                     self.ask_about_notes(within, NoteAsk::Present { number: self.roster.present, lifetime });
                 }
                 PresenceAction::Put { seat, notice, lifetime, within } => {
-                    let notice = Some(Box::new((notice, lifetime)));
-                    self.ask_about_notes(within, NoteAsk::Notice { seat, notice });
+                    self.ask_about_notes(within, NoteAsk::Notice { seat, notice: Some((notice, lifetime)) });
                 }
                 PresenceAction::Remove { seat, within } => {
                     self.ask_about_notes(within, NoteAsk::Notice { seat, notice: None });

@@ -125,7 +125,7 @@ impl Elections {
             let (reply, answer) = oneshot::channel();
             let attempt = (lease / ATTEMPTS).min(until.since(clock.now()));
             let (seat, will) = (seat.clone(), will.clone());
-            engine.send(Command::ExecuteWill { seat, will, lease, within: attempt, reply });
+            engine.send(Command::ExecuteWill { seat, will: Box::new(will), lease, within: attempt, reply });
             let result = answered(answer).await;
             let left = until.since(clock.now());
             let is_late = left <= FIRST_PAUSE;

@@ -45,7 +45,8 @@ pub struct InterestChange {
 pub struct SeatInterest {
     /// The lease of the election that is about the seat.
     pub lease: Duration,
-    /// The seat as it was last seen; `None` before the first read.
+    /// The seat as it was last seen; `None` before the first read, and in a watch that starts again before the engine has
+    /// read a seat again that this process leads.
     pub seen: Option<Seen>,
 }
 
@@ -58,10 +59,27 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    wanted: BTreeMap<SeatName, SeatInterest>,
+    wanted: BTreeMap<SeatName, Wanted>,
     /// Seats whose change of interest the store has not received yet.
     changed: BTreeSet<SeatName>,
     pending: PendingNews,
+}
+
+/// The interest in a seat, for the next watch.
+struct Wanted {
+    lease: Duration,
+    /// Boxed, because the map reserves room for many more entries than it has.
+    seen: Option<Box<Seen>>,
+}
+
+impl Wanted {
+    /// Returns the interest for the store. What was seen of a seat that this process leads (only a leader subscribes to
+    /// requests) is not kept, because there can be very many: a watch that starts again makes the engine read it again.
+    fn hand_over(&mut self) -> SeatInterest {
+        let is_led_here = self.seen.as_ref().is_some_and(|seen| seen.requests);
+        let seen = if is_led_here { self.seen.take() } else { self.seen.clone() };
+        SeatInterest { lease: self.lease, seen: seen.map(|seen| *seen) }
+    }
 }
 
 /// The notifications of a store that the engine has not processed yet.
@@ -125,7 +143,7 @@ impl Interest {
                 if !state.changed.is_empty() {
                     let changed = std::mem::take(&mut state.changed).into_iter();
                     return changed
-                        .map(|seat| InterestChange { wanted: state.wanted.get(&seat).cloned(), seat })
+                        .map(|seat| InterestChange { wanted: state.wanted.get_mut(&seat).map(Wanted::hand_over), seat })
                         .collect();
                 }
             }
@@ -139,9 +157,11 @@ impl Interest {
 
     pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
-        // Another election or an observer of the same seat has possibly read it already.
-        let before = state.wanted.remove(&seat).and_then(|wanted| wanted.seen);
-        state.wanted.insert(seat.clone(), SeatInterest { seen: wanted.seen.or(before), ..wanted });
+        if wanted.seen.is_none() && state.wanted.contains_key(&seat) {
+            // Another election or an observer of the same seat has possibly read it already, and the store knows that.
+            return;
+        }
+        state.wanted.insert(seat.clone(), Wanted { lease: wanted.lease, seen: wanted.seen.map(Box::new) });
         state.changed.insert(seat);
         self.0.to_store.notify_one();
     }

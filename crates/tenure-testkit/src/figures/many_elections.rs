@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tenure_core::{Election, Elections, Token};
 
 use super::{Open, Usage};
+use crate::wrap::{Counting, Counts};
 
 const MANY_ELECTIONS: &str = "TENURE_TEST_MANY_ELECTIONS";
 /// The prefix of the child's answers, because the harness of a test writes to the same stream.
@@ -35,6 +36,12 @@ pub struct ProcessState {
     pub lost: u64,
     /// The resident memory of the process, in bytes.
     pub memory: u64,
+    /// The largest resident memory that the process has ever had, in bytes.
+    pub peak: u64,
+    /// The calls to the store that read or write seats.
+    pub calls: u64,
+    /// The renewals in these calls.
+    pub renewals: u64,
     /// The CPU time that all threads of the process have used.
     pub processor: Duration,
 }
@@ -79,8 +86,11 @@ impl ManyElections {
     /// # Panics
     /// If the process has ended.
     pub fn state(&mut self) -> ProcessState {
-        let [leading, kept, memory, nanos] = self.ask("state")[..] else { panic!("four numbers") };
-        ProcessState { leading, lost: self.count - kept, memory, processor: Duration::from_nanos(nanos) }
+        let [leading, kept, memory, peak, calls, renewals, nanos] = self.ask("state")[..] else {
+            panic!("seven numbers")
+        };
+        let processor = Duration::from_nanos(nanos);
+        ProcessState { leading, lost: self.count - kept, memory, peak, calls, renewals, processor }
     }
 
     /// Stops all elections of the process, and returns how long that took.
@@ -144,7 +154,8 @@ pub fn many_elections_child(open: Open) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     answer(&[Usage::of_this_process().memory]);
     let began = Instant::now();
-    let elections = Elections::new(open(url));
+    let (store, counter) = Counting::new(open(url));
+    let elections = Elections::new(store);
     let start = |number| elections.election(format!("election-{number}")).lease(Duration::from_millis(lease)).start();
     let all: Vec<Election> = (0..count).map(|number| start(number).expect("an election that starts")).collect();
     let mut tokens: Vec<Token> = Vec::new();
@@ -175,7 +186,8 @@ pub fn many_elections_child(open: Open) -> bool {
                 let kept = all.iter().zip(&tokens).filter(same).count() as u64;
                 let usage = Usage::of_this_process();
                 let nanos = u64::try_from(usage.processor.as_nanos()).expect("less than 500 years");
-                answer(&[leading, kept, usage.memory, nanos]);
+                let Counts { calls, renewals, .. } = counter.counts();
+                answer(&[leading, kept, usage.memory, usage.peak, calls, renewals, nanos]);
             }
             _ => {
                 let began = Instant::now();

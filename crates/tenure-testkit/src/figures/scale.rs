@@ -7,6 +7,7 @@ use tenure_core::{SeatName, SeatStore, SingleSeat};
 use super::{BenchTarget, ManyElections, Open, Work};
 use crate::servers::PATIENCE;
 
+/// The lease of the checks.
 const LEASE: Duration = Duration::from_secs(3);
 
 /// Measures the cost of each number of elections in one process, and prints a line for each. The last one is held for
@@ -14,12 +15,15 @@ const LEASE: Duration = Duration::from_secs(3);
 ///
 /// # Panics
 /// If a term is lost.
-pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
-    println!("{}, lease {LEASE:?}", target.name());
-    println!("  elections  held   elected  released    memory  of a core  round trips/s  commands/s  terms lost");
+pub fn table(target: &dyn BenchTarget, sizes: &[u64], lease: Duration, held_for: Duration) {
+    println!("{}, lease {lease:?}", target.name());
+    println!(
+        "  elections  held   elected  released    memory      peak  of a core  calls/s  renewals/s  round trips/s  \
+         commands/s  terms lost"
+    );
     for (at, &count) in sizes.iter().enumerate() {
         let held_for = if at + 1 == sizes.len() { held_for } else { held_for / 3 };
-        let mut process = ManyElections::start(&target.url(), count, LEASE);
+        let mut process = ManyElections::start(&target.url(), count, lease);
         let elected = process.elected();
         let (before, work) = (process.state(), target.work());
         let held = Instant::now();
@@ -30,12 +34,17 @@ pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
         let rate = |of: fn(Work) -> u64| done.map_or("-".to_owned(), |done| format!("{:.0}", of(done) as f64 / held));
         let (round_trips, commands) = (rate(Work::round_trips), rate(|done| done.commands));
         let released = process.stop();
+        let each_second = |count: u64| count as f64 / held;
         println!(
-            "  {count:>9}  {held:>3.0}s  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>7.1} %  {round_trips:>13}  {commands:>10}  {:>10}",
+            "  {count:>9}  {held:>3.0}s  {:>7.2}s  {:>7.2}s  {:>5.1} MB  {:>5.1} MB  {:>7.1} %  {:>7.1}  {:>10.0}  \
+             {round_trips:>13}  {commands:>10}  {:>10}",
             elected.as_secs_f64(),
             released.as_secs_f64(),
             after.memory as f64 / 1e6,
+            after.peak as f64 / 1e6,
             (after.processor - before.processor).as_secs_f64() / held * 100.0,
+            each_second(after.calls - before.calls),
+            each_second(after.renewals - before.renewals),
             after.lost,
         );
         assert_eq!((after.leading, after.lost), (count, 0), "terms were lost without a fault");
@@ -47,12 +56,12 @@ pub fn table(target: &dyn BenchTarget, sizes: &[u64], held_for: Duration) {
 ///
 /// # Panics
 /// If a seat does not move in time.
-pub fn takeover(target: &dyn BenchTarget, count: u64) {
-    let mut leads = ManyElections::start(&target.url(), count, LEASE);
+pub fn takeover(target: &dyn BenchTarget, count: u64, lease: Duration) {
+    let mut leads = ManyElections::start(&target.url(), count, lease);
     leads.elected();
-    let mut follows = ManyElections::start(&target.url(), count, LEASE);
+    let mut follows = ManyElections::start(&target.url(), count, lease);
     follows.follows();
-    std::thread::sleep(LEASE);
+    std::thread::sleep(lease);
     leads.kill();
     let killed = Instant::now();
     let peak = busiest(target, || follows.state().leading == count);

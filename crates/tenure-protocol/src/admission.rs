@@ -12,10 +12,6 @@
 //! calls it gets. Without batching, a thousand elections that start together would make a thousand calls, most of
 //! which would time out before the store got to them, be retried, and time out again.
 //!
-//! A call must not be so large that it times out itself: all its asks would be sent again, and time out again. So the
-//! shorter the time-out, the smaller the call. Long leases have long time-outs and large calls, and these are the
-//! leases of processes with very many elections.
-//!
 //! # Correctness argument
 //!
 //! *The lease does not become longer by waiting.* A lease counts from the moment at which the machine returned the
@@ -69,7 +65,7 @@ pub struct Group {
 /// How large the calls of a store are, and how many it takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The largest number of seats in one call, at least one. Calls with a short time-out have fewer.
+    /// The largest number of seats in one call, at least one.
     pub seats: usize,
     /// The largest number of calls of one [`Group`] that are in flight at once, at least one.
     pub calls: usize,
@@ -82,7 +78,7 @@ pub struct Batch<A> {
     pub call: u64,
     /// The properties that all asks of the call share.
     pub group: Group,
-    /// The asks in the call, at least one and at most [`BatchLimits::seats`]; fewer, if their time-out is short.
+    /// The asks in the call, at least one and at most [`BatchLimits::seats`].
     pub asks: Vec<A>,
 }
 
@@ -106,10 +102,6 @@ struct Queue<A> {
 
 /// The longest call in bytes. A single longer ask still gets a call of its own.
 const MAX_BYTES: usize = 512 * 1024;
-
-/// The time that a busy store may take for one seat of a call, and the number of seats that every call may have.
-const SEAT_TIME: Duration = Duration::from_micros(200);
-const FEW: usize = 128;
 
 /// The number of parts that a call is split into.
 const PARTS: usize = 8;
@@ -145,7 +137,7 @@ impl<A> Admission<A> {
         for (group, queue) in &mut self.queues {
             let limits = if group.reads { reads } else { writes };
             while queue.in_flight < limits.calls {
-                let Some(asks) = queue.take(limits.seats.min(seats_in(group.within)), &mut is_wanted) else { break };
+                let Some(asks) = queue.take(limits.seats, &mut is_wanted) else { break };
                 if asks.is_empty() {
                     continue;
                 }
@@ -187,11 +179,6 @@ impl<A> Admission<A> {
             queue.parts.push_back(part);
         }
     }
-}
-
-/// Returns how many seats a busy store can answer within this time-out.
-fn seats_in(within: Duration) -> usize {
-    usize::try_from(within.as_nanos() / SEAT_TIME.as_nanos()).unwrap_or(usize::MAX).max(FEW)
 }
 
 impl<A> Queue<A> {

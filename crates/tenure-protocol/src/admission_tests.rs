@@ -86,18 +86,6 @@ fn a_call_is_within_the_byte_limit_unless_a_single_ask_exceeds_it() {
 }
 
 #[test]
-fn a_call_is_as_large_as_its_time_out_allows() {
-    let limits = BatchLimits { seats: 2000, calls: 9 };
-    for (within_ms, largest) in [(1, 128), (10, 128), (200, 1000), (1000, 2000), (60_000, 2000)] {
-        let mut admission = Admission::new(limits, limits);
-        let group = Group { within: Duration::from_millis(within_ms), ..group(Lane::Keep) };
-        flood(&mut admission, group, 0..5000);
-        let calls = all(&mut admission);
-        assert_eq!(calls[0].len(), largest, "{within_ms} ms");
-    }
-}
-
-#[test]
 fn a_call_that_fails_because_of_one_ask_is_split_until_that_ask_is_alone() {
     let mut admission = Admission::new(BatchLimits { seats: 100, calls: 1 }, MANY);
     flood(&mut admission, group(Lane::Keep), 0..100);

@@ -266,8 +266,6 @@ fn holder(record: &Record) -> String {
     }
 }
 
-/// At most 1280 seats share a round trip, fewer if the time-out is short. One round trip of a kind is in flight to a
-/// server, because all kinds share one connection, on which renewals would wait behind more. Even a busy server answers
-/// all of them in time. Other clients do not wait for a round trip: the server serves them after each part of it that it
-/// has read from the socket.
-const LIMITS: BatchLimits = BatchLimits { seats: 1280, calls: 1 };
+/// At most 128 seats share a round trip, and at most 4 round trips of a kind are in flight to a server. Even a busy
+/// server answers that many within the shortest time-out.
+const LIMITS: BatchLimits = BatchLimits { seats: 128, calls: 4 };

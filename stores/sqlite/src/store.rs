@@ -115,8 +115,8 @@ impl Store for SqliteStore {
                 false => Push::None,
             },
             // A call is one transaction, and SQLite runs one write transaction at a time.
-            reads: BatchLimits { seats: 2000, calls: 1 },
-            writes: BatchLimits { seats: 2000, calls: 1 },
+            reads: BatchLimits { seats: 1000, calls: 1 },
+            writes: BatchLimits { seats: 1000, calls: 1 },
             shared_heartbeat: true,
             durability: "a seat is on disk before its bid counts as won",
             min_lease: Duration::from_millis(15),

@@ -82,7 +82,7 @@ impl What {
                 let of = |map: &BTreeMap<String, String>| {
                     map.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
                 };
-                256 + of(metadata) + of(unknown)
+                512 + of(metadata) + of(unknown)
             }
         }
     }

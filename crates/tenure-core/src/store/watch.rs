@@ -45,8 +45,7 @@ pub struct InterestChange {
 pub struct SeatInterest {
     /// The lease of the election that is about the seat.
     pub lease: Duration,
-    /// The seat as it was last seen; `None` before the first read, and in a watch that starts again before the engine has
-    /// read a seat again that this process leads.
+    /// The seat as it was last seen; `None` before the first read.
     pub seen: Option<Seen>,
 }
 
@@ -59,27 +58,11 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    wanted: BTreeMap<SeatName, Wanted>,
+    /// Boxed, because the map reserves room for many more entries than it has.
+    wanted: BTreeMap<SeatName, Box<SeatInterest>>,
     /// Seats whose change of interest the store has not received yet.
     changed: BTreeSet<SeatName>,
     pending: PendingNews,
-}
-
-/// The interest in a seat, for the next watch.
-struct Wanted {
-    lease: Duration,
-    /// Boxed, because the map reserves room for many more entries than it has.
-    seen: Option<Box<Seen>>,
-}
-
-impl Wanted {
-    /// Returns the interest for the store. What was seen of a seat that this process leads (only a leader subscribes to
-    /// requests) is not kept, because there can be very many: a watch that starts again makes the engine read it again.
-    fn hand_over(&mut self) -> SeatInterest {
-        let is_led_here = self.seen.as_ref().is_some_and(|seen| seen.requests);
-        let seen = if is_led_here { self.seen.take() } else { self.seen.clone() };
-        SeatInterest { lease: self.lease, seen: seen.map(|seen| *seen) }
-    }
 }
 
 /// The notifications of a store that the engine has not processed yet.
@@ -143,7 +126,7 @@ impl Interest {
                 if !state.changed.is_empty() {
                     let changed = std::mem::take(&mut state.changed).into_iter();
                     return changed
-                        .map(|seat| InterestChange { wanted: state.wanted.get_mut(&seat).map(Wanted::hand_over), seat })
+                        .map(|seat| InterestChange { wanted: state.wanted.get(&seat).map(|it| (**it).clone()), seat })
                         .collect();
                 }
             }
@@ -157,11 +140,11 @@ impl Interest {
 
     pub(crate) fn want(&self, seat: SeatName, wanted: SeatInterest) {
         let mut state = self.0.lock();
-        if wanted.seen.is_none() && state.wanted.contains_key(&seat) {
-            // Another election or an observer of the same seat has possibly read it already, and the store knows that.
-            return;
+        // Another election or an observer of the same seat has possibly read it already.
+        match state.wanted.get_mut(&seat) {
+            Some(before) => **before = SeatInterest { seen: wanted.seen.or(before.seen.take()), ..wanted },
+            None => drop(state.wanted.insert(seat.clone(), Box::new(wanted))),
         }
-        state.wanted.insert(seat.clone(), Wanted { lease: wanted.lease, seen: wanted.seen.map(Box::new) });
         state.changed.insert(seat);
         self.0.to_store.notify_one();
     }

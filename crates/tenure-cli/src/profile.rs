@@ -25,8 +25,8 @@ pub(crate) fn is_on() -> bool {
 /// Appends a step: what a process does with a message, of which the first word counts, or with a call to the store.
 pub(crate) fn step(does: &str, what: &str) {
     if let Some(mut file) = FILE.as_ref() {
-        let what = what.split(' ').next().unwrap_or_default();
-        let _ = file.write_all(format!("{} {does} {what}\n", now()).as_bytes());
+        let line = format!("{} {does} {}", now(), what.split(' ').next().unwrap_or_default());
+        let _ = file.write_all(format!("{}\n", line.trim_end()).as_bytes());
     }
 }
 

@@ -53,7 +53,8 @@ impl Kind {
         let python = PathBuf::from(std::env::var_os("TENURE_BENCH_PYTHON")?);
         let module = script.trim_end_matches(".py");
         let is_there = Command::new(&python).args(["-c", &format!("import {module}")]).status();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/handover/peers").join(format!("with_{script}"));
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/handover/peers").join(format!("with_{script}"));
         is_there.is_ok_and(|status| status.success()).then(|| {
             Self::peer(name, is_freed_by_death, move |_| {
                 let mut command = Command::new(&python);

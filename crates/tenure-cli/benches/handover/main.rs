@@ -80,7 +80,10 @@ mod linux {
     fn compare(kinds: Vec<Kind>, profiles: bool) {
         let mut contests: Vec<Contest> = kinds.into_iter().map(Contest::start).collect();
         for end in [End::ByItself, End::Killed] {
-            println!("{}", if end == End::Killed { " the holder is killed (-9)" } else { " the command ends by itself" });
+            println!(
+                "{}",
+                if end == End::Killed { " the holder is killed (-9)" } else { " the command ends by itself" }
+            );
             let mut spans = vec![Vec::new(); contests.len()];
             for round in 0..rounds() as usize {
                 // Each comes first in turn: who follows another finds its programs and its server in the caches.

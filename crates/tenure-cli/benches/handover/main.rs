@@ -79,6 +79,7 @@ mod linux {
     /// Measures kinds of candidates in turns, and prints their figures. The last kind is the one to compare with.
     fn compare(kinds: Vec<Kind>, profiles: bool) {
         let mut contests: Vec<Contest> = kinds.into_iter().map(Contest::start).collect();
+        let count = contests.len();
         for end in [End::ByItself, End::Killed] {
             println!(
                 "{}",
@@ -87,7 +88,7 @@ mod linux {
             let mut spans = vec![Vec::new(); contests.len()];
             for round in 0..rounds() as usize {
                 // Each comes first in turn: who follows another finds its programs and its server in the caches.
-                for place in (0..contests.len()).map(|place| (place + round) % contests.len()) {
+                for place in (0..count).map(|place| (place + round) % count) {
                     if contests[place].kind.can(end) {
                         spans[place].push(contests[place].hand_over(end));
                     }

@@ -63,7 +63,7 @@ impl ConsulSetup {
         }
     }
 
-    /// Returns the path of the program.
+    /// Returns the path of the program, which is also the client `consul lock`.
     pub fn program(&self) -> &Path {
         &self.program
     }

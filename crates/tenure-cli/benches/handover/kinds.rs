@@ -17,10 +17,12 @@ pub(crate) struct Kind {
     pub(crate) is_profiled: bool,
     /// Whether the lock is freed at once if its holder is killed.
     is_freed_by_death: bool,
-    /// Returns the command of a candidate, without the command that it is to run. Its arguments are a folder for files,
-    /// and the name of the candidate.
-    pub(crate) wrap: Box<dyn Fn(&Path, &str) -> Command>,
+    pub(crate) wrap: Box<Wrap>,
 }
+
+/// Returns the command of a candidate, without the command that it is to run. Its arguments are a folder for files, and
+/// the name of the candidate.
+type Wrap = dyn Fn(&Path, &str) -> Command;
 
 impl Kind {
     pub(crate) fn can(&self, end: End) -> bool {

@@ -9,6 +9,8 @@ mod man;
 mod mask;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod profile;
 mod schedule;
 mod screen;
 mod setup;

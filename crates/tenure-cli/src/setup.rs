@@ -58,7 +58,12 @@ impl Setup {
 
     /// Connects to the store.
     pub(crate) fn elections(&self) -> Result<Elections, Failure> {
-        Ok(Elections::new(tenure::connect(&self.url).map_err(of_store)?))
+        let store = tenure::connect(&self.url).map_err(of_store)?;
+        #[cfg(target_os = "linux")]
+        if crate::profile::is_on() {
+            return Ok(Elections::new(crate::profile::Profiled(store)));
+        }
+        Ok(Elections::new(store))
     }
 
     /// Connects to the store for commands that only read: they create nothing, and need no right to write.

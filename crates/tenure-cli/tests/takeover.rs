@@ -29,6 +29,20 @@ fn assert_leaves_cleanly(world: &World, mut tenure: Running) {
 }
 
 #[test]
+fn the_steps_of_a_term_can_be_measured_and_the_seat_is_released_after_the_guard_has_found_no_process() {
+    let world = World::alone();
+    let mut tenure = world.tenure(&["run", "--quiet", "jobs", "--", "true"]);
+    tenure.env("TENURE_PROFILE", world.path("profile"));
+    assert!(world.output_of(tenure).status.success());
+    let lines = world.lines("profile");
+    let at = |step: &str| lines.iter().position(|line| line.split_once(' ').is_some_and(|(_, done)| done == step));
+    let steps = ["engine sends bid", "sends start", "receives go", "sends exited", "sends gone", "receives gone"];
+    let steps = steps.iter().chain(&["engine sends release", "engine has sent release"]);
+    let places: Vec<_> = steps.map(|step| at(step)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {lines:?}");
+}
+
+#[test]
 fn when_tenure_is_killed_its_command_is_dead_before_the_next_starts() {
     let world = World::shared();
     let (leader, follower) = leader_and_follower(&world, &[]);

@@ -432,9 +432,10 @@ impl Guard {
     }
 
     fn gone(&mut self) {
+        // First: tenure releases the seat, and needs nothing of what is left, a control group without processes.
+        self.send(GuardEvent::Gone);
         self.job = None;
         self.set_timer();
-        self.send(GuardEvent::Gone);
     }
 
     /// Sets the timer to the next deadline, or disarms it.

@@ -13,6 +13,8 @@ use rustix::net::{
 };
 use rustix::process::WaitStatus;
 
+use crate::profile;
+
 /// An order from tenure to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -218,6 +220,7 @@ pub(crate) fn send(socket: impl AsFd, text: &str, descriptors: &[BorrowedFd<'_>]
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    profile::step("sends", text);
     rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(text.as_bytes())], &mut control, flags)).map(drop)
 }
 
@@ -252,7 +255,9 @@ pub(crate) fn receive(socket: impl AsFd, flags: RecvFlags) -> rustix::io::Result
     if cut {
         descriptors.clear();
     }
-    Ok(Some(Packet { text: String::from_utf8_lossy(&bytes[..message.bytes]).into_owned(), descriptors }))
+    let text = String::from_utf8_lossy(&bytes[..message.bytes]).into_owned();
+    profile::step("receives", &text);
+    Ok(Some(Packet { text, descriptors }))
 }
 
 /// The result of receiving from a connection without blocking.

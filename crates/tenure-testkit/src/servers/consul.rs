@@ -63,6 +63,11 @@ impl ConsulSetup {
         }
     }
 
+    /// Returns the path of the program, which is also the client `consul lock`.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Keeps the data on disk, so that a restart loses nothing.
     #[must_use]
     pub fn durable(mut self) -> Self {

@@ -39,9 +39,10 @@ pub(super) struct Job {
     pub(super) stopping: bool,
     group_signalled: bool,
     signalled: BTreeSet<i32>,
-    pub(super) cgroup: Option<Cgroup>,
-    /// The standard streams, and the lifeline, if there is one. Held open until no process is left.
+    /// The standard streams, and the lifeline, if there is one. Held open until no process is left, and dropped before
+    /// the control group, which the kernel needs longer to remove.
     descriptors: Vec<OwnedFd>,
+    pub(super) cgroup: Option<Cgroup>,
 }
 
 impl Job {

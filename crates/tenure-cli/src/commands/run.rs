@@ -324,15 +324,14 @@ impl Runner {
                     event = self.guard.event() => match event {
                         None => break false,
                         Some(GuardEvent::Gone) => break true,
-                        Some(event) => self.update(&mut progress, event),
+                        Some(event) => if self.update(&mut progress, event) {
+                            if self.task.occasion.is_some() {
+                                term.finish();
+                            }
+                            // Processes that it has left behind end with the term.
+                            self.election.stop();
+                        }
                     },
-                    // Processes that it has left behind end with the term. If there were none, the guard would have
-                    // reported that together with the end.
-                    () = async {}, if progress.ended_unasked && !progress.stopping => {
-                        progress.stopping = true;
-                        self.end_term(term);
-                        self.guard.stop();
-                    }
                     // The guard should have killed everything by then, so it has failed.
                     () = tokio::time::sleep(overdue) => if !self.guard.has_event() { break false },
                     event = next(&mut self.events) => self.on_event(&event)?,
@@ -353,34 +352,24 @@ impl Runner {
         if !progress.stopping && !progress.ended_unasked && progress.failed.is_none() && term.is_current() {
             self.election.release();
         }
-        // The engine can release the seat only now. It does so at once when it ends a term without work.
+        // The engine can release the seat only now.
         drop(work);
-        if progress.ended_unasked && !progress.stopping {
-            self.end_term(term);
-        }
         if let Some(pty) = self.pty.take() {
             pty.finish().await;
         }
         Ok(progress.outcome())
     }
 
-    /// Ends the term of a command that has ended, and leaves the election.
-    fn end_term(&self, term: &Term) {
-        if self.task.occasion.is_some() {
-            term.finish();
-        }
-        self.election.stop();
-    }
-
-    /// Processes an event of the guard.
-    fn update(&self, progress: &mut Progress, event: GuardEvent) {
+    /// Processes an event of the guard. Returns whether the command, or the hook before it, has ended without being
+    /// asked to.
+    fn update(&self, progress: &mut Progress, event: GuardEvent) -> bool {
         if let GuardEvent::HookEnded(hook, exit) = event
             && exit != Exit::Code(0)
             && (hook == Hook::OnStop || !progress.stopping)
         {
             self.messages.hook_failed(hook, exit);
         }
-        progress.update(event);
+        progress.update(event)
     }
 
     /// Runs the hook for the end of a term whose guard has failed, under the next guard. Returns whether that guard
@@ -412,7 +401,7 @@ impl Runner {
                 event = self.guard.event() => match event {
                     None => return Ok(false),
                     Some(GuardEvent::Gone) => return Ok(true),
-                    Some(event) => self.update(progress, event),
+                    Some(event) => drop(self.update(progress, event)),
                 },
                 () = tokio::time::sleep(overdue) => if !self.guard.has_event() { return Ok(false) },
                 () = tokio::time::sleep(nap) => self.guard.wake(),

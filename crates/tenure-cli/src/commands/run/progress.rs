@@ -31,8 +31,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Processes an event of the guard.
-    pub(super) fn update(&mut self, event: GuardEvent) {
+    /// Processes an event of the guard. Returns whether the command has just ended without being asked to.
+    pub(super) fn update(&mut self, event: GuardEvent) -> bool {
         match event {
             GuardEvent::Started { .. } => self.started += 1,
             GuardEvent::TimeUp => self.killed = true,
@@ -44,9 +44,11 @@ impl Progress {
             GuardEvent::Exited(exit) | GuardEvent::HookEnded(Hook::OnStart, exit) => {
                 self.exit = Some(exit);
                 self.ended_unasked = !self.stopping && !self.killed;
+                return self.ended_unasked;
             }
             _ => {}
         }
+        false
     }
 
     /// Returns whether the command itself runs, and not a hook.

@@ -180,7 +180,8 @@ fn a_server_that_does_not_respond_is_reported_once_and_so_is_its_recovery() {
         proxy.black_hole(Way::Down);
         let world = World::on(&url.replace("{}", &proxy.address().to_string()));
         assert_refused(&world.output(&["status", "jobs"]), "answer");
-        let standing = stand(&world, "alice", &LEASE);
+        // Long enough for a busy machine to answer each call in time, once the server does.
+        let standing = stand(&world, "alice", &["--lease", "9s"]);
         let count = |words: &str| world.lines("errors").iter().filter(|line| line.contains(words)).count();
         world.eventually("the error to be printed", || count("store error") > 0);
         std::thread::sleep(Duration::from_secs(2));

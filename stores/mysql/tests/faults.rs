@@ -237,8 +237,12 @@ fn a_primary_that_becomes_read_only_is_left_for_the_next_host_and_tokens_rise() 
         runtime().block_on(async {
             let detector = OverlapDetector::new();
             let url = format!("mysql://root@{},{}/app{mode}", first.address(), second.address());
-            let _candidates = [(); 2].map(|()| common::stand_safely(&url, "jobs", &detector));
+            let candidates = [(); 2].map(|()| common::stand_safely(&url, "jobs", &detector));
             let before = acted_above(&detector, Token::ZERO).await;
+            // A candidate that has not read the first server would not know what it has to wait for.
+            for candidate in &candidates {
+                within("the candidate has read the seat", candidate.counter.wait_for(|counts| counts.looks > 0)).await;
+            }
             first.sql("SET GLOBAL read_only = ON");
             second.sql("SET GLOBAL read_only = OFF");
             acted_above(&detector, before).await;

@@ -101,8 +101,12 @@ fn a_primary_that_becomes_a_secondary_is_left_for_the_next_host_and_tokens_rise(
                     election.lease(LEASE).takeover(Takeover::Safe)
                 })
             };
-            let _candidates = [(), ()].map(safely);
+            let candidates = [(), ()].map(safely);
             let before = acted_above(&detector, Token::ZERO).await;
+            // A candidate that has not read the first server would not know what it has to wait for.
+            for candidate in &candidates {
+                within("the candidate has read the seat", candidate.counter.wait_for(|counts| counts.looks > 0)).await;
+            }
             first.state().server.updateability = "READ_ONLY".to_owned();
             second.state().server.updateability = "READ_WRITE".to_owned();
             acted_above(&detector, before).await;

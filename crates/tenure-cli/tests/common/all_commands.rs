@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{World, candidate, json_of, stand, text};
 
 /// Short, but long enough for a busy machine.
-pub(crate) const LEASE: [&str; 2] = ["--lease", "3s"];
+pub(crate) const LEASE: [&str; 2] = ["--lease", "5s"];
 
 pub(crate) fn all_commands_work_over(url: &str) {
     let world = World::on(url);

@@ -317,11 +317,11 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             let oldest = ends[ends.len() - MAX_ENDED];
             self.over.retain(|_, at| *at >= oldest);
         }
-        let concerned = |(election, subscriber): (&E, &Box<Subscriber<S>>)| {
+        let concerned = self.elections.iter().filter_map(|(election, subscriber)| {
             let (held, own) = subscriber.session.as_ref()?;
             sessions.contains(held).then_some((*election, *own))
-        };
-        let concerned: Vec<_> = self.elections.iter().filter_map(concerned).collect();
+        });
+        let concerned: Vec<_> = concerned.collect();
         for (election, own) in concerned {
             match own {
                 true => out.push((election, Notification::SessionOver)),

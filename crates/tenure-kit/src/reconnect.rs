@@ -213,7 +213,8 @@ impl Drop for Waiting<'_> {
 
 /// A connection that all calls of a store share.
 ///
-/// The first call opens it. When it is closed or doubted, the next call opens another one. The connection
+/// The first call opens it. When it is closed or doubted, the next call opens another one. If that fails, a doubted
+/// connection stays in use, and the call after it tries again. The connection
 /// attempt runs in a task of its own, which continues if its call is cancelled: the next call waits for the
 /// same attempt. An attempt that takes longer than [`stale_after`](Self::stale_after) is abandoned and
 /// restarted. All calls that wait for an attempt get the same error. Nothing is opened between calls, and
@@ -261,7 +262,8 @@ impl<C: Connection> Reconnect<C> {
     /// Cancel safe: the connection attempt continues, and the next call waits for it.
     ///
     /// # Errors
-    /// The reason why no connection could be opened. All calls that waited for the attempt get the same error.
+    /// The reason why no connection could be opened, unless a doubted one is still open. All calls that waited for the
+    /// attempt get the same error.
     pub async fn get(&self) -> Result<Arc<C>, StoreError> {
         let flight = {
             let mut state = lock(&self.state);
@@ -291,12 +293,22 @@ impl<C: Connection> Reconnect<C> {
         if state.attempt.as_ref().is_some_and(|attempt| attempt.flight.is_same(&flight)) {
             state.attempt = None;
         }
-        let opened = opened?;
         if let Some(current) = state.good() {
             return Ok(current);
         }
-        state.replace(opened.clone());
-        Ok(opened)
+        match (opened, state.current.clone()) {
+            (Ok(opened), _) => {
+                state.replace(opened.clone());
+                Ok(opened)
+            }
+            // A server without room for another connection may still answer on this one. If it does not, the call
+            // times out as the calls before it, the doubt stays, and the next call tries again to open another.
+            (Err(error), Some(doubted)) => {
+                tracing::debug!(%error, "cannot replace a doubted connection, which stays in use");
+                Ok(doubted)
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// Returns the connection if it is open and not doubted. Never opens one.

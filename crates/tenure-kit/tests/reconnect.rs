@@ -200,6 +200,34 @@ async fn a_connection_that_fell_silent_is_closed_once_another_one_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_doubted_connection_stays_in_use_while_no_other_can_be_opened() {
+    let server = Server::default();
+    let line = server.line();
+    let link = line.get().await.unwrap();
+    unanswered(&link, SECOND, Patience::default()).await;
+    server.behave(Behaviour::Refusing);
+    let (one, other) = tokio::join!(line.get(), line.get());
+    assert_eq!((one.unwrap().number, other.unwrap().number, server.opened()), (1, 1, 2), "both waited for one attempt");
+
+    // If it does not answer, the doubt stays, so that each further call tries to replace it.
+    unanswered(&link, SECOND, Patience::default()).await;
+    assert_eq!((line.get().await.unwrap().number, server.opened()), (1, 3));
+    server.behave(Behaviour::Quick);
+    assert_eq!((line.get().await.unwrap().number, link.liveness.is_closed()), (4, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_closes_while_it_is_replaced_is_not_used_again() {
+    let server = Server::default();
+    let line = server.line();
+    let link = line.get().await.unwrap();
+    unanswered(&link, SECOND, Patience::default()).await;
+    server.behave(Behaviour::Refusing);
+    let (got, ()) = tokio::join!(line.get(), async { link.liveness.close() });
+    assert_eq!(got.err().unwrap().to_string(), "the server says no");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_was_only_slow_stays_and_its_replacement_is_dropped() {
     let server = Server::default();
     let line = server.line();

@@ -65,7 +65,7 @@ impl Api {
 
     /// Returns a connection whose credential has not expired.
     async fn connection(&self) -> Result<Arc<KubeConnection>, StoreError> {
-        if let Some(expired) = self.connection.current().filter(|connection| connection.has_expired()) {
+        if let Some(expired) = self.connection.open().filter(|connection| connection.has_expired()) {
             expired.liveness().close();
         }
         self.connection.get().await

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tenure_core::{DataIdentity, SeatName, StoreError};
-use tenure_kit::{Reconnect, first_of, lock};
+use tenure_kit::{Connection, Reconnect, first_of, lock};
 
 use crate::connection::{self, RedisConnection};
 use crate::errors;
@@ -105,6 +105,8 @@ impl Servers {
         let connection = reconnect.get().await;
         let mut known = lock(&self.known);
         match &connection {
+            // No other connection could be opened, and this one may be dead.
+            Ok(connection) if !connection.liveness().is_good() => known.slots.clear(),
             Ok(connection) if before.is_some_and(|before| Arc::ptr_eq(&before, connection)) => {}
             Ok(connection) => {
                 let before = known.identities.insert(node.clone(), connection.identity.clone());

@@ -2,6 +2,7 @@
 //! lock is left behind.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,8 +54,9 @@ impl Database {
     }
 }
 
+/// A connection, and how many of its lifelines were taken.
 #[derive(Default)]
-struct FakeConnection(Liveness);
+struct FakeConnection(Liveness, AtomicUsize);
 
 impl Connection for FakeConnection {
     fn liveness(&self) -> &Liveness {
@@ -69,6 +71,7 @@ impl LockConnection for FakeConnection {
 
     #[cfg(unix)]
     fn lifeline(&self) -> std::io::Result<tenure_core::Lifeline> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         Ok(std::fs::File::open("/dev/null")?.into())
     }
 }
@@ -178,6 +181,41 @@ async fn a_seat_is_written_on_the_session_that_holds_it_and_lost_without_that_se
     assert!(matches!(swap(&locks, LEASE, renewal("a", &elsewhere.version())).await, Ok(Swap::Lost)));
     #[cfg(unix)]
     assert!(locks.lifeline(&seat("a")).unwrap().is_some() && locks.lifeline(&seat("b")).unwrap().is_none());
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_lifeline_is_that_of_the_session_that_won_the_seat_last() {
+    // Several times, as sessions are in no order.
+    for _ in 0..16 {
+        let (database, locks) = database();
+        won(&locks, "a").await;
+        let first = locks.session(LEASE).await.unwrap();
+        first.connection.0.doubt();
+        database.rows.lock().unwrap().clear();
+        won(&locks, "a").await;
+        let second = locks.session(LEASE).await.unwrap();
+        assert_ne!(first.id, second.id);
+        assert!(locks.lifeline(&seat("a")).unwrap().is_some());
+        let taken = [&first, &second].map(|session| session.connection.1.load(Ordering::Relaxed));
+        assert_eq!(taken, [0, 1], "the lifeline of another session");
+        assert!(first.connection.0.is_closed(), "a session without seats that was replaced stays open");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_session_is_ended_a_lease_after_its_last_seat_was_lost() {
+    let (database, locks) = database();
+    let version = won(&locks, "a").await;
+    let first = locks.session(LEASE).await.unwrap();
+    database.rows.lock().unwrap().clear();
+    assert!(matches!(swap(&locks, LEASE, renewal("a", &version)).await, Ok(Swap::Lost)));
+    first.connection.0.doubt();
+    locks.session(LEASE).await.unwrap();
+    assert!(!first.connection.0.is_closed(), "the lock protects the work of a leader for a lease");
+    tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
+    locks.session(LEASE).await.unwrap();
+    assert!(first.connection.0.is_closed());
 }
 
 #[test]

@@ -106,8 +106,14 @@ pub struct LockSession<L: LockServer> {
     pub connection: Arc<L::Connection>,
     server: Arc<L>,
     clock: Clock,
-    /// The seats that were won on this session and not released, each with the time of its last answered write.
-    seats: Mutex<HashMap<SeatName, Moment>>,
+    /// The seats that were won on this session, until they are released, won on another session, or lost a lease ago.
+    seats: Mutex<HashMap<SeatName, Won>>,
+}
+
+/// The last answered write of a seat.
+struct Won {
+    number: String,
+    at: Moment,
 }
 
 impl<L: LockServer> Session for LockSession<L> {
@@ -153,7 +159,8 @@ impl<L: LockServer> LockSession<L> {
         })
     }
 
-    async fn write(&self, set: &WriteSet, to: &Answers<Swap>) -> Result<(), StoreError> {
+    /// `all`: the sessions of this process.
+    async fn write(&self, set: &WriteSet, all: &[Pooled<L>], to: &Answers<Swap>) -> Result<(), StoreError> {
         let sent = self.clock.now();
         let written = self.within_a_lease(self.server.write(self, set)).await;
         if written.is_err() {
@@ -161,10 +168,15 @@ impl<L: LockServer> LockSession<L> {
         }
         set.answer(written, to, |write, version| {
             let is_held = !write.record.is_vacant();
+            let won = Won { number: version.write.clone(), at: self.clock.now() };
             match is_held {
-                true => lock(&self.seats).insert(write.seat.clone(), self.clock.now()),
+                true => lock(&self.seats).insert(write.seat.clone(), won),
                 false => lock(&self.seats).remove(&write.seat),
             };
+            // This session had the lock of the seat, so no other one has it any more.
+            for other in all.iter().filter(|other| other.id != self.id) {
+                lock(&other.seats).remove(&write.seat);
+            }
             let version = VersionParts { session: is_held.then_some(self.id), ..version }.version();
             Swap::Done { version, since: Some(sent), granted: Some(self.lease) }
         })
@@ -179,7 +191,17 @@ impl<L: LockServer> LockSession<L> {
     /// Returns whether the heartbeat reports that this session holds a seat since the write that won it.
     fn is_held(&self, beat: &Heartbeat<Vec<String>>, row: &RowWrite) -> bool {
         row.expected.as_ref().is_some_and(|parts| beat.report.binary_search(&parts.write).is_ok())
-            && lock(&self.seats).get(&row.write.seat).is_some_and(|won| beat.sent >= *won)
+            && lock(&self.seats).get(&row.write.seat).is_some_and(|won| beat.sent >= won.at)
+    }
+
+    /// Removes seats of which the last write was one that is lost.
+    fn remove_lost(&self, lost: &[RowWrite]) {
+        let mut seats = lock(&self.seats);
+        for RowWrite { write, expected, .. } in lost {
+            if seats.get(&write.seat).zip(expected.as_ref()).is_some_and(|(won, parts)| won.number == parts.write) {
+                seats.remove(&write.seat);
+            }
+        }
     }
 }
 
@@ -275,7 +297,8 @@ impl<L: LockServer> SeatLocks<L> {
                 return Ok(());
             }
             let to = to.clone();
-            self.pending.run(set.seats(), async move { session.write(&set, &to).await }).await
+            let all = self.pool.live();
+            self.pending.run(set.seats(), async move { session.write(&set, &all, &to).await }).await
         });
         join_all(answers).await.into_iter().fold(Ok(()), Result::and)
     }
@@ -320,18 +343,20 @@ async fn renew<L: LockServer>(session: &Pooled<L>, set: WriteSet, to: &Answers<S
     }
     lost.iter().for_each(|row| to.set(row.place, Ok(Swap::Lost)));
     if !lost.is_empty() {
-        release_later(session, lost.into_iter().map(|row| row.write.seat).collect());
+        release_later(session, lost);
     }
 }
 
 /// Releases the locks of lost seats after a lease. A seat is lost here if its row was removed or changed by hand, or its
 /// lock was released. A lock that is left protects the work of its leader, which must have ended a lease from now.
-fn release_later<L: LockServer>(session: &Pooled<L>, lost: Vec<SeatName>) {
+fn release_later<L: LockServer>(session: &Pooled<L>, lost: Vec<RowWrite>) {
     let (session, lease) = (Arc::downgrade(session), session.lease);
     tokio::spawn(async move {
         tokio::time::sleep(lease).await;
         if let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
-            session.release_leftovers(&lost).await;
+            let seats: Vec<_> = lost.iter().map(|row| row.write.seat.clone()).collect();
+            session.release_leftovers(&seats).await;
+            session.remove_lost(&lost);
         }
     });
 }

@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Candidate, Expect, Incarnation, Life, Record, SeatName, StoreError, Swap, Token, Version, Write, record,
+    Answers, Call, Candidate, Expect, Incarnation, Interest, Life, News, Promises, Push, Reading, Record, Seat,
+    SeatName, SeatStore, Seen, SingleSeat, Store, StoreError, Swap, Token, Version, Write, record,
 };
 use tenure_kit::sql::{
-    LockConnection, LockServer, LockSession, Mode, Noticed, SeatLocks, SeatRow, VersionParts, WriteKind, WriteSet,
-    Written, reading,
+    LockConnection, LockServer, LockSession, Mode, Noticed, SeatLocks, SeatRow, VersionParts, WAIT_SLICE, WriteKind,
+    WriteSet, Written, reading,
 };
 use tenure_kit::{Connection, Liveness, nonce_of};
 
@@ -25,6 +26,8 @@ struct Database {
     written_by: Mutex<Vec<i64>>,
     released: Mutex<Vec<Vec<SeatName>>>,
     heartbeats: Mutex<usize>,
+    /// The connections that wait for sessions of other processes.
+    waiting: Mutex<Vec<Weak<FakeConnection>>>,
     behaviour: Mutex<Behaviour>,
 }
 
@@ -112,7 +115,9 @@ impl LockServer for Database {
     }
 
     async fn connect_to_wait(&self) -> Result<Arc<FakeConnection>, StoreError> {
-        Ok(Arc::default())
+        let connection = Arc::default();
+        self.waiting.lock().unwrap().push(Arc::downgrade(&connection));
+        Ok(connection)
     }
 
     async fn wait(&self, _: &Arc<FakeConnection>, _: i64) -> Result<Noticed, StoreError> {
@@ -216,6 +221,52 @@ async fn a_replaced_session_is_ended_a_lease_after_its_last_seat_was_lost() {
     tokio::time::sleep(LEASE + Duration::from_millis(1)).await;
     locks.session(LEASE).await.unwrap();
     assert!(first.connection.0.is_closed());
+}
+
+/// A store whose seat another process holds.
+struct Followed(Arc<SeatLocks<Database>>);
+
+impl Store for Followed {
+    fn promises(&self) -> Promises {
+        Promises { push: Push::Hint, ..Promises::of("followed") }
+    }
+
+    async fn read(&self, _: &Call, seats: &[SeatName], to: &Answers<Reading>) -> Result<(), StoreError> {
+        (0..seats.len()).for_each(|place| to.set(place, Ok(Reading::of(Some(theirs())))));
+        Ok(())
+    }
+
+    async fn write(&self, _: &Call, _: &[Write], _: &Answers<Swap>) -> Result<(), StoreError> {
+        Err(StoreError::refused("another process leads"))
+    }
+
+    async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
+        self.0.follow(interest, news, None).await
+    }
+}
+
+fn theirs() -> Seat {
+    let parts = VersionParts { write: "1".to_owned(), identity: "data".to_owned(), session: Some(7) };
+    Seat { record: bid("a").record, version: parts.version(), life: Life::Held }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_waits_outlives_its_watch_by_a_slice_unless_another_watch_takes_it_over() {
+    let (database, locks) = database();
+    let locks = Arc::new(locks);
+    let count = || {
+        let waiting = database.waiting.lock().unwrap();
+        (waiting.len(), waiting.iter().filter(|connection| connection.upgrade().is_some()).count())
+    };
+    let seen = Seen { seat: Some(theirs()), requests: false };
+    for _ in 0..3 {
+        let follower = SingleSeat::new(Followed(locks.clone()));
+        let followed = tokio::time::timeout(WAIT_SLICE * 2, follower.changed(&seat("a"), &seen)).await;
+        assert!(followed.is_err(), "nothing has changed");
+        assert_eq!(count(), (1, 1), "one connection, whatever the number of watches");
+    }
+    tokio::time::sleep(WAIT_SLICE * 2).await;
+    assert_eq!(count(), (1, 0), "a connection still waits, although no election follows");
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub enum Noticed {
     End,
 }
 
-/// The sessions that this process waits for, and its own sessions that it keeps ready for bids. It outlives a watch, as a
-/// waiting connection is occupied until its slice ends.
+/// The sessions that this process waits for, and its own sessions that it keeps ready for bids. It outlives a watch by a
+/// slice, as a waiting connection is occupied until its slice ends.
 pub(super) struct Following<L: LockServer> {
     /// The seats that other processes hold: for each, the holder's session, and the lease of this process's candidate.
     seats: HashMap<SeatName, (i64, Duration)>,
@@ -58,8 +58,8 @@ pub(super) struct Following<L: LockServer> {
 /// The result of a slice, and its connection.
 type Waited<L> = Result<(Arc<<L as LockServer>::Connection>, Noticed), StoreError>;
 
-impl<L: LockServer> Following<L> {
-    pub(super) fn new() -> Self {
+impl<L: LockServer> Default for Following<L> {
+    fn default() -> Self {
         Self {
             seats: HashMap::new(),
             waiting: BTreeSet::new(),
@@ -69,7 +69,9 @@ impl<L: LockServer> Following<L> {
             ready: ReadySessions::default(),
         }
     }
+}
 
+impl<L: LockServer> Following<L> {
     /// Waits for the holders of the seats that the engine is interested in, for as long as the future is polled. Returns
     /// the error of a wait that failed, unless the server also pushes changes.
     pub(super) async fn follow(

@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -30,7 +30,7 @@ use tenure_core::{
 };
 
 use super::VersionParts;
-use super::following::{Following, Noticed};
+use super::following::{Following, Noticed, WAIT_SLICE};
 use super::rows::{RowWrite, WriteKind, WriteSet, Written};
 use crate::{Connection, Heartbeat, HeartbeatReply, Liveness, PendingWrites, PooledSession, Session, Sessions, lock};
 
@@ -211,7 +211,7 @@ pub struct SeatLocks<L: LockServer> {
     server: Arc<L>,
     pool: Sessions<LockSession<L>>,
     pending: PendingWrites,
-    following: tokio::sync::Mutex<Following<L>>,
+    following: Arc<tokio::sync::Mutex<Following<L>>>,
 }
 
 type Pooled<L> = Arc<PooledSession<LockSession<L>>>;
@@ -231,7 +231,7 @@ impl<L: LockServer> SeatLocks<L> {
                 Ok(LockSession { id, lease, connection, server, clock, seats: Mutex::default() })
             }
         });
-        Self { server, pool, pending: PendingWrites::default(), following: tokio::sync::Mutex::new(Following::new()) }
+        Self { server, pool, pending: PendingWrites::default(), following: Arc::default() }
     }
 
     /// Sets the engine's clock and news. Call it once, before anything else.
@@ -308,7 +308,9 @@ impl<L: LockServer> SeatLocks<L> {
     /// then a wait that fails is only repeated later. Otherwise this returns the error, and the engine starts another
     /// watch after a pause.
     pub async fn follow(&self, interest: &Interest, news: &News, pushed: Option<&Liveness>) -> StoreError {
-        self.following.lock().await.follow(&self.server, &self.pool, interest, news, pushed).await
+        let mut following = self.following.lock().await;
+        let _clear_later = ClearLater(Arc::downgrade(&self.following));
+        following.follow(&self.server, &self.pool, interest, news, pushed).await
     }
 
     /// Returns a duplicate of the socket of the session that holds a seat.
@@ -322,6 +324,25 @@ impl<L: LockServer> SeatLocks<L> {
     pub fn lifeline(&self, seat: &SeatName) -> std::io::Result<Option<tenure_core::Lifeline>> {
         let holder = self.pool.live().into_iter().find(|session| lock(&session.seats).contains_key(seat));
         holder.map(|session| session.connection.lifeline()).transpose()
+    }
+}
+
+/// When a watch ends, closes the connections that it has waited on, unless another watch goes on with them within a slice.
+struct ClearLater<L: LockServer>(Weak<tokio::sync::Mutex<Following<L>>>);
+
+impl<L: LockServer> Drop for ClearLater<L> {
+    fn drop(&mut self) {
+        let following = self.0.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(WAIT_SLICE).await;
+            // A watch holds the lock until it ends.
+            if let Some(following) = following.upgrade()
+                && let Ok(mut following) = following.try_lock()
+            {
+                *following = Following::default();
+            }
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sessions of a store: one for each length of lease, with one heartbeat for all seats that it holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::{Future, pending};
 use std::ops::Deref;
@@ -226,6 +226,10 @@ impl<S: Session> fmt::Debug for PooledSession<S> {
 /// The sessions of a store: one for each length of lease, whatever the number of seats.
 pub struct Sessions<S: Session>(Arc<Inner<S>>);
 
+/// How many sessions of this process are known by name after their end. A seat that names an older one counts as held by
+/// another process, and the server reports that the session has ended.
+const OWN: usize = 100;
+
 type Open<S> = dyn Fn(Duration, Clock) -> BoxFuture<'static, Result<S, StoreError>> + Send + Sync;
 
 struct Inner<S: Session> {
@@ -239,8 +243,8 @@ struct State<S: Session> {
     /// The latest session of each lease.
     by_lease: HashMap<Duration, Arc<PooledSession<S>>>,
     live: HashMap<String, Arc<PooledSession<S>>>,
-    /// The names of all sessions that this process has ever had.
-    own: HashSet<String>,
+    /// The names of the latest sessions of this process, whether or not they have ended, the oldest first.
+    own: VecDeque<String>,
     ready: HashMap<Duration, Weak<WarmSession>>,
 }
 
@@ -299,7 +303,7 @@ impl<S: Session> Sessions<S> {
             opening: HashMap::new(),
             by_lease: HashMap::new(),
             live: HashMap::new(),
-            own: HashSet::new(),
+            own: VecDeque::new(),
             ready: HashMap::new(),
         };
         let open = Box::new(move |lease, clock| -> BoxFuture<'static, _> { Box::pin(open(lease, clock)) });
@@ -311,9 +315,10 @@ impl<S: Session> Sessions<S> {
         let _ = self.0.engine.set((clock.clone(), news.clone()));
     }
 
-    /// Returns whether a session belongs to this process, even if it has ended.
+    /// Returns whether a session belongs to this process, even if it has ended, unless it was followed by a hundred others.
     pub fn is_own(&self, name: &str) -> bool {
-        lock(&self.0.state).own.contains(name)
+        let state = lock(&self.0.state);
+        state.live.contains_key(name) || state.own.iter().any(|own| own == name)
     }
 
     /// Returns a session of this process by name, if it is not known to have ended.
@@ -442,7 +447,10 @@ impl<S: Session> Inner<S> {
         let mut state = lock(&self.state);
         state.live.retain(|_, session| !session.is_over());
         state.live.insert(name.clone(), session.clone());
-        state.own.insert(name);
+        state.own.push_back(name);
+        if state.own.len() > OWN {
+            state.own.pop_front();
+        }
         state.by_lease.insert(lease, session.clone());
         Ok(session)
     }

@@ -312,6 +312,20 @@ async fn a_session_is_ready_only_while_another_process_holds_the_seat() {
     assert_eq!(server.counts(), before, "this process holds the seat itself");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_names_of_own_sessions_are_known_after_their_end_but_not_for_ever() {
+    let server = Server::new();
+    let sessions = server.sessions();
+    let mut names = Vec::new();
+    for number in 1..=200 {
+        let session = sessions.get(Duration::from_secs(number)).await.unwrap();
+        names.push(session.name());
+        session.end();
+    }
+    let own = names.iter().filter(|name| sessions.is_own(name.as_str())).count();
+    assert!(sessions.is_own(names[199].as_str()) && (10..=110).contains(&own), "{own} names are known");
+}
+
 /// A store with one seat, held on the session that its version names.
 struct OneSeat(Arc<Sessions<One>>, Seat);
 

@@ -281,6 +281,12 @@ impl Drop for World {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+        if std::thread::panicking() {
+            // What the candidates said and did is the only trace of a failure that does not happen again.
+            for file in ["log", "errors"] {
+                println!("-- {file}:\n{}", self.lines(file).join("\n"));
+            }
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -240,8 +240,14 @@ pub(crate) fn receive(socket: impl AsFd, flags: RecvFlags) -> rustix::io::Result
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let message =
-        rustix::io::retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags))?;
+    let mut receive =
+        || rustix::io::retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
+    let message = match receive() {
+        // The other end was closed before it had read all packets. The kernel reports that once, and ahead of the packets
+        // that are still to be read here.
+        Err(Errno::CONNRESET) => receive()?,
+        received => received?,
+    };
     if message.bytes == 0 {
         return Ok(None);
     }
@@ -293,6 +299,16 @@ mod tests {
     use std::io::{Read, Write};
 
     use super::*;
+
+    #[test]
+    fn packets_are_received_although_the_other_end_was_closed_with_packets_unread() {
+        let (tenure, guard) = pair().unwrap();
+        send(&tenure, &Order::Settled.to_string(), &[]).unwrap();
+        send(&guard, &GuardEvent::Ready.to_string(), &[]).unwrap();
+        drop(tenure);
+        assert!(matches!(next_order(&guard), Received::Message(Order::Settled, _)));
+        assert!(matches!(next_order(&guard), Received::Closed));
+    }
 
     #[test]
     fn every_message_is_parsed_as_it_was_written() {

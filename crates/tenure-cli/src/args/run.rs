@@ -39,7 +39,8 @@ Events and their effects:
   or SIGUSR2                is ignored; --forward chooses other signals, of which INT and QUIT ask a
                             candidate to leave while CMD is not running
   tenure is cut off         the term ends as above; CMD works until its last moment if none of its
-                            processes handles SIGTERM, because it needs no time to wrap up
+                            processes handles SIGTERM and they have less than 256 MiB of memory,
+                            because then they end at once
   tenure is stopped         its guard, a separate process, kills CMD before the term is over
   tenure is killed,         its guard kills CMD at once and then frees the seat, so that the next
   or crashes                leader need not wait for the lease

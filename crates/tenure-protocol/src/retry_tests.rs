@@ -87,11 +87,11 @@ impl Lossy {
 
 #[test]
 fn few_terms_are_lost_when_a_fifth_of_all_calls_time_out() {
-    // How many terms may be lost in three hundred hours.
-    for (by_holder, most) in [(true, 2), (false, 60)] {
+    // How many terms may be lost in a thousand hours. CHANGELOG.md promises 0.001 and 0.12 an hour, which chance can exceed.
+    for (by_holder, most) in [(true, 3), (false, 140)] {
         let mut lossy = Lossy::new(200, by_holder);
-        lossy.run(300);
-        assert!(lossy.lost <= most, "{} terms were lost in 300 hours (by holder: {by_holder})", lossy.lost);
+        lossy.run(1000);
+        assert!(lossy.lost <= most, "{} terms were lost in 1000 hours (by holder: {by_holder})", lossy.lost);
     }
 }
 

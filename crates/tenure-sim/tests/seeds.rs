@@ -20,6 +20,15 @@ fn the_same_seed_gives_the_same_world() {
 }
 
 #[test]
+fn the_pages_have_the_number_of_invariants() {
+    let number = tenure_sim::invariants().len();
+    let safety = include_str!("../../../SAFETY.md");
+    assert!(safety.contains(&format!(" {number} invariants are checked")), "there are {number} invariants");
+    let rows = include_str!("../README.md").split("| invariant | in short |\n|---|---|\n").nth(1).unwrap();
+    assert_eq!(rows.lines().take_while(|line| line.starts_with('|')).count(), number, "rows of the table in README.md");
+}
+
+#[test]
 fn every_mutant_names_an_invariant_and_describes_the_broken_rule() {
     let names = tenure_sim::invariants();
     assert!(mutants().len() >= 18);

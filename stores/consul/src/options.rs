@@ -138,7 +138,6 @@ impl ConsulOptions {
         let mut options = Self::from_variables(variables)?;
         // The token can also be in the place of the user.
         let token = url.password()?.or(url.user()?.map(Secret));
-        options.token = token.or(options.token);
         if url.scheme == "consul+unix" {
             options.use_socket(decoded(url.place)?);
         } else {
@@ -157,6 +156,12 @@ impl ConsulOptions {
             }
         }
         let mut given = url.options()?;
+        // A token of the URL also replaces the file of the environment, and the reverse.
+        match (token.is_some() || given.has("token"), given.has("token_file")) {
+            (true, true) => return Err(TWO_TOKENS.into()),
+            (false, false) => {}
+            (true, false) | (false, true) => (options.token, options.token_file) = (token, None),
+        }
         // Consul's variables may be set for other agents, but the options in the URL are meant for this one.
         if !options.tls && TLS_OPTIONS.iter().any(|name| given.has(name)) {
             return Err(TLS_NEEDED.into());
@@ -233,6 +238,8 @@ impl ConsulOptions {
 
 /// The environment of this process.
 const ENVIRONMENT: Variables<'static> = Variables(&|name| std::env::var(name).ok());
+
+const TWO_TOKENS: &str = "the URL has a token and a token_file: give only one of them";
 
 /// Options that have no effect without TLS.
 const TLS_OPTIONS: [&str; 6] = ["ca", "ca_path", "cert", "key", "tls_server_name", "verify"];
@@ -328,6 +335,25 @@ mod tests {
         let named = ConsulOptions::parse("consul://:mine@here/p?namespace=other", &Variables(&find)).unwrap();
         assert_eq!((named.addresses[0].as_str(), named.tls, named.prefix.as_str()), ("here:8500", false, "p"));
         assert_eq!((named.token, named.namespace.as_deref()), (Some("mine".into()), Some("other")));
+    }
+
+    #[test]
+    fn a_url_overrides_the_token_of_the_environment_however_each_gives_it() {
+        let (inner, file) = (Some("from-outside".to_owned()), Some("/outside".to_owned()));
+        for (variable, value) in [("CONSUL_HTTP_TOKEN", inner), ("CONSUL_HTTP_TOKEN_FILE", file)] {
+            let find = |name: &str| value.clone().filter(|_| name == variable);
+            let parsed = |url: &str| {
+                let options = ConsulOptions::parse(url, &Variables(&find)).unwrap();
+                (options.token, options.token_file)
+            };
+            for url in ["consul://:mine@here", "consul://mine@here", "consul://here?token=mine"] {
+                assert_eq!(parsed(url), (Some("mine".into()), None), "{variable} {url}");
+            }
+            assert_eq!(parsed("consul://here?token_file=/mine"), (None, Some("/mine".into())), "{variable}");
+        }
+        for url in ["consul://:mine@here?token_file=/mine", "consul://here?token=mine&token_file=/mine"] {
+            assert_eq!(options(url).unwrap_err(), TWO_TOKENS.into());
+        }
     }
 
     fn options(url: &str) -> Result<ConsulOptions, ConfigError> {

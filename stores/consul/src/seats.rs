@@ -22,8 +22,8 @@ pub(crate) const SEATS: usize = (kv::OPS - 1) / 2;
 #[derive(Default)]
 pub(crate) struct Seats {
     known: Mutex<Option<Known>>,
-    /// The floors of seats that have one, and the index of the last write of each.
-    floors: Mutex<BTreeMap<SeatName, (Token, u64)>>,
+    /// The floors of seats that have one, and the index of the last write of each, until no election uses the seat.
+    pub(crate) floors: Mutex<BTreeMap<SeatName, (Token, u64)>>,
     /// The incarnations that this process has ever written as holders.
     own: Mutex<HashSet<Incarnation>>,
     pending: PendingWrites,
@@ -91,7 +91,7 @@ impl ConsulStore {
     }
 
     /// Interprets the entry of a seat's floor, and remembers it for the next bid.
-    fn floor_in(&self, seat: &SeatName, entry: Option<&Entry>) -> Result<Token, StoreError> {
+    pub(crate) fn floor_in(&self, seat: &SeatName, entry: Option<&Entry>) -> Result<Token, StoreError> {
         let mut floors = lock(&self.seats.floors);
         floors.remove(seat);
         let Some(entry) = entry else { return Ok(Token::ZERO) };

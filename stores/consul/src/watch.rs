@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Interest, InterestChange, News, PushDetail, Scope, StoreError};
-use tenure_kit::ReadySessions;
+use tenure_kit::{ReadySessions, lock};
 use tokio::time::Instant;
 
 use crate::keys::WatchedKey;
@@ -77,8 +77,10 @@ impl ConsulStore {
     /// other processes hold seats.
     fn update_interest(&self, deltas: Vec<InterestChange>, wait: &mut Duration, ready: &mut ReadySessions) {
         for delta in deltas {
-            if let Some(wanted) = &delta.wanted {
-                *wait = (*wait).min(wanted.lease / 5).max(WAIT[0]);
+            match &delta.wanted {
+                Some(wanted) => *wait = (*wait).min(wanted.lease / 5).max(WAIT[0]),
+                // A bid that does not know the floor of its seat is lost.
+                None => drop(lock(&self.seats.floors).remove(&delta.seat)),
             }
             ready.update(delta, &self.sessions, session_of);
         }
@@ -133,11 +135,24 @@ impl ConsulStore {
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::{Incarnation, Token};
+    use tenure_core::{Incarnation, SeatName, Token};
 
     use super::*;
     use crate::kv::Entry;
     use crate::options::ConsulOptions;
+
+    #[test]
+    fn the_floor_of_a_seat_is_kept_until_no_election_uses_it() {
+        let store = ConsulStore::new(ConsulOptions::default()).unwrap();
+        let seats = ["a", "b"].map(|name| SeatName::new(name).unwrap());
+        for seat in &seats {
+            let entry = Entry::of(&store.keys.floor(seat), "7", "", 3);
+            assert_eq!(store.floor_in(seat, Some(&entry)).unwrap(), Token::new(7));
+        }
+        let gone = InterestChange { seat: seats[0].clone(), wanted: None };
+        store.update_interest(vec![gone], &mut WAIT[1].clone(), &mut ReadySessions::default());
+        assert_eq!(lock(&store.seats.floors).keys().collect::<Vec<_>>(), [&seats[1]]);
+    }
 
     #[test]
     fn a_change_reports_the_holder_and_term_or_that_the_seat_must_be_read() {

@@ -35,15 +35,22 @@ struct KnownSeat {
     is_ours: bool,
     /// The last report of the watch about this seat.
     heard: Option<Report>,
+    /// The time between the last two events of the term: its leader may renew less often than every third of a lease.
+    interval: Option<Duration>,
     /// Whether the watch covers this seat now.
     is_watched: bool,
 }
 
+/// A report of the watch about a seat.
 #[derive(Clone, Copy)]
-struct Report {
-    revision: u64,
-    detail: PushDetail,
-    at: Moment,
+pub(crate) struct Report {
+    pub(crate) revision: u64,
+    pub(crate) detail: PushDetail,
+    /// The lease in the record, zero if there is no record.
+    pub(crate) lease: Duration,
+    pub(crate) at: Moment,
+    /// Whether an event reported it, and not a list, which shows a write some time after it was made.
+    pub(crate) is_event: bool,
 }
 
 impl Seats {
@@ -126,22 +133,28 @@ impl Seats {
         self.known.get(seat).is_some_and(|known| known.is_watched) && !self.is_unlabelled(seat)
     }
 
-    /// Whether the last report of the watch names a holder, which renews the seat.
-    pub(crate) fn is_held(&self, seat: &SeatName) -> bool {
-        let heard = self.known.get(seat).and_then(|known| known.heard);
-        heard.is_some_and(|heard| matches!(heard.detail, PushDetail::Names(Some((Some(_), _)))))
+    /// Returns how often the watch reports a renewal of this seat, as far as is known; `None` if the last report names no
+    /// holder.
+    pub(crate) fn renewed_every(&self, seat: &SeatName) -> Option<Duration> {
+        let known = self.known.get(seat)?;
+        let heard = known.heard.filter(|heard| matches!(heard.detail, PushDetail::Names(Some((Some(_), _)))))?;
+        Some(known.interval.unwrap_or_default().max(heard.lease / 3))
     }
 
-    /// Records a report of the watch about a seat at some revision. Returns whether it names another holder or
-    /// term than the report before.
-    pub(crate) fn record_report(&mut self, seat: &SeatName, revision: u64, detail: PushDetail, at: Moment) -> bool {
+    /// Records a report of the watch about a seat. Returns whether it names another holder or term than the report before.
+    pub(crate) fn record_report(&mut self, seat: &SeatName, report: Report) -> bool {
         let known = self.known.entry(seat.clone()).or_default();
         // A repeated report keeps the moment at which it was first received.
-        if known.heard.is_some_and(|heard| revision <= heard.revision) {
+        if known.heard.is_some_and(|heard| report.revision <= heard.revision) {
             return false;
         }
-        let before = known.heard.replace(Report { revision, detail, at });
-        before.is_none_or(|before| before.detail != detail)
+        let before = known.heard.replace(report).filter(|before| before.detail == report.detail);
+        match before {
+            Some(before) if before.is_event && report.is_event => known.interval = Some(report.at.since(before.at)),
+            Some(_) => {}
+            None => known.interval = None,
+        }
+        before.is_none()
     }
 
     /// Returns when the report of this write was received.
@@ -184,7 +197,7 @@ pub(crate) fn version_of(epoch: u64, object: &Lease) -> Version {
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::Token;
+    use tenure_core::{Incarnation, Token};
 
     use super::*;
 
@@ -201,19 +214,44 @@ mod tests {
         PushDetail::Names(Some((None, Token::new(token))))
     }
 
+    /// An event of the watch, of a seat with a lease of nine seconds.
+    fn heard(revision: u64, detail: PushDetail, second: u64) -> Report {
+        Report { revision, detail, lease: Duration::from_secs(9), at: at(second), is_event: true }
+    }
+
+    #[test]
+    fn renewals_are_expected_as_often_as_the_term_was_renewed_and_at_least_every_third_of_its_lease() {
+        let (seat, mut seats) = (seat(), Seats::default());
+        let held = |token| PushDetail::Names(Some((Some(Incarnation::from_bits(1)), Token::new(token))));
+        let listed = |revision, second| Report { is_event: false, ..heard(revision, held(1), second) };
+        let mut after = |report| {
+            seats.record_report(&seat, report);
+            seats.renewed_every(&seat).map(|every| every.as_secs())
+        };
+        assert_eq!(after(heard(1, held(1), 0)), Some(3), "a third of the lease");
+        assert_eq!(after(heard(2, held(1), 4)), Some(4));
+        assert_eq!(after(listed(3, 10)), Some(4), "the time of this write is not known");
+        assert_eq!(after(heard(4, held(1), 12)), Some(4), "nor is the time since then an interval");
+        assert_eq!(after(heard(4, held(1), 15)), Some(4), "the same write");
+        assert_eq!(after(heard(5, held(1), 13)), Some(3));
+        assert_eq!(after(heard(6, held(1), 18)), Some(5));
+        assert_eq!(after(heard(7, held(2), 25)), Some(3), "another term");
+        assert_eq!(after(heard(8, term(2), 26)), None, "the seat was released");
+    }
+
     #[test]
     fn only_the_last_reported_write_counts_as_received() {
         let (seat, mut seats) = (seat(), Seats::default());
         assert_eq!(seats.received(&seat, 5), None);
-        assert!(seats.record_report(&seat, 5, term(5), at(1)));
+        assert!(seats.record_report(&seat, heard(5, term(5), 1)));
         let received = |seats: &Seats, revision| seats.received(&seat, revision);
         assert_eq!((received(&seats, 5), received(&seats, 4), received(&seats, 6)), (Some(at(1)), None, None));
-        assert!(seats.record_report(&seat, 7, term(7), at(2)));
+        assert!(seats.record_report(&seat, heard(7, term(7), 2)));
         // A repeated or late report is not a change.
-        assert!(!seats.record_report(&seat, 5, term(5), at(3)));
-        assert!(!seats.record_report(&seat, 7, term(7), at(4)));
+        assert!(!seats.record_report(&seat, heard(5, term(5), 3)));
+        assert!(!seats.record_report(&seat, heard(7, term(7), 4)));
         assert_eq!((received(&seats, 5), received(&seats, 7)), (None, Some(at(2))));
-        assert!(seats.record_report(&seat, 8, PushDetail::Names(None), at(5)));
+        assert!(seats.record_report(&seat, heard(8, PushDetail::Names(None), 5)));
         assert_eq!((received(&seats, 7), received(&seats, 8)), (None, None), "the object was deleted");
     }
 
@@ -224,7 +262,7 @@ mod tests {
         for seat in &names {
             seats.take(seat, None, false);
             seats.watch(seat);
-            seats.record_report(seat, 5, term(5), at(1));
+            seats.record_report(seat, heard(5, term(5), 1));
         }
         names[..500].iter().for_each(|seat| seats.forget(seat));
         assert_eq!(seats.known.len(), 500);
@@ -235,25 +273,25 @@ mod tests {
     #[test]
     fn a_renewal_is_received_but_is_not_a_change() {
         let (seat, mut seats) = (seat(), Seats::default());
-        assert!(seats.record_report(&seat, 5, term(5), at(1)));
-        assert!(!seats.record_report(&seat, 6, term(5), at(2)));
+        assert!(seats.record_report(&seat, heard(5, term(5), 1)));
+        assert!(!seats.record_report(&seat, heard(6, term(5), 2)));
         assert_eq!(seats.received(&seat, 6), Some(at(2)));
     }
 
     #[test]
     fn a_list_counts_from_its_receipt_unless_it_repeats_a_report() {
         let (seat, mut seats) = (seat(), Seats::default());
-        seats.record_report(&seat, 5, term(5), at(1));
+        seats.record_report(&seat, heard(5, term(5), 1));
         seats.listed(9);
-        seats.record_report(&seat, 5, term(5), at(10));
+        seats.record_report(&seat, heard(5, term(5), 10));
         assert_eq!(seats.received(&seat, 5), Some(at(1)), "the write is the same as before");
         seats.listed(20);
-        seats.record_report(&seat, 12, term(5), at(20));
+        seats.record_report(&seat, heard(12, term(5), 20));
         assert_eq!(seats.received(&seat, 12), Some(at(20)), "the time of the write is not known");
         // The cluster was restored to an earlier state, and revisions repeat.
         assert_eq!(seats.take_revision(20, 11), 1);
         assert_eq!(seats.received(&seat, 12), None);
-        seats.record_report(&seat, 12, term(5), at(30));
+        seats.record_report(&seat, heard(12, term(5), 30));
         assert_eq!(seats.received(&seat, 12), Some(at(30)));
     }
 }

@@ -6,7 +6,7 @@
 //!    │         │  └──────────┴─ ended by the server after a while: continues from the last revision
 //!    │         ├─ another seat to watch
 //!    ├─────────┤
-//!    └─────────┴─ no event for longer than a leader waits to renew
+//!    └─────────┴─ no event for longer than the leader waits to renew
 //!              └─ revision too old (410), silent, cut off, failed: returns, and the engine calls again after a pause
 //! ```
 //!
@@ -15,9 +15,9 @@
 //! if anything happened in between, the list differs from the last report.
 //!
 //! A watch without events looks the same as one that hangs. The store recognises a watch that hangs in two ways, which
-//! cost no request while it works. A leader renews its seat every third of a lease, so while a seat is held there is an
-//! event that often; without one, the store lists the seats and watches again. And the watch must report every object
-//! that the store reads or writes, within a third of its lease.
+//! cost no request while it works. A leader renews its seat every third of its lease, or as often as the watch has seen
+//! in its term, so while a seat is held there is an event that often; without one, the store lists the seats and watches
+//! again. And the watch must report every object that the store reads or writes, within a third of its lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use crate::api::Which;
 use crate::lease::{Lease, revision};
 use crate::names;
+use crate::seats::Report;
 use crate::store::KubernetesStore;
 
 /// The watch of a process. Dropping it ends all reports.
@@ -164,12 +165,12 @@ impl<'a> Watch<'a> {
         let mut found = BTreeSet::new();
         for object in &list.items {
             found.insert(object.metadata.name.as_str());
-            self.take(object, true, object.revision()?, at);
+            self.take(object, true, object.revision()?, at, false);
         }
         for (seat, _) in self.wanted.values().filter(|(seat, _)| !found.contains(names::object_of(seat).as_str())) {
             let is_unlabelled = self.store.seats().is_unlabelled(seat);
             if !is_unlabelled {
-                self.report(seat, list.revision, PushDetail::Names(None), at);
+                self.report(seat, missing(list.revision, at));
             }
         }
         Ok(list.revision)
@@ -203,48 +204,51 @@ impl<'a> Watch<'a> {
         let object: Lease = serde_json::from_value(event.object).map_err(invalid)?;
         let revision = revision(&object.metadata.resource_version)?;
         if event.kind != "BOOKMARK" {
-            self.take(&object, event.kind != "DELETED", revision, at);
+            self.take(&object, event.kind != "DELETED", revision, at, true);
         }
         self.store.seats().advance_to(revision);
         Ok(revision)
     }
 
     /// Reports an object, if it belongs to one of the seats.
-    fn take(&self, object: &Lease, exists: bool, revision: u64, at: Moment) {
+    fn take(&self, object: &Lease, exists: bool, revision: u64, at: Moment, is_event: bool) {
         let Some((seat, _)) = object.label(names::SEAT).and_then(|label| self.wanted.get(label)) else { return };
         if object.label(names::NOTE).is_some() {
             if exists {
                 self.news.request(seat);
             }
         } else if object.metadata.name == names::object_of(seat) {
-            let detail = match object.record(seat) {
-                _ if !exists => PushDetail::Names(None),
-                Ok(record) => PushDetail::Names(Some(record.names())),
+            let report = missing(revision, at);
+            let report = match object.record(seat) {
+                _ if !exists => report,
+                Ok(record) => {
+                    let detail = PushDetail::Names(Some(record.names()));
+                    Report { detail, lease: record.lease, is_event, ..report }
+                }
                 // A candidate that reads the seat gets the error.
-                Err(_) => PushDetail::Nothing,
+                Err(_) => Report { detail: PushDetail::Nothing, ..report },
             };
-            self.report(seat, revision, detail, at);
+            self.report(seat, report);
         }
     }
 
-    fn report(&self, seat: &SeatName, revision: u64, detail: PushDetail, at: Moment) {
-        let is_change = self.store.seats().record_report(seat, revision, detail, at);
+    fn report(&self, seat: &SeatName, report: Report) {
+        let is_change = self.store.seats().record_report(seat, report);
         if is_change {
-            self.news.holder(seat, detail);
+            self.news.holder(seat, report.detail);
         }
     }
 
-    /// Resolves when a seat is held and the watch has reported nothing since `heard`, although a leader that renews
-    /// every third of its lease would have renewed the seat.
+    /// Resolves when a seat is held and the watch has reported nothing since `heard`, although the leader would have
+    /// renewed the seat.
     async fn missed_renewal(&self, heard: Instant) {
         let shortest = {
             let seats = self.store.seats();
-            let held = self.wanted.values().filter(|(seat, _)| seats.is_held(seat));
-            held.map(|(_, lease)| *lease).min()
+            self.wanted.values().filter_map(|(seat, _)| seats.renewed_every(seat)).min()
         };
         match shortest {
             // A tenth is for the way of the renewal.
-            Some(lease) => tokio::time::sleep_until(heard + lease / 3 + lease / 30).await,
+            Some(every) => tokio::time::sleep_until(heard + every + every / 10).await,
             None => std::future::pending().await,
         }
     }
@@ -273,6 +277,11 @@ impl<'a> Watch<'a> {
         let now = Instant::now();
         now + (self.deadline() - now) / 4
     }
+}
+
+/// Reports that a seat does not exist.
+fn missing(revision: u64, at: Moment) -> Report {
+    Report { revision, detail: PushDetail::Names(None), lease: Duration::ZERO, at, is_event: false }
 }
 
 async fn before_deadline<T>(by: Instant, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {

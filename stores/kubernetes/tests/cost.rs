@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use support::gate::Gate;
 use support::{stand, until, url, within};
-use tenure_core::{Board, DynNotes, Elections, NoteState, SeatName};
+use tenure_core::{Board, Builder, DynNotes, Elections, NoteState, SeatName};
 use tenure_kubernetes::KubernetesStore;
 use tenure_testkit::OverlapDetector;
+use tenure_testkit::candidate::TestCandidate;
 use tenure_testkit::servers::Kubernetes;
 
 /// Long, so that no call times out on a busy machine: a second attempt would be counted as well.
@@ -69,6 +70,30 @@ async fn a_follower_never_writes_the_seat_and_reads_once_a_lease() {
     assert_eq!(requests(&gate).0, 0, "a follower has written the seat: {:?}", gate.requests());
     assert!(requests(&gate).1 <= leases as usize * 3 + 2, "it announces itself too often: {:?}", gate.requests());
     assert_eq!(gate.count("GET", "watch=1"), 1, "one watch is enough: {:?}", gate.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_renews_less_often_than_every_third_of_a_lease_causes_no_further_watches() {
+    let lease = Duration::from_secs(9);
+    let server = Kubernetes::shared();
+    let namespace = server.namespace();
+    let detector = OverlapDetector::new();
+    let store = KubernetesStore::from_url(&url(server.kubeconfig(&namespace))).unwrap();
+    let seldom = |election: Builder| election.lease(lease).renew_every(lease * 9 / 20);
+    let mut one = TestCandidate::stand(store, "one", &detector, seldom);
+    let token = one.leads().await;
+    let (gate, through) = through_a_gate(&server, &namespace).await;
+    let mut other = stand(&through, "other", lease, &detector);
+    other.knows(token).await;
+    let renewed = async |times| {
+        let renewals = one.counter.counts().renewals + times;
+        within("the leader renews", one.counter.wait_for(|counts| counts.renewals >= renewals)).await;
+    };
+    // The follower has received two renewals.
+    renewed(3).await;
+    let watches = gate.count("GET", "watch=1");
+    renewed(4).await;
+    assert_eq!(gate.count("GET", "watch=1"), watches, "the store watches again: {:?}", gate.requests());
 }
 
 #[tokio::test(flavor = "multi_thread")]

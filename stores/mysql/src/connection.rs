@@ -11,6 +11,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 use tenure_core::StoreError;
 use tenure_kit::socket::{Address, Relay};
+use tenure_kit::sql::notes::warn_without_notes;
 use tenure_kit::sql::{BatchClient, BatchConnection};
 use tenure_kit::{Liveness, first_of, lock};
 use tokio::net::TcpListener;
@@ -27,6 +28,8 @@ pub(crate) struct Connector {
     pub(crate) options: MysqlOptions,
     /// Whether the warning about writes that are not durable was logged.
     has_warned: AtomicBool,
+    /// Whether the warning about a missing table of notes was logged.
+    has_warned_of_notes: AtomicBool,
     /// Whether connections only read, and create no tables.
     read_only: AtomicBool,
     /// The servers that do not support TLS: TLS that is only preferred is not tried again with them.
@@ -35,8 +38,8 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(options: MysqlOptions) -> Self {
-        let [has_warned, read_only] = [const { AtomicBool::new(false) }; 2];
-        Self { options, has_warned, read_only, plain: Mutex::default() }
+        let [has_warned, has_warned_of_notes, read_only] = [const { AtomicBool::new(false) }; 3];
+        Self { options, has_warned, has_warned_of_notes, read_only, plain: Mutex::default() }
     }
 
     /// Makes all connections from now on read only.
@@ -76,7 +79,10 @@ impl Connector {
                  innodb_flush_log_at_trx_commit=1 and sync_binlog=1 on the server"
             );
         }
-        Ok(MyConnection::new(Client { conn, _port: port }, server, liveness, relay))
+        warn_without_notes(address, server.without_notes.as_ref(), &self.has_warned_of_notes);
+        let creates_tables = server.without_notes.is_none();
+        let connection = MyConnection::new(Client { conn, _port: port }, server, liveness, relay);
+        Ok(connection.creates_tables(creates_tables))
     }
 
     /// Connects and logs in. If this fails, nothing was written.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use mysql_async::Conn;
 use tenure_core::StoreError;
 use tenure_kit::socket::Address;
+use tenure_kit::sql::notes::without_notes;
 use tenure_kit::sql::{self, Mode, TABLES};
 
 use crate::connection::run;
@@ -20,6 +21,8 @@ pub(crate) struct Server {
     pub(crate) is_durable: bool,
     /// Whether the store only reads, and no candidate has created the tables yet: then there are no seats.
     pub(crate) is_vacant: bool,
+    /// Why there is no table of notes, if it is missing and the user cannot create it.
+    pub(crate) without_notes: Option<StoreError>,
     table_prefix: String,
     /// Whether the server has a `server_uuid`, as MySQL does and MariaDB does not.
     has_uuid: bool,
@@ -95,9 +98,12 @@ pub(crate) async fn handshake(
             sql::check_table(table, "table_prefix", mark.as_deref(), expected, has_column)?;
         }
     }
-    if tables < TABLES.len() && !read_only {
-        create_tables(conn, options, &user).await?;
-    }
+    let has_table =
+        |name: &String| columns.iter().any(|(table, _)| name.trim_matches('\'').eq_ignore_ascii_case(table));
+    let without_notes = match tables < TABLES.len() && !read_only {
+        true => without_notes(create_tables(conn, options, &user).await, names[..2].iter().all(has_table))?,
+        false => None,
+    };
     if is_cluster {
         // Reads wait until this node of the cluster has applied what the other nodes have committed.
         run(conn, "SET SESSION wsrep_sync_wait = 7".to_owned()).await?;
@@ -110,6 +116,7 @@ pub(crate) async fn handshake(
     Ok(Server {
         is_durable: is_cluster || variable("innodb_flush_log_at_trx_commit") == "1" && is_logged,
         is_vacant: read_only && tables < TABLES.len(),
+        without_notes,
         table_prefix: options.table_prefix.clone(),
         has_uuid: variables.contains_key("server_uuid"),
     })

@@ -6,9 +6,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, Weak};
 
-use common::{held, runtime, seats_at};
-use tenure_core::{Fault, SeatName, SeatStore, SingleSeat, StoreError, Swap};
+use common::{held, runtime, seats_at, stand, within};
+use tenure_core::{Board, Fault, SeatName, SeatStore, SingleSeat, StoreError, Swap};
 use tenure_mysql::{MysqlOptions, MysqlStore, grants_sql, lock_name_of, schema_sql};
+use tenure_testkit::OverlapDetector;
 use tenure_testkit::proxy::{Proxy, Way};
 use tenure_testkit::servers::{Mysql, MysqlSetup, free_port};
 
@@ -122,6 +123,36 @@ fn a_user_without_the_right_to_create_tables_gets_the_sql() {
     server.sql(&format!("{}{}", schema_sql("small_"), grants_sql("app", "small_", "'small'@'%'")));
     works(&url);
     works(&format!("{url}&mode=session"));
+}
+
+#[test]
+fn a_missing_table_of_notes_that_the_user_cannot_create_costs_no_term() {
+    let server = server();
+    server.sql(&format!(
+        "{}CREATE OR REPLACE USER few; {}",
+        schema_sql("few_"),
+        grants_sql("app", "few_", "'few'@'%'")
+    ));
+    for mode in common::MODES {
+        let url = format!("mysql://few@{}/app{mode}&table_prefix=few_", server.address());
+        runtime().block_on(async {
+            let detector = OverlapDetector::new();
+            let leader = stand(&url, "jobs", &detector);
+            let term = leader.term().await;
+            server.sql("DROP TABLE few_notes");
+            let (store, board) = (seats_at(&url), Board::Candidates(seat("jobs")));
+            let error = store.notes().unwrap().list_one(&board).await.unwrap_err().to_string();
+            assert!(error.contains("tenure schema mysql"), "{error}");
+            // By then the process of the leader has announced itself, which fails.
+            let renewals = leader.counter.counts().renewals;
+            within("the leader renews", leader.counter.wait_for(|counts| counts.renewals >= renewals + 6)).await;
+            assert!(term.is_current(), "{mode}: the term has ended");
+            // Another process can stand, too.
+            stand(&url, "others", &OverlapDetector::new()).elected().await;
+            server.sql(&format!("{}{}", schema_sql("few_"), grants_sql("app", "few_", "'few'@'%'")));
+            store.notes().unwrap().list_one(&board).await.unwrap();
+        });
+    }
 }
 
 #[test]

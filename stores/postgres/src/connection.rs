@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use socket2::Socket;
 use tenure_core::StoreError;
+use tenure_kit::sql::notes::warn_without_notes;
 use tenure_kit::{Connection, Liveness, Patience, first_of, lock};
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
@@ -58,6 +59,8 @@ pub(crate) struct Connector {
     pub(crate) options: PostgresOptions,
     /// Whether the warning about an unreadable timeline was logged.
     has_warned: AtomicBool,
+    /// Whether the warning about a missing table of notes was logged.
+    has_warned_of_notes: AtomicBool,
     /// Whether connections only read, and create no tables.
     read_only: AtomicBool,
 }
@@ -67,7 +70,8 @@ impl Connector {
         if config.get_application_name().is_none() {
             config.application_name("tenure");
         }
-        Self { config, options, has_warned: AtomicBool::new(false), read_only: AtomicBool::new(false) }
+        let [has_warned, has_warned_of_notes, read_only] = [const { AtomicBool::new(false) }; 3];
+        Self { config, options, has_warned, has_warned_of_notes, read_only }
     }
 
     /// Makes all connections from now on read only.
@@ -118,6 +122,7 @@ impl Connector {
                  after it; grant this role EXECUTE on pg_current_wal_lsn() and pg_walfile_name(pg_lsn)"
             );
         }
+        warn_without_notes(target, server.without_notes.as_ref(), &self.has_warned_of_notes);
         let version = server.version;
         let settings = match purpose {
             Purpose::Calls(_) if server.pooled => {
@@ -204,7 +209,27 @@ impl PgConnection {
     /// If the future is dropped before the statement is sent, the statement is never sent. If it is dropped
     /// later, the statement runs to its end, statements that are sent later on this connection run after it, and
     /// the connection may become doubted.
+    ///
+    /// If a table is missing, the connection is closed, so that the next one creates it.
     pub(crate) async fn query(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
+        let answer = self.answer(sql, params).await;
+        if answer.as_ref().is_err_and(Failed::is_missing_table) {
+            self.liveness.close();
+        }
+        answer
+    }
+
+    /// Runs one statement about notes, like [`query`](Self::query). If the table of notes is missing, the connection stays
+    /// in use until another one is open, because seats do not need that table.
+    pub(crate) async fn query_notes(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
+        let answer = self.answer(sql, params).await;
+        if answer.as_ref().is_err_and(Failed::is_missing_table) && self.server.without_notes.is_none() {
+            self.liveness.doubt();
+        }
+        answer
+    }
+
+    async fn answer(self: &Arc<Self>, sql: &str, params: Vec<Param>) -> Result<Vec<Row>, Failed> {
         let waiting = self.liveness.waiting(PATIENCE);
         let answer = match self.server.pooled {
             true => self.query_pooler(sql, params).await,

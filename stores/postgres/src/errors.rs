@@ -146,7 +146,7 @@ impl Failed {
         let code = reply.code();
         let is_recovery = *code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && reply.message().contains("recovery");
         let is_read_only = *code == SqlState::READ_ONLY_SQL_TRANSACTION || is_recovery;
-        ["57P", "08"].contains(&class(code)) || is_missing_table(code) || is_read_only
+        ["57P", "08"].contains(&class(code)) || is_read_only
     }
 }
 

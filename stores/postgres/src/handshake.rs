@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tenure_core::StoreError;
+use tenure_kit::sql::notes::without_notes;
 use tenure_kit::sql::{self, TABLES, WAIT_SLICE};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -23,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) has_timeline: bool,
     /// Whether the store only reads, and no candidate has created the tables yet: then there are no seats.
     pub(crate) is_vacant: bool,
+    /// Why there is no table of notes, if it is missing and the role cannot create it.
+    pub(crate) without_notes: Option<StoreError>,
     pub(crate) seats: Statements,
     pub(crate) notes: notes::Statements,
 }
@@ -68,11 +71,13 @@ const IDENTITIES: [IdentitySql; 3] = [
 /// The floor of tokens by the timeline. See *Tokens rise across a promotion* in `seats.rs`.
 const TIMELINE_FLOOR: &str = concat!("((('x' || ", timeline!(), ")::bit(32)::int8 - 1) << 32)");
 
-/// The query of the handshake. `$1` are the names of the tables; the first one carries the mark.
+/// The query of the handshake. `$1` are the names of the tables; the first one carries the mark, and the last one has the
+/// notes.
 const QUERY: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', \
      current_setting('server_version_num')::int4, seats IS NOT NULL, obj_description(seats, 'pg_class'), \
      (SELECT string_agg(attname::text, ' ') FROM pg_attribute WHERE attrelid = seats AND attnum > 0 AND NOT attisdropped), \
-     (SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name) \
+     (SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name), \
+     (SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1[:2]) AS name) \
      FROM (SELECT to_regclass($1[1])::oid AS seats) AS found";
 
 /// Makes the server deny writes of this session. Advisory locks and notifications are not writes.
@@ -103,15 +108,17 @@ pub(crate) async fn handshake(
         let has_column = |name: &str| columns.split(' ').any(|column| column == name);
         sql::check_table(&tables[0], "schema", row.get(5), &schema::COLUMNS, has_column)?;
     }
-    if !row.get::<_, bool>(7) && !read_only {
-        create_tables(client, schema).await?;
-    }
+    let without_notes = match row.get::<_, bool>(7) || read_only {
+        true => None,
+        false => without_notes(create_tables(client, schema).await, row.get(8))?,
+    };
     let data = data_identity(client).await?;
     Ok(Server {
         version: row.get(3),
         pooled,
         has_timeline: data.floor == TIMELINE_FLOOR,
         is_vacant: read_only && !row.get::<_, bool>(4),
+        without_notes,
         seats: Statements::new(schema, data),
         notes: notes::Statements::new(schema),
     })

@@ -72,11 +72,11 @@ pub(crate) async fn write(
     params.push((Box::new(notes.iter().map(|note| note.value.clone()).collect::<Vec<_>>()), Type::TEXT_ARRAY));
     params.push(numbers(notes.iter().map(|note| micros(note.lifetime)).collect()));
     let statements = &connection.server.notes;
-    let rows = connection.query(&statements.write, params).await?;
+    let rows = connection.query_notes(&statements.write, params).await?;
     let existed: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
     let existed: Vec<_> = existed.unwrap_or_default().into_iter().filter_map(|number| number.try_into().ok()).collect();
     if answer_written(notes, &existed, to)
-        && let Err(failed) = connection.query(&statements.delete_expired, Vec::new()).await
+        && let Err(failed) = connection.query_notes(&statements.delete_expired, Vec::new()).await
     {
         let error = StoreError::from(failed);
         tracing::debug!(%error, "cannot delete expired notes; the next process that starts will try again");
@@ -90,7 +90,7 @@ pub(crate) async fn list(
     boards: &[Board],
     to: &Answers<Vec<Note>>,
 ) -> Result<(), StoreError> {
-    let rows = match connection.query(&connection.server.notes.list, columns(boards.iter())).await {
+    let rows = match connection.query_notes(&connection.server.notes.list, columns(boards.iter())).await {
         Err(failed) if failed.is_missing_table() && connection.server.is_vacant => Vec::new(),
         rows => rows?,
     };

@@ -54,7 +54,7 @@ fn a_dropped_table_is_created_again_and_leaves_no_connections_behind() {
 }
 
 #[test]
-fn a_table_that_cannot_be_created_again_costs_no_more_connections() {
+fn a_table_of_notes_that_cannot_be_created_again_costs_no_term_and_no_more_connections() {
     for (mode, most) in MODES {
         let server = Postgres::start();
         server.sql("CREATE ROLE humble LOGIN");
@@ -62,11 +62,13 @@ fn a_table_that_cannot_be_created_again_costs_no_more_connections() {
         runtime().block_on(async {
             let url = format!("postgres://humble@{}/postgres{mode}", server.address());
             let (_detector, candidates) = stand_all(&url).await;
+            let term = leading(&candidates).await.term().await;
             server.sql("DROP TABLE tenure.notes");
             let began = Instant::now();
             let peak = peak(&server, || began.elapsed() > 4 * LEASE);
             println!("{mode}: at most {peak} connections while a table was missing");
             assert!(peak <= most + PROCESSES * REPLACED, "{mode}: {peak} connections");
+            assert!(term.is_current(), "{mode}: the term of the leader has ended");
             server.sql(&(schema_sql("tenure") + &grants_sql("tenure", "humble")));
             settles(&server, mode, most, &candidates).await;
         });

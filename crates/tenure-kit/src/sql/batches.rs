@@ -43,6 +43,7 @@ pub struct BatchConnection<C, S> {
     pub server: S,
     liveness: Arc<Liveness>,
     relay: Relay,
+    creates_tables: bool,
 }
 
 /// A batch that is not answered within this time ends its connection. It is longer than any wait for a lock.
@@ -55,7 +56,14 @@ const PATIENCE: Patience = Patience { at_least: Duration::ZERO, times: 2 };
 impl<C: BatchClient, S: Send + Sync + 'static> BatchConnection<C, S> {
     /// Creates a connection from a client that has logged in through this relay.
     pub fn new(client: C, server: S, liveness: Arc<Liveness>, relay: Relay) -> Self {
-        Self { client: Arc::new(Mutex::new(client)), server, liveness, relay }
+        Self { client: Arc::new(Mutex::new(client)), server, liveness, relay, creates_tables: true }
+    }
+
+    /// Sets whether the next connection would create a missing table (default: true). If not, an error about a missing
+    /// table is no reason to replace this connection.
+    #[must_use]
+    pub fn creates_tables(self, creates_tables: bool) -> Self {
+        Self { creates_tables, ..self }
     }
 
     /// Runs a batch of statements.
@@ -80,7 +88,7 @@ impl<C: BatchClient, S: Send + Sync + 'static> BatchConnection<C, S> {
         });
         let answer = batch.await.unwrap_or_else(|_| Err(C::Error::unanswered()));
         waiting.answered();
-        if answer.as_ref().is_err_and(C::Error::is_missing_table) {
+        if answer.as_ref().is_err_and(C::Error::is_missing_table) && self.creates_tables {
             self.liveness.doubt();
         }
         answer

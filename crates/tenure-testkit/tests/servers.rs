@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure_testkit::servers::{
-    Azurite, Consul, ConsulCluster, ConsulSetup, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process, Redis,
-    RedisCluster, RedisSentinel, RedisSetup, Reply, S3,
+    Azurite, Consul, ConsulCluster, ConsulSetup, Etcd, EtcdSetup, Launch, Memcached, PgBouncer, Postgres, Process,
+    Redis, RedisCluster, RedisSentinel, RedisSetup, Reply, S3,
 };
 
 #[test]
@@ -146,9 +146,12 @@ fn an_etcd_cluster_of_three_works_without_its_leader() {
         assert!(began.elapsed() < Duration::from_secs(60), "no other member leads");
         std::thread::sleep(Duration::from_millis(20));
     }
+    let metric = |etcd: &Etcd| etcd.metric("grpc_server_started_total{grpc_method=\"Range\"");
+    let without_a_member = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| metric(&etcd)));
+    assert!(without_a_member.is_err(), "a metric lacks a member that does not respond");
     etcd.members[leader].restart();
     assert_eq!(etcd.ctl(&["get", "--print-value-only", "a"]), "1");
-    assert!(etcd.metric("grpc_server_started_total{grpc_method=\"Range\"") >= 1.0);
+    assert!(metric(&etcd) >= 1.0);
 }
 
 #[test]

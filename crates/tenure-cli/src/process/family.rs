@@ -84,16 +84,26 @@ pub(crate) fn kill(children: impl IntoIterator<Item = Pid>) {
 /// `/proc/loadavg` does not contain the number of the newest process.
 ///
 /// Processes that fork and exit in a storm leave thousands of dead children to reap. Listing all children takes longer
-/// than a living process needs to fork again, so every process on the finished list is dead. This function makes only
-/// [`BATCH`] checks, and in such a storm the living processes are always the newest. Stopping the processes first
+/// than a living process needs to fork again, so every process on the finished list is dead. This function makes at
+/// most twice [`BATCH`] checks, and in such a storm the living processes are always the newest. Stopping the processes first
 /// (SIGSTOP) has no advantage: a process that can be stopped can be killed, and neither kind forks again. The check
 /// succeeds only for children, and a child keeps its number until it is reaped, so no other process is returned.
 pub(crate) fn newest() -> impl Iterator<Item = Pid> {
     let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last = loadavg.split_ascii_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0);
+    let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    let most = most.trim().parse().unwrap_or(0);
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let is_alive = move |child: &Pid| matches!(waitid(WaitId::Pid(*child), look), Ok(None));
-    (1..=last).rev().take(BATCH).filter_map(Pid::from_raw).filter(is_alive)
+    newest_numbers(last, most).filter_map(Pid::from_raw).filter(is_alive)
+}
+
+/// Returns the numbers of the newest processes, the newest first, if `last` is the newest and `most` is where numbers start
+/// over. The kernel starts over at 300, so soon after that the numbers below `most` are new as well.
+fn newest_numbers(last: i32, most: i32) -> impl Iterator<Item = i32> {
+    let may_have_started_over = (1..300 + BATCH as i32).contains(&last);
+    let before = if may_have_started_over { BATCH } else { 0 };
+    (1..=last).rev().take(BATCH).chain((last + 1..=most).rev().take(before))
 }
 
 /// The memory that the kernel frees in about 20 ms when its processes are killed, in KiB. For 3 GiB it takes 250 ms, in
@@ -296,6 +306,18 @@ pub(crate) mod tests {
         });
         assert_eq!(reap(BATCH, |_, _| ()), Remaining::None);
         assert!(found);
+    }
+
+    #[test]
+    fn the_newest_numbers_are_also_those_before_the_kernel_started_over() {
+        let numbers = |last| newest_numbers(last, 4_194_304).collect::<Vec<_>>();
+        let many = numbers(50_000);
+        assert_eq!((many.len(), many[0], many[BATCH - 1]), (BATCH, 50_000, 50_001 - BATCH as i32));
+        let few = numbers(302);
+        assert!(few.starts_with(&[302, 301, 300]) && few.len() == 2 * BATCH);
+        assert_eq!(few[BATCH..BATCH + 2], [4_194_304, 4_194_303]);
+        assert_eq!(newest_numbers(3, 5).collect::<Vec<_>>(), [3, 2, 1, 5, 4]);
+        assert!(numbers(0).is_empty(), "the number of the newest process is unknown");
     }
 
     #[test]

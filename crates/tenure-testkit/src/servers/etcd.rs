@@ -236,16 +236,19 @@ impl Etcd {
 
     /// Returns the index of the member that leads, if there is one.
     pub fn leader(&self) -> Option<usize> {
-        self.members.iter().position(|member| member.metric("etcd_server_is_leader") == 1.0)
+        self.members.iter().position(|member| member.metric("etcd_server_is_leader") == Some(1.0))
     }
 
     /// Returns the sum of a metric over all members. `name` is a prefix of the metric with its labels, such as
     /// `grpc_server_started_total{grpc_method="Txn"`.
     ///
     /// # Panics
-    /// If a member does not have this metric.
+    /// If a member does not have this metric, or does not respond: a sum without it could pass for a low one.
     pub fn metric(&self, name: &str) -> f64 {
-        self.members.iter().map(|member| member.metric(name)).sum()
+        let of = |member: &EtcdMember| {
+            member.metric(name).unwrap_or_else(|| panic!("{} does not respond with its metrics", member.address()))
+        };
+        self.members.iter().map(of).sum()
     }
 }
 
@@ -281,13 +284,13 @@ impl EtcdMember {
         self.process.wait_until("the member is healthy", || is_healthy(metrics));
     }
 
-    /// Returns the metric of this member; zero if the member does not respond.
-    fn metric(&self, name: &str) -> f64 {
-        let Some(all) = http(self.metrics, "/metrics") else { return 0.0 };
+    /// Returns the metric of this member; `None` if the member does not respond.
+    fn metric(&self, name: &str) -> Option<f64> {
+        let all = http(self.metrics, "/metrics")?;
         let lines = all.lines().filter(|line| line.starts_with(name));
         let figures: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
         assert!(!figures.is_empty(), "this version of etcd has no metric {name}; use another one");
-        figures.iter().sum()
+        Some(figures.iter().sum())
     }
 }
 

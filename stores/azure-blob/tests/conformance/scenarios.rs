@@ -69,8 +69,8 @@ async fn denied(candidate: &mut TestCandidate) -> String {
 async fn vacant(seat: &str) -> String {
     let store = open(&azurite().url());
     // A long lease leaves calls more time on a busy machine.
-    let held = tenure_core::Record { lease: Duration::from_secs(60), ..record(1) };
-    let vacant = tenure_core::Record { holder: None, ..held.clone() };
+    let held = || tenure_core::Record { lease: Duration::from_secs(60), ..record(1) };
+    let (held, vacant) = (held(), tenure_core::Record { holder: None, ..held() });
     let Swap::Done { version, .. } = store.swap(&name(seat), None, &held).await.unwrap() else { panic!("it exists") };
     assert!(matches!(store.swap(&name(seat), Some(&version), &vacant).await.unwrap(), Swap::Done { .. }));
     format!("tenure/seats/{seat}")

@@ -57,7 +57,7 @@ pub use store::{
 };
 pub use tenure_protocol::{
     BatchLimits, Candidate, Change, Claim, ClockTrust, Crash, DataIdentity, DoesNotFit, Durations, EndReason, Fault,
-    Incarnation, LastWill, Life, Moment, NoteState, Push, PushDetail, Reading, Record, Score, Seat, SessionId,
+    Incarnation, LastWill, Life, Moment, NoteState, Push, PushDetail, Reading, Record, Release, Score, Seat, SessionId,
     StoreTime, Swap, Takeover, Timing, TimingError, Token, Version,
 };
 pub use term::{Term, Work};

@@ -99,6 +99,7 @@
 //! [`Session::closed`].
 
 mod connect;
+mod names;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod options;
@@ -114,6 +115,7 @@ pub mod url;
 mod version;
 
 pub use connect::{cannot_connect, causes, first_of, is_about_tls, no_tls};
+pub use names::parse_names;
 pub use pending_writes::{PendingWrites, in_time};
 pub use reconnect::{Connection, Liveness, Patience, Reconnect, Waiting};
 pub use sessions::{

@@ -42,7 +42,7 @@ pub use presence::Presence;
 pub use rules::{ClockTrust, Occasion, Push, Rules, Takeover};
 pub use score::Score;
 pub use seat::{
-    Candidate, Claim, Crash, DataIdentity, Incarnation, Leader, Life, Reading, Record, Seat, Token, Version,
+    Candidate, Claim, Crash, DataIdentity, Incarnation, Leader, Life, Reading, Record, Release, Seat, Token, Version,
     shared_pairs,
 };
 pub use subscriptions::{Notification, PushDetail, SessionId, Subscriptions, Watching};

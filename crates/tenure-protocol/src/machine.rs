@@ -347,8 +347,8 @@ impl Machine {
         self.recover_fitness(now, out);
     }
 
-    /// Returns whether the input was a successful read of the seat. Only right after a read may the candidate
-    /// bid.
+    /// Returns whether the input shows the seat as it is: a successful read, or a release that was pushed. Only right
+    /// after that may the candidate bid.
     fn take_in(&mut self, now: Moment, input: Input, out: &mut Vec<Action>) -> bool {
         match input {
             Input::Start => {
@@ -371,6 +371,16 @@ impl Machine {
                 } else if matches!(self.stage, Stage::Leading(_)) {
                     self.want_board();
                 }
+            }
+            Input::Released(release) => {
+                self.news = true;
+                let is_idle = matches!(self.stage, Stage::Following) && self.call.is_none();
+                let is_certain = !self.doubt && !self.pause_due && now >= self.paused_until;
+                if is_idle && is_certain && self.observation.released(now, &release) {
+                    self.look_at = None;
+                    return true;
+                }
+                self.look_at = Some(now);
             }
             Input::Listening(listening) => {
                 if std::mem::replace(&mut self.push_down, !listening) == listening

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Candidate, Crash, Leader, Moment, Reading, Record, Score, Seat, Token, Version};
+use crate::{Candidate, Crash, Leader, Moment, Reading, Record, Release, Score, Seat, Token, Version};
 
 /// Something that happened, which the caller passes to [`Machine::step`](crate::Machine::step).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub enum Input {
     Written(Result<Swap, Fault>),
     /// The store pushed a change of the seat that [`Action::Watch`] watches.
     Changed(Change),
+    /// The store pushed the seat itself, because its term was released. A follower that had seen this term can bid
+    /// without reading the seat first.
+    Released(Arc<Release>),
     /// Whether pushes arrive at present. If not, the machine ignores [`Rules::push`](crate::Rules::push) and
     /// looks for changes itself.
     Listening(bool),

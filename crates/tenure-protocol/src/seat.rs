@@ -319,6 +319,17 @@ impl Reading {
     }
 }
 
+/// A seat whose term was just released, as a store pushed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The vacant record, with the token of the term that was released.
+    pub record: Record,
+    /// The version to expect in a write that replaces this record.
+    pub version: Version,
+    /// The identity of the data that the seat belongs to, as [`Reading::identity`].
+    pub identity: Option<DataIdentity>,
+}
+
 /// The leader of an election, as a candidate last saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {

@@ -49,8 +49,10 @@ pub(crate) struct Node {
     pub(crate) highest_seen: Token,
     /// The version of the seat that it last saw.
     pub(crate) seen_version: Option<Version>,
-    /// The identity of the store's data that it last saw.
+    /// The identity of the store's data that it last read.
     pub(crate) identity: u32,
+    /// The version of the last release that was pushed to it since then, and the identity of that data.
+    pub(crate) pushed: Option<(Version, u32)>,
     /// Writes and reads that failed since the last success that matters: a write of a leader, or any answer to
     /// a follower.
     pub(crate) failed: (u32, u32),

@@ -19,6 +19,7 @@ laws![
     one_of_many_racing_bids_wins,
     a_swap_on_a_stale_version_loses_and_changes_nothing,
     a_renewal_of_a_lost_seat_is_lost,
+    a_pushed_release_is_the_seat_as_it_is_read,
     a_released_seat_is_taken_at_once,
     a_last_will_frees_the_seat_of_a_dead_process,
     a_seat_can_be_taken_after_its_lease_and_not_before,

@@ -63,6 +63,14 @@ pub trait Subject: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the store pushes the seat itself when its term is released ([`News::released`]), so that the next
+    /// leader bids without reading it. The law then fails if the store pushes less.
+    ///
+    /// [`News::released`]: tenure_core::News::released
+    fn pushes_releases(&self) -> bool {
+        false
+    }
+
     /// Returns whether the store keeps the last token of a seat that was removed with `forget` where the next write can
     /// compare with it. If it keeps none, as its floor is a revision or a clock, its promises must name what follows from
     /// that: a bid from before the removal can repeat a token.

@@ -191,9 +191,9 @@ pub mod store {
     pub use tenure_core::{
         Answers, BatchLimits, Board, BoxFuture, Call, Candidate, Change, Claim, Clock, ClockTrust, Crash, DataIdentity,
         DynNotes, DynSeatStore, DynStore, Expect, Fault, Incarnation, Interest, InterestChange, Life, LifeKind,
-        Lifeline, Moment, News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record, Scope,
-        Seat, SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError, StoreTime, Swap,
-        Takeover, Token, Version, Write, record,
+        Lifeline, Moment, News, Note, NoteState, NoteWrite, Notes, Promises, Push, PushDetail, Reading, Record,
+        Release, Scope, Seat, SeatInterest, SeatName, SeatStore, Seen, SessionId, SingleSeat, Store, StoreError,
+        StoreTime, Swap, Takeover, Token, Version, Write, record,
     };
 }
 

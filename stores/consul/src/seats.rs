@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::{
-    Answers, Board, DataIdentity, Expect, Incarnation, Life, Reading, Record, Seat, SeatName, SessionId, StoreError,
-    Swap, Token, Version, Write, record,
+    Answers, Board, DataIdentity, Expect, Incarnation, Life, Reading, Record, Release, Seat, SeatName, SessionId,
+    StoreError, Swap, Token, Version, Write, record,
 };
 use tenure_kit::{PendingWrites, PooledSession, lock};
 
@@ -98,6 +98,18 @@ impl ConsulStore {
         let floor = Token::new(entry.text()?.parse().unwrap_or(0));
         floors.insert(seat.clone(), (floor, entry.modify_index));
         Ok(floor)
+    }
+
+    /// Returns the release that the entry of a seat shows, if the seat is vacant.
+    ///
+    /// The watch does not read the identity of the data. A release is said to be of the data that this process knows, and
+    /// a bid that rests on it is lost if that data is gone.
+    pub(crate) fn release_in(&self, entry: &Entry) -> Option<Release> {
+        let record = entry.record().ok().filter(Record::is_vacant)?;
+        let identity = lock(&self.seats.known).as_ref()?.identity.clone();
+        self.note_index(entry.modify_index);
+        let version = version_of(entry, &identity);
+        Some(Release { record, version, identity: Some(DataIdentity::new(identity)) })
     }
 
     /// Interprets the entry of a seat.

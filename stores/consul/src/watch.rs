@@ -100,7 +100,10 @@ impl ConsulStore {
     fn report(&self, before: &Tree, after: &Tree, news: &News) {
         for key in after.changed_since(before) {
             match self.keys.watched_key(key) {
-                Some(WatchedKey::Seat(seat)) => news.holder(&seat, self.push_detail(before, after, key)),
+                Some(WatchedKey::Seat(seat)) => match after.get(key).and_then(|entry| self.release_in(entry)) {
+                    Some(release) => news.released(&seat, release),
+                    None => news.holder(&seat, self.push_detail(before, after, key)),
+                },
                 Some(WatchedKey::Request(seat)) if after.get(key).is_some() => news.request(&seat),
                 _ => {}
             }

@@ -57,6 +57,10 @@ impl Subject for Servers {
         (*self.open()).promises().min_lease.max(Duration::from_secs(4))
     }
 
+    fn pushes_releases(&self) -> bool {
+        true
+    }
+
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         let key = key(seat);
         self.act(move |server| drop(server.ask("DELETE", &format!("/v1/kv/{key}"), "")))

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use tenure_core::{
-    Answers, Board, DataIdentity, Expect, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write,
-};
+use tenure_core::{Answers, Board, Expect, Life, Reading, Seat, SeatName, StoreError, Swap, Token, Write};
 use tenure_kit::{Connection, Patience, PooledSession, Waiting};
 
 use crate::connection::EtcdConnection;
@@ -15,7 +13,7 @@ use crate::keys::WatchedKey;
 use crate::lock;
 use crate::session::{Session, renew};
 use crate::store::EtcdStore;
-use crate::version::{Renewal, SeatValue, VersionParts, holder, session_name};
+use crate::version::{Renewal, SeatValue, VersionParts, holder, identity, session_name};
 use crate::wire::{
     KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse, created_at, delete, delete_under, get, get_key,
     greater, nested, put, range, under, written_at,
@@ -31,11 +29,6 @@ const PAGE: u32 = 1000;
 /// A write that is not a renewal: its place in the call, and the version that it expects, `None` to create the
 /// seat.
 type ConditionalWrite<'a> = (usize, &'a Write, Option<VersionParts>);
-
-/// Returns the identity of a cluster's data.
-fn identity(cluster: u64) -> String {
-    format!("{cluster:x}")
-}
 
 impl EtcdStore {
     /// Reads seats, their floors, and whether the sessions that hold them are alive.
@@ -66,8 +59,7 @@ impl EtcdStore {
         let mut later = Vec::new();
         for place in 0..seats.len() {
             let floor = answer.found(place * 2 + 1).first().map_or(0, number).max(revision.try_into().unwrap_or(0));
-            let read =
-                Reading { seat: None, floor: Token::new(floor), identity: Some(DataIdentity::new(identity(cluster))) };
+            let read = Reading { seat: None, floor: Token::new(floor), identity: Some(identity(cluster)) };
             let found = answer.found(place * 2).pop();
             match found.as_ref().map(SeatValue::of).transpose() {
                 Err(error) => to.set(place, Err(error)),
@@ -237,7 +229,7 @@ impl EtcdStore {
         for (place, write, expected) in changes {
             let is_elsewhere = match expected {
                 Some(parts) => parts.identity != connection.cluster,
-                None => write.expect.is_absent_elsewhere(&identity(connection.cluster)),
+                None => write.expect.is_absent_elsewhere(identity(connection.cluster).as_str()),
             };
             if is_elsewhere {
                 to.set(*place, Ok(Swap::Lost));

@@ -1,6 +1,8 @@
 //! The value of a seat's key, and the version that the store derives from it.
 
-use tenure_core::{Incarnation, Record, SeatName, SessionId, StoreError, Token, Version, Write, record};
+use tenure_core::{
+    DataIdentity, Incarnation, Record, Release, SeatName, SessionId, StoreError, Token, Version, Write, record,
+};
 
 use crate::wire::KeyValue;
 
@@ -18,12 +20,18 @@ pub(crate) fn holder(parts: &VersionParts) -> Option<SessionId> {
     parts.session.map(|session| session_name(parts.identity, session))
 }
 
+/// Returns the identity of a cluster's data.
+pub(crate) fn identity(cluster: u64) -> DataIdentity {
+    DataIdentity::new(format!("{cluster:x}"))
+}
+
 /// Returns the name by which the engine knows a session. A cluster never gives two leases the same ID.
 pub(crate) fn session_name(cluster: u64, session: i64) -> SessionId {
     SessionId::new(format!("{cluster:x}/{session:016x}"))
 }
 
 /// The value of a seat's key: the session on a line of its own, `-` for none, then the record.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SeatValue {
     pub(crate) session: Option<i64>,
     pub(crate) record: Record,
@@ -51,6 +59,12 @@ impl SeatValue {
     pub(crate) fn text(session: Option<i64>, record: &Record) -> String {
         let session = session.map_or("-".to_owned(), |session| format!("{session:016x}"));
         format!("{session}\n{}", record::to_json(record))
+    }
+
+    /// Returns the seat as a notification of its release.
+    pub(crate) fn release(self, cluster: u64) -> Release {
+        let version = VersionParts { write: self.revision, identity: cluster, session: self.session }.version();
+        Release { record: self.record, version, identity: Some(identity(cluster)) }
     }
 
     /// Whether the seat still has the expected holder and term, on this session.

@@ -41,6 +41,7 @@ impl EtcdStore {
                     for change in events?.iter().filter_map(|event| change(&self.keys, event)) {
                         match change {
                             Changed::Holder(seat, said) => news.holder(&seat, said),
+                            Changed::Released(seat, written) => news.released(&seat, written.release(connection.cluster)),
                             Changed::Requested(seat) => news.request(&seat),
                             Changed::Ended(session) => {
                                 self.sessions.ended(&session_name(connection.cluster, session));
@@ -68,6 +69,7 @@ impl EtcdStore {
 #[derive(Debug, PartialEq, Eq)]
 enum Changed {
     Holder(SeatName, PushDetail),
+    Released(SeatName, SeatValue),
     Requested(SeatName),
     Ended(i64),
 }
@@ -76,10 +78,11 @@ fn change(keys: &Keys, event: &Event) -> Option<Changed> {
     let kv = event.kv.as_ref()?;
     match keys.watched_key(std::str::from_utf8(&kv.key).ok()?)? {
         WatchedKey::Seat(seat) if event.is_delete() => Some(Changed::Holder(seat, PushDetail::Names(None))),
-        WatchedKey::Seat(seat) => {
-            let said = |written: SeatValue| PushDetail::Names(Some(written.record.names()));
-            Some(Changed::Holder(seat, SeatValue::of(kv).map_or(PushDetail::Nothing, said)))
-        }
+        WatchedKey::Seat(seat) => Some(match SeatValue::of(kv) {
+            Ok(written) if written.record.is_vacant() => Changed::Released(seat, written),
+            Ok(written) => Changed::Holder(seat, PushDetail::Names(Some(written.record.names()))),
+            Err(_) => Changed::Holder(seat, PushDetail::Nothing),
+        }),
         WatchedKey::Request(seat) => (!event.is_delete()).then_some(Changed::Requested(seat)),
         WatchedKey::Live(session) => event.is_delete().then_some(Changed::Ended(session)),
     }
@@ -105,18 +108,21 @@ mod tests {
     #[test]
     fn an_event_of_a_seat_reports_its_holder_and_term() {
         let (keys, seat) = (Keys::new("tenure"), SeatName::new("a/b").unwrap());
-        let said = |event: &Event| match change(&keys, event) {
-            Some(Changed::Holder(of, said)) if of == seat => said,
-            other => panic!("{other:?}"),
-        };
+        let said = |said| Some(Changed::Holder(seat.clone(), said));
         let (me, token) = (Incarnation::from_bits(7), Token::new(3));
         let held = Record::new(Some(Candidate { id: "me".into(), incarnation: me }), token, Duration::from_secs(3));
-        let vacant = Record { holder: None, ..held.clone() };
         let key = keys.seat(&seat);
-        assert_eq!(said(&put(&key, SeatValue::text(Some(1), &held))), PushDetail::Names(Some((Some(me), token))));
-        assert_eq!(said(&put(&key, SeatValue::text(None, &vacant))), PushDetail::Names(Some((None, token))));
-        assert_eq!(said(&put(&key, "something else".to_owned())), PushDetail::Nothing);
-        assert_eq!(said(&delete(&key)), PushDetail::Names(None));
+        let written = put(&key, SeatValue::text(Some(1), &held));
+        assert_eq!(change(&keys, &written), said(PushDetail::Names(Some((Some(me), token)))));
+        assert_eq!(change(&keys, &put(&key, "something else".to_owned())), said(PushDetail::Nothing));
+        assert_eq!(change(&keys, &delete(&key)), said(PushDetail::Names(None)));
+
+        let record = Record { holder: None, ..held };
+        let released = put(&key, SeatValue::text(None, &record));
+        assert_eq!(
+            change(&keys, &released),
+            Some(Changed::Released(seat, SeatValue { session: None, record, revision: 0 }))
+        );
     }
 
     #[test]

@@ -58,6 +58,10 @@ impl Subject for Cluster {
         Duration::from_secs(5)
     }
 
+    fn pushes_releases(&self) -> bool {
+        true
+    }
+
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         let key = seat_key(seat);
         self.ctl(move |etcd| drop(etcd.ctl(&["del", "--", &key])))

@@ -120,6 +120,7 @@ impl Statements {
     pub(crate) fn new(schema: &str, data: IdentitySql) -> Self {
         let fill = |sql: String| {
             sql.replace("{durable}", DURABLE)
+                .replace("{sent}", SENT)
                 .replace("{own_locks}", OWN_LOCKS)
                 .replace("{identity}", data.identity)
                 .replace("{floor}", data.floor)
@@ -149,7 +150,7 @@ impl Statements {
                  done AS (UPDATE {{schema}}.seats AS seat SET record = free.record, \
                  version = free.version, token = free.token, written = clock_timestamp() FROM free, timeout \
                  WHERE seat.name = free.name AND seat.version = free.held \
-                 RETURNING seat.name, seat.version, seat.token), {RAISE_FLOORS} {NOTIFY}"
+                 RETURNING seat.name, seat.record, seat.version, seat.token), {RAISE_FLOORS} {NOTIFY}"
             )),
             // Returns the versions that were written, and those that were not written only because another
             // transaction has locked their rows. A record without a holder matches no row.
@@ -235,7 +236,7 @@ const WANT_LOCKED: &str = "want AS MATERIALIZED (SELECT name COLLATE \"C\" AS na
 
 const INSERT: &str = "INSERT INTO {schema}.seats (name, record, version, token, written, session, lock_id)";
 
-const ON_CONFLICT: &str = "ORDER BY name ON CONFLICT (name) DO NOTHING RETURNING name, version, token";
+const ON_CONFLICT: &str = "ORDER BY name ON CONFLICT (name) DO NOTHING RETURNING name, record, version, token";
 
 /// The condition that the seat was absent in this data and is absent now, and that its token is above the floor of the
 /// data.
@@ -263,9 +264,19 @@ const RAISE_FLOORS: &str = "floored AS (INSERT INTO {schema}.floors (name, token
 const DURABLE: &str = "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') \
      THEN set_config('synchronous_commit', 'on', true) END";
 
+/// Notifies the listening connections of the new holder and term of a seat. A release says what a read of the seat would
+/// return, so that the next leader need not read it. A payload must be shorter than 8,000 bytes; a name has at most 512.
+///
+/// Only a release says the version, because every user of the database can listen to all channels and notify them: a
+/// release that a user made up is harmless, as the version of a held seat cannot be known without reading the table.
+const SENT: &str = "pg_notify('{channel}', \
+     CASE WHEN record::json #>> '{holder,incarnation}' IS NULL AND octet_length(record) < 7000 \
+     THEN 'v' || version || name || E'\\n' || (SELECT identity FROM data) || E'\\n' || record \
+     ELSE 'w' || coalesce(record::json #>> '{holder,incarnation}', '-') || ' ' || token || ' ' || name END)::text";
+
 /// Returns the versions that were written, and notifies the listening connections.
 const NOTIFY: &str = "SELECT (SELECT identity FROM data), array_agg(version), NULL::text[], count(sent), min(durable) \
-     FROM (SELECT version, pg_notify('{channel}', 'w' || version || name)::text AS sent, {durable} AS durable FROM done OFFSET 0) AS notified";
+     FROM (SELECT version, {sent} AS sent, {durable} AS durable FROM done OFFSET 0) AS notified";
 
 /// The two halves of a session's number, each of 31 bits.
 const SESSION_KEY: &str = "(seat.session >> 32)::int4, (seat.session & 2147483647)::int4";
@@ -286,7 +297,7 @@ const UNLOCK: &str = "SELECT (SELECT identity FROM data), array_agg(version) FIL
      THEN set_config('idle_session_timeout', $7, false) END \
      FROM (SELECT version, session, written, {durable} AS durable, \
      CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE NOT had END THEN pg_advisory_unlock(key) END AS unlocked, \
-     CASE WHEN written THEN pg_notify('{channel}', 'w' || version || name)::text END AS sent \
+     CASE WHEN written THEN {sent} END AS sent \
      FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
 
 /// Returns a token as a `bigint`.

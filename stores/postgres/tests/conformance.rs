@@ -58,6 +58,10 @@ impl Subject for Database {
         Duration::from_secs(3)
     }
 
+    fn pushes_releases(&self) -> bool {
+        self.pooler.is_none()
+    }
+
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         Some(self.sql(format!("DELETE FROM {}.seats WHERE name = {}", self.schema(), literal(seat))))
     }

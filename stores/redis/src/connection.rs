@@ -1,6 +1,6 @@
 //! One connection to one server.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -50,7 +50,9 @@ impl RedisConnection {
         channels: Arc<Channels>,
     ) -> Result<Self, StoreError> {
         let (address, liveness) = (info.addr().to_string(), Arc::new(Liveness::new()));
-        let mut connection = connect(info, Some((liveness.clone(), channels.clone()))).await?;
+        let pushes = Pushes { liveness: liveness.clone(), channels: channels.clone(), identity: Arc::default() };
+        let known_identity = pushes.identity.clone();
+        let mut connection = connect(info, Some(pushes)).await?;
         let mut who = redis::pipe();
         who.cmd("INFO").arg("server").cmd("INFO").arg("replication");
         // Scripts are loaded in advance, if the user is allowed to, so that the first write is as fast as later ones.
@@ -82,6 +84,8 @@ impl RedisConnection {
         }
         tokio::spawn(keep_watch(connection.clone(), liveness.clone(), channels));
         let (identity, since) = (DataIdentity::new(identity), Instant::now());
+        // Nothing is subscribed yet, so no message has come.
+        let _ = known_identity.set(identity.clone());
         Ok(Self { address, identity, since, connection, liveness })
     }
 
@@ -162,8 +166,16 @@ async fn keep_watch(connection: MultiplexedConnection, liveness: Arc<Liveness>, 
     channels.connections_changed();
 }
 
+/// Handles what a server pushes.
+pub(crate) struct Pushes {
+    liveness: Arc<Liveness>,
+    channels: Arc<Channels>,
+    /// The process of the server, once it is known.
+    identity: Arc<OnceLock<DataIdentity>>,
+}
+
 /// Handles a message that the server pushed. The task that reads from the connection calls it, so it must not block.
-fn on_push(liveness: &Liveness, channels: &Channels, push: &PushInfo) {
+fn on_push(Pushes { liveness, channels, identity }: &Pushes, push: &PushInfo) {
     liveness.heard();
     let text = |at: usize| match push.data.get(at) {
         Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -172,25 +184,22 @@ fn on_push(liveness: &Liveness, channels: &Channels, push: &PushInfo) {
     };
     match push.kind {
         PushKind::Disconnection => liveness.close(),
-        PushKind::Message => channels.on_message(&text(0), &text(1)),
+        PushKind::Message => channels.on_message(identity.get(), &text(0), &text(1)),
         _ => {}
     }
 }
 
 /// Opens a connection, without any checks. Messages that the server pushes go to `pushes`.
-pub(crate) async fn connect(
-    info: ConnectionInfo,
-    pushes: Option<(Arc<Liveness>, Arc<Channels>)>,
-) -> Result<MultiplexedConnection, StoreError> {
+pub(crate) async fn connect(info: ConnectionInfo, pushes: Option<Pushes>) -> Result<MultiplexedConnection, StoreError> {
     let address = info.addr().to_string();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
     // The engine has its own time-outs. One in the driver would hide the outcome of a call.
     let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    if let Some((liveness, channels)) = pushes {
+    if let Some(pushes) = pushes {
         config = config.set_push_sender(move |push: PushInfo| {
-            on_push(&liveness, &channels, &push);
+            on_push(&pushes, &push);
             Ok::<(), std::convert::Infallible>(())
         });
     }

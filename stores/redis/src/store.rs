@@ -254,7 +254,8 @@ fn store_time(micros: i64) -> StoreTime {
 /// sessions.
 type VersionParts = tenure_kit::VersionParts<String, String, String>;
 
-fn version(identity: &DataIdentity, nonce: String) -> Version {
+/// Returns the version of a seat that the server with this identity wrote with this nonce.
+pub(crate) fn version(identity: &DataIdentity, nonce: String) -> Version {
     VersionParts { write: nonce, identity: identity.as_str().to_owned(), session: None }.version()
 }
 

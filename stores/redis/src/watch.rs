@@ -16,14 +16,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tenure_core::{
-    Incarnation, Interest, InterestChange, News, PushDetail, Scope, SeatInterest, SeatName, StoreError, Token,
+    DataIdentity, Interest, InterestChange, News, PushDetail, Release, Scope, SeatInterest, SeatName, StoreError,
+    record,
 };
-use tenure_kit::Connection;
+use tenure_kit::{Connection, parse_names};
 use tokio::sync::Notify;
 
 use crate::connection::RedisConnection;
 use crate::keys::{Names, slot_of};
 use crate::servers::{STALE_ATTEMPT, Servers};
+use crate::store::version;
 
 /// The watch reopens a lost connection at once if it was open for at least this long. If the server closes every
 /// connection at once, only calls reconnect.
@@ -41,11 +43,15 @@ impl Channels {
         Self { names, news: OnceLock::new(), changed: Notify::new() }
     }
 
-    /// Passes a message on a channel to the engine.
-    pub(crate) fn on_message(&self, channel: &str, message: &str) {
+    /// Passes a message on a channel of a server to the engine. `identity` is that of the server's process.
+    pub(crate) fn on_message(&self, identity: Option<&DataIdentity>, channel: &str, message: &str) {
         let (Some(news), Some(seat)) = (self.news.get(), self.names.seat_of(channel)) else { return };
         match message.split_once(' ').unwrap_or((message, "")) {
             ("request", _) => news.request(&seat),
+            ("released", seat_after) => match identity.and_then(|identity| parse_release(identity, seat_after)) {
+                Some(release) => news.released(&seat, release),
+                None => news.holder(&seat, PushDetail::Nothing),
+            },
             (_, holder) => news.holder(&seat, parse_holder(holder)),
         }
     }
@@ -60,20 +66,18 @@ impl Channels {
     }
 }
 
+/// Parses the nonce and the record in a message of `swap.lua` about a release.
+fn parse_release(identity: &DataIdentity, message: &str) -> Option<Release> {
+    let (nonce, json) = message.split_once(' ')?;
+    let record = record::from_json(json).ok()?;
+    Some(Release { record, version: version(identity, nonce.to_owned()), identity: Some(identity.clone()) })
+}
+
 /// Parses the holder and the token in a message of `swap.lua` or `forget.lua`.
 fn parse_holder(holder: &str) -> PushDetail {
-    let names = |(holder, token): (&str, &str)| {
-        let holder = match holder {
-            "-" => None,
-            holder => Some(Incarnation::from_bits(u128::from_str_radix(holder, 16).ok()?)),
-        };
-        Some((holder, Token::new(token.parse().ok()?)))
-    };
     match holder {
         "" => PushDetail::Names(None),
-        holder => {
-            holder.split_once(' ').and_then(names).map_or(PushDetail::Nothing, |names| PushDetail::Names(Some(names)))
-        }
+        holder => parse_names(holder).map_or(PushDetail::Nothing, |names| PushDetail::Names(Some(names))),
     }
 }
 
@@ -163,6 +167,8 @@ impl ByConnection {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::{Incarnation, Token};
+
     use super::*;
 
     #[test]

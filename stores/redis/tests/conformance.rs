@@ -49,6 +49,10 @@ impl Subject for Server {
         Box::new(RedisStore::from_url(&self.url).expect("the URL is valid"))
     }
 
+    fn pushes_releases(&self) -> bool {
+        true
+    }
+
     fn delete<'a>(&'a self, seat: &'a SeatName) -> Option<BoxFuture<'a, ()>> {
         Some(Box::pin(async move {
             // The node that has the key deletes it. The others answer with a redirection, or that they are replicas.

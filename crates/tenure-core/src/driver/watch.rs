@@ -135,7 +135,13 @@ impl Driver {
         }
         let mut notifications = Vec::new();
         pending.deliver(&mut self.subscriptions, &mut notifications);
-        self.deliver(notifications);
+        for (election, notification) in notifications {
+            let seat = self.entries.get(&election).map(|entry| &entry.shared.name);
+            let release =
+                seat.filter(|_| notification == Notification::Holder).and_then(|seat| pending.release_of(seat));
+            let input = release.map_or_else(|| notification.into_input(), |release| Input::Released(release.clone()));
+            self.guarded(|driver| driver.step(election, input));
+        }
     }
 
     fn deliver(&mut self, notifications: Vec<(ElectionId, Notification)>) {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_protocol::{
-    Change, DataIdentity, Notification, Push, Reading, Record, SessionId, Subscriptions, Swap, Version, Watching,
+    Change, DataIdentity, Notification, Push, Reading, Record, Release, Seat, SessionId, Subscriptions, Swap, Version,
+    Watching,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -36,6 +37,8 @@ struct Shared {
 struct State {
     subscriptions: Subscriptions<SeatName, u64>,
     notifications: BTreeMap<u64, Vec<Notification>>,
+    /// The last release of each seat that the store pushed.
+    releases: BTreeMap<SeatName, Arc<Release>>,
     /// The identity of the data in which each seat was last absent.
     absent: BTreeMap<SeatName, DataIdentity>,
     /// Sessions that have ended.
@@ -70,6 +73,30 @@ impl SingleSeat {
             self.shared.lock().own.extend(self.store.session_of(version));
         }
         answer
+    }
+
+    /// Runs `release`, which releases a seat that was seen like this, once the store listens. Returns the release that the
+    /// store pushes, or `None` if it pushes only that the holder has changed. Also returns `None` if the store does not
+    /// listen within a lease, and then the seat is not released.
+    pub async fn release_pushed_by(
+        &self,
+        seat: &SeatName,
+        seen: &Seat,
+        release: impl Future<Output = ()>,
+    ) -> Option<Arc<Release>> {
+        self.start_to_watch();
+        let waiting = Waiting::begin(self, seat, &Seen { seat: Some(seen.clone()), requests: false });
+        let listening = async { while !waiting.wait(Duration::MAX).await.contains(&Notification::Listening(true)) {} };
+        tokio::time::timeout(seen.record.lease, listening).await.ok()?;
+        waiting.step(|subscriptions, number, notifications| {
+            subscriptions.read_sent(number);
+            subscriptions.read_answered(number);
+            let watching = Watching { names: Some(seen.record.names()), ..Watching::default() };
+            subscriptions.watch(number, watching, notifications);
+        });
+        release.await;
+        while !waiting.wait(Duration::MAX).await.contains(&Notification::Holder) {}
+        self.shared.lock().releases.remove(seat)
     }
 
     /// Starts to watch the store, as the engine does.
@@ -116,7 +143,7 @@ impl SingleSeat {
 
     /// Returns whether a reading differs from what the watcher has seen.
     async fn is_news(&self, seat: &SeatName, seen: &Seen, reading: &Reading) -> bool {
-        let is_over = |seat: Option<&tenure_protocol::Seat>| {
+        let is_over = |seat: Option<&Seat>| {
             seat.is_some_and(|seat| seat.life == tenure_protocol::Life::Over && !seat.record.is_vacant())
         };
         if seen.differs_from(reading.seat.as_ref()) || is_over(seen.seat.as_ref()) != is_over(reading.seat.as_ref()) {
@@ -150,6 +177,7 @@ impl Shared {
 
     fn take_in(&self, pending: PendingNews) {
         let mut state = self.lock();
+        state.releases.extend(pending.releases());
         state.ended.extend(pending.sessions.iter().cloned());
         let mut notifications = Vec::new();
         pending.deliver(&mut state.subscriptions, &mut notifications);

@@ -53,9 +53,13 @@ impl World {
         let node = &self.nodes[nr];
         assert!(node.call.is_none(), "two calls in flight at once");
         let write = |expected: Option<_>, record: &Record| Write {
-            expected,
             record: record.clone(),
-            identity: node.identity,
+            // A version names the data that it is of.
+            identity: match &node.pushed {
+                Some((version, life)) if expected.as_ref() == Some(version) => *life,
+                _ => node.identity,
+            },
+            expected,
             session: node.session.as_ref().map(|own| own.id),
         };
         let op = match action {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tenure_protocol::{
-    Candidate, Change, Dice, Fault, Incarnation, Input, Occasion, PresenceInput, Reading, Swap, Token,
+    Candidate, Change, DataIdentity, Dice, Fault, Incarnation, Input, Occasion, PresenceInput, Reading, Swap, Token,
 };
 
 use super::{Call, Event, Received, World};
@@ -43,6 +43,7 @@ pub(super) fn node(plan: &Plan, nr: NodeNr, dice: &mut Dice, make: Parts) -> Nod
         seen_version: None,
         highest_seen: Token::ZERO,
         identity: 0,
+        pushed: None,
         failed: (0, 0),
         cut_off_until: 0,
         health: Health::default(),
@@ -209,6 +210,10 @@ impl World {
                 {
                     term.knows_of_loss = true;
                 }
+                if let Input::Released(release) = &input {
+                    let life = release.identity.as_ref().map_or(0, life_of);
+                    node.pushed = Some((release.version.clone(), life));
+                }
                 self.step(nr, input);
             }
             Arrival::Notified(news) => self.receive(nr, news),
@@ -294,8 +299,9 @@ impl Node {
             self.failed = (0, 0);
         }
         if let Some(identity) = &reading.identity {
-            self.identity = identity.as_str().trim_start_matches("life ").parse().unwrap_or(0);
+            self.identity = life_of(identity);
         }
+        self.pushed = None;
         let own = self.me.incarnation;
         let is_over = reading.seat.as_ref().is_some_and(|seat| seat.life == tenure_protocol::Life::Over);
         if let Some(term) = &mut self.term
@@ -309,4 +315,9 @@ impl Node {
     pub(crate) fn works(&self, token: Option<Token>) -> bool {
         self.work.iter().any(|work| token.is_none_or(|token| token == work.token))
     }
+}
+
+/// Returns the number in the identity of the store's data.
+fn life_of(identity: &DataIdentity) -> u32 {
+    identity.as_str().trim_start_matches("life ").parse().unwrap_or(0)
 }

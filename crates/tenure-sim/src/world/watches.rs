@@ -1,6 +1,8 @@
 //! The pushes of the store. They can be lost during faults, if the store only promises hints.
 
-use tenure_protocol::{Change, Input, Life, Push, Seat};
+use std::sync::Arc;
+
+use tenure_protocol::{Change, Input, Life, Push, Reading, Release, Seat};
 
 use super::{Event, World};
 use crate::clock::nanos;
@@ -56,8 +58,17 @@ impl World {
         if self.plan.push == Push::Hint && !all_is_well && self.dice.chance(300) {
             return;
         }
+        // Some stores push the seat itself after a release. It is the seat of this moment, not that of the arrival.
+        let pushed = match reading {
+            Reading { seat: Some(Seat { record, version, .. }), identity, .. }
+                if record.is_vacant() && self.dice.chance(500) =>
+            {
+                Input::Released(Arc::new(Release { record, version, identity }))
+            }
+            _ => Input::Changed(Change::Look),
+        };
         let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
         let delay = 1 + self.dice.below(latency);
-        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(Input::Changed(Change::Look))));
+        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(pushed)));
     }
 }

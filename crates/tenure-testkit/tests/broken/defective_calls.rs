@@ -31,7 +31,10 @@ impl<B: Defect> Store for DefectiveCalls<B> {
     }
 
     async fn watch(&self, interest: &Interest, news: &News) -> StoreError {
-        Store::watch(&self.0, interest, news).await
+        match self.0.defect.watch(&self.0.parts, interest, news) {
+            Some(defective) => defective.await,
+            None => Store::watch(&self.0, interest, news).await,
+        }
     }
 
     fn notes(&self) -> Option<&dyn DynNotes> {

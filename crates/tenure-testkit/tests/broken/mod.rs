@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tenure_core::memory::{Memory, MemoryStore};
 use tenure_core::{
-    Answers, Board, BoxFuture, Change, DynNotes, DynSeatStore, DynStore, LifeKind, Note, NoteState, NoteWrite, Notes,
-    Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
+    Answers, Board, BoxFuture, Change, DynNotes, DynSeatStore, DynStore, Interest, LifeKind, News, Note, NoteState,
+    NoteWrite, Notes, Promises, Reading, Record, SeatName, SeatStore, Seen, StoreError, Swap, Version,
 };
 use tenure_testkit::{MemorySubject, Subject};
 
@@ -118,6 +118,11 @@ pub(crate) trait Defect: Send + Sync + Sized + 'static {
 
     fn list_seats(&self, parts: &Parts) -> impl Future<Output = Result<Vec<SeatName>, StoreError>> + Send {
         SeatStore::list_seats(&parts.store)
+    }
+
+    /// Returns the watch of all seats, if it is defective.
+    fn watch<'a>(&'a self, _: &'a Parts, _: &'a Interest, _: &'a News) -> Option<BoxFuture<'a, StoreError>> {
+        None
     }
 }
 
@@ -306,6 +311,7 @@ breakers![
     never_wakes::NeverWakes breaks a_watch_wakes_when_the_holder_changes on Clock,
     watches_from_its_start::WatchesFromItsStart breaks a_watch_reports_changes_from_before_it_began on Clock,
     wakes_at_every_renewal::WakesAtEveryRenewal breaks renewals_do_not_wake_a_watch on Clock,
+    pushes_the_version_before_the_release::VersionBefore breaks a_pushed_release_is_the_seat_as_it_is_read on Clock,
     pushes_only_writes::PushesOnlyWrites breaks a_watch_wakes_when_the_holders_session_ends on Session,
     keeps_waking_for_a_dead_holder::WakesForDeadHolder breaks a_watch_wakes_when_the_holders_session_ends on Session,
     hides_the_end_of_its_own_session::HidesItsEnd breaks a_watch_reports_the_end_of_its_own_session on Session,

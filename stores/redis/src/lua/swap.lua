@@ -9,6 +9,10 @@ if ARGV[2] == '' and seat[3] then
     local token = string.match(ARGV[5], '%d+$')
     if #token < #seat[3] or #token == #seat[3] and token <= seat[3] then return 0 end
 end
-if seat[2] ~= ARGV[5] then redis.call('PUBLISH', ARGV[6], 'holder ' .. ARGV[5]) end
+if seat[2] ~= ARGV[5] then
+    -- A release says what a read of the seat would return, so the next leader need not read it.
+    local is_release = string.sub(ARGV[5], 1, 1) == '-'
+    redis.call('PUBLISH', ARGV[6], is_release and 'released ' .. ARGV[3] .. ' ' .. ARGV[4] or 'holder ' .. ARGV[5])
+end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[3], 'record', ARGV[4], 'holder', ARGV[5], 'at', now[1] .. ' ' .. now[2])
 return 1

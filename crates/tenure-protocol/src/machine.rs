@@ -347,8 +347,8 @@ impl Machine {
         self.recover_fitness(now, out);
     }
 
-    /// Returns whether the input shows the seat as it is: a successful read, or a release that was pushed. Only right
-    /// after that may the candidate bid.
+    /// Returns whether the input shows the seat as it is: a successful read, a release that was pushed, or the end of the
+    /// holder's session. Only right after that may the candidate bid.
     fn take_in(&mut self, now: Moment, input: Input, out: &mut Vec<Action>) -> bool {
         match input {
             Input::Start => {
@@ -373,15 +373,9 @@ impl Machine {
                 }
             }
             Input::Released(release) => {
-                self.news = true;
-                let is_idle = matches!(self.stage, Stage::Following) && self.call.is_none();
-                let is_certain = !self.doubt && !self.pause_due && now >= self.paused_until;
-                if is_idle && is_certain && self.observation.released(now, &release) {
-                    self.look_at = None;
-                    return true;
-                }
-                self.look_at = Some(now);
+                return self.on_pushed(now, |observation| observation.released(now, &release));
             }
+            Input::HolderOver => return self.on_pushed(now, |observation| observation.holder_over(now)),
             Input::Listening(listening) => {
                 if std::mem::replace(&mut self.push_down, !listening) == listening
                     && !self.holds()
@@ -431,6 +425,16 @@ impl Machine {
             }
         }
         false
+    }
+
+    /// Takes in a push that can replace a read. Returns whether it does; if not, the seat is read next.
+    fn on_pushed(&mut self, now: Moment, take_in: impl FnOnce(&mut Observation) -> bool) -> bool {
+        self.news = true;
+        let is_idle = matches!(self.stage, Stage::Following) && self.call.is_none();
+        let is_certain = !self.doubt && !self.pause_due && now >= self.paused_until;
+        let replaces_a_read = is_idle && is_certain && take_in(&mut self.observation);
+        self.look_at = (!replaces_a_read).then_some(now);
+        replaces_a_read
     }
 
     fn on_bid(&mut self, now: Moment, out: &mut Vec<Action>) {

@@ -13,8 +13,8 @@ mod hold;
 mod observation;
 #[path = "precedence_tests.rs"]
 mod precedence;
-#[path = "released_tests.rs"]
-mod released;
+#[path = "pushed_tests.rs"]
+mod pushed;
 #[path = "retry_tests.rs"]
 mod retry;
 

@@ -21,6 +21,9 @@ pub enum Input {
     /// The store pushed the seat itself, because its term was released. A follower that had seen this term can bid
     /// without reading the seat first.
     Released(Arc<Release>),
+    /// The session that holds the seat, as the seat was last seen, has ended. It is the session of another candidate, which
+    /// can then bid without reading the seat first.
+    HolderOver,
     /// Whether pushes arrive at present. If not, the machine ignores [`Rules::push`](crate::Rules::push) and
     /// looks for changes itself.
     Listening(bool),

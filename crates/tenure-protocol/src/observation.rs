@@ -221,6 +221,21 @@ impl Observation {
         is_accepted
     }
 
+    /// Takes in that the session of the holder has ended, if another candidate held the seat when it was last seen. Returns
+    /// whether it did; if not, the seat must be read.
+    ///
+    /// *Claim.* A bid on this seat is as safe as one after a read. *Reasons.* A read would return the seat as it was last
+    /// seen, now without a living session, or another version of it. In the second case the bid is lost, because it names
+    /// the version that was last seen. That version belongs to this life of the data, so its tokens are known.
+    pub(crate) fn holder_over(&mut self, now: Moment) -> bool {
+        let me = self.me;
+        let seat = self.seat.as_mut().filter(|seat| !seat.record.is_vacant() && !seat.record.is_held_by(me));
+        let Some(seat) = seat else { return false };
+        seat.life = Life::Over;
+        self.over_since.get_or_insert(now);
+        true
+    }
+
     fn remember_holder(&mut self) {
         let holder = self.seat.as_ref().and_then(|seat| seat.record.holder.as_ref());
         self.last_holder = holder.map(|holder| holder.incarnation).or(self.last_holder);

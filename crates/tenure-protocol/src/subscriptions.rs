@@ -48,6 +48,8 @@ pub enum Notification {
     Listening(bool),
     /// The holder of the seat may have changed.
     Holder,
+    /// The session that was last seen to hold the seat has ended. It is the session of another process.
+    HolderOver,
     /// A request to the leader may be pending on the board.
     Request,
     /// The session on which the election holds its own seat has ended.
@@ -60,6 +62,7 @@ impl Notification {
         match self {
             Self::Listening(listening) => Input::Listening(listening),
             Self::Holder => Input::Changed(Change::Look),
+            Self::HolderOver => Input::HolderOver,
             Self::Request => Input::Changed(Change::Request),
             Self::SessionOver => Input::Changed(Change::SessionOver),
         }
@@ -391,11 +394,13 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
         if ended.is_some() && watching.own {
             subscriber.watching = None;
             out.push((election, Notification::SessionOver));
-        } else if ended.is_some_and(|at| *at > subscriber.seen)
-            || topic.pushed.is_some_and(|(at, pushed)| subscriber.is_news(watching, at, pushed))
-        {
+        } else if topic.pushed.is_some_and(|(at, pushed)| subscriber.is_news(watching, at, pushed)) {
+            // Also if the session of the former holder has ended, because another candidate may hold the seat now.
             subscriber.watching = None;
             out.push((election, Notification::Holder));
+        } else if ended.is_some_and(|at| *at > subscriber.seen) {
+            subscriber.watching = None;
+            out.push((election, Notification::HolderOver));
         } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.look_notified)) {
             // Nothing is known to have changed, so the election keeps its watch.
             subscriber.look_notified = self.order;

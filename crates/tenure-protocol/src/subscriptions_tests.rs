@@ -227,7 +227,21 @@ fn the_end_of_a_session_is_reported_to_its_leader_and_to_elections_that_wait_for
     assert_eq!(fixture.notified(), []);
     fixture.subscriptions.sessions_over(&[SessionId::new("ours")].into(), &mut fixture.notified);
     fixture.subscriptions.sessions_over(&[SessionId::new("theirs")].into(), &mut fixture.notified);
-    assert_eq!(fixture.notified(), [(1, Notification::SessionOver), (3, Notification::Holder)]);
+    assert_eq!(fixture.notified(), [(1, Notification::SessionOver), (3, Notification::HolderOver)]);
+}
+
+#[test]
+fn a_change_of_the_holder_says_more_than_the_end_of_the_former_session() {
+    let mut fixture = Fixture::listening();
+    fixture.read(1);
+    fixture.watch_as(1, Watching { session: Some(SessionId::new("theirs")), ..Watching::default() });
+    fixture.subscriptions.read_sent(1);
+    fixture.subscriptions.sessions_over(&[SessionId::new("theirs")].into(), &mut fixture.notified);
+    assert_eq!(fixture.notified(), [(1, Notification::HolderOver)]);
+    fixture.push_holder(PushDetail::Nothing);
+    fixture.notified();
+    fixture.watch_as(1, Watching { session: Some(SessionId::new("theirs")), ..Watching::default() });
+    assert_eq!(fixture.notified(), [(1, Notification::Holder)]);
 }
 
 #[test]
@@ -247,7 +261,7 @@ fn the_end_of_a_session_that_arrived_before_the_watch_is_reported_with_the_watch
     fixture.subscriptions.read_answered(2);
     fixture.watch_as(1, on("ours", true));
     fixture.watch_as(2, on("theirs", false));
-    assert_eq!(fixture.notified(), [(1, Notification::SessionOver), (2, Notification::Holder)]);
+    assert_eq!(fixture.notified(), [(1, Notification::SessionOver), (2, Notification::HolderOver)]);
     // A later read is the word of the store itself.
     fixture.read(2);
     fixture.watch_as(2, on("theirs", false));

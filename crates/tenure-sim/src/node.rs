@@ -146,6 +146,8 @@ pub(crate) enum Arrival {
         call: u64,
     },
     Notification(Input),
+    /// The session of the holder with this term has ended.
+    HolderOver(Option<(Option<Incarnation>, Token)>),
     /// The wake of its presence is due.
     PresenceWake(Moment),
     /// The answer to a call of its presence.

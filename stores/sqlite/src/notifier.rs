@@ -25,6 +25,8 @@ pub(crate) const SUFFIX: &str = ".bell";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     Holder,
+    /// The holder, which is this process.
+    Won,
     Requests,
 }
 
@@ -55,7 +57,7 @@ impl Notifier {
     pub(crate) fn notify(&mut self, seat: &SeatName, about: About) {
         self.sent += 1;
         let about = match about {
-            About::Holder => "holder",
+            About::Holder | About::Won => "holder",
             About::Requests => "requests",
         };
         let name = format!("{:032x}.{about}.{:016x}.{}{SUFFIX}", hash(seat), self.sender, self.sent);

@@ -7,9 +7,10 @@
 //!
 //! *The version of a seat* consists of the nonce of its record, the count of its holder's heartbeats, and the
 //! session that holds it. A write is refused unless all three are as expected. So a bidder that has judged the
-//! seat lapsed, or its holder gone, loses if the holder has renewed since. No two writes have the same version,
-//! because nonces are random and new in each write. For a seat that our own session holds, the nonce alone
-//! decides: only this process counts the heartbeats of its session, and only another write changes the nonce.
+//! seat lapsed loses if the holder has renewed since. No two writes have the same version, because nonces are random
+//! and new in each write. In two cases the count of heartbeats does not matter. If our own session holds the seat, only
+//! this process counts them. If the process of the session is gone, none follows: the transaction looks at the lock
+//! itself, so a bidder may have read the seat before the last heartbeats.
 //!
 //! *A renewal* finds the seat held by our own session, with the nonce of the write that won it. So the seat
 //! still names the same holder and term, because both were written together with that nonce.
@@ -62,8 +63,8 @@ impl Row {
         self.session.as_deref().filter(|_| self.kernel.as_ref() == Some(&Boot::this().kernel))
     }
 
-    /// Returns whether `version`, of a seat that our own session holds, belongs to the write that is still in
-    /// place. The version may be some heartbeats old.
+    /// Returns whether `version`, of a seat that a session holds, belongs to the write that is still in place. The
+    /// version may be some heartbeats old.
     fn is_still(&self, version: &Version) -> bool {
         let mut parts = version.as_str().splitn(3, '.');
         let (nonce, beats, session) = (parts.next(), parts.next().and_then(|beats| beats.parse().ok()), parts.next());
@@ -149,17 +150,17 @@ pub(crate) fn write(tx: &mut Transaction<'_>, Write { seat, expect, record }: &W
     let row = row(tx, seat)?;
     let own = tx.context.process_locks.own();
     let is_own = |row: &Row| own.is_some() && row.session.as_deref() == own;
+    let is_gone = |row: &Row| row.local_session().is_some_and(|session| tx.context.process_locks.is_gone(session));
     let is_as_expected = match (&row, expect) {
         (None, Expect::Absent(_)) => {
             let is_new = floor(tx, seat)?.is_none_or(|floor| record.token > floor);
             is_new && !expect.is_absent_elsewhere(tx.database.identity.as_str())
         }
-        (Some(row), Expect::Version(version)) if !is_own(row) => row.version() == *version,
-        // The lock of a dead process is free, unless a process that it has started keeps it for its own work.
-        (Some(row), Expect::HolderDead(version)) => {
-            let is_gone = |session: &str| tx.context.process_locks.is_gone(session);
-            row.local_session().is_some_and(is_gone) && row.version() == *version
+        (Some(row), Expect::Version(version)) if !is_own(row) => {
+            row.version() == *version || row.is_still(version) && is_gone(row)
         }
+        // The lock of a dead process is free, unless a process that it has started keeps it for its own work.
+        (Some(row), Expect::HolderDead(version)) => is_gone(row) && row.version() == *version,
         (Some(row), Expect::Version(version) | Expect::Held(version)) => is_own(row) && row.is_still(version),
         _ => false,
     };
@@ -193,7 +194,8 @@ fn put(tx: &mut Transaction<'_>, seat: &SeatName, next: &Record, session: Option
              ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)",
         )?
         .execute((seat.as_str(), i64::try_from(next.token.get()).unwrap_or(i64::MAX)))?;
-    tx.changed(seat, About::Holder, |news| news.holder(seat, PushDetail::Nonce(next.nonce)));
+    let about = if next.is_vacant() { About::Holder } else { About::Won };
+    tx.changed(seat, about, |news| news.holder(seat, PushDetail::Nonce(next.nonce)));
     Ok(())
 }
 

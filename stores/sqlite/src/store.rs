@@ -188,7 +188,11 @@ impl Store for SqliteStore {
 
 impl Notes for SqliteStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
-        self.run_on_each(Need::Write, notes, to, |note| name(&note.board), notes::write).await
+        // A candidate is announced long before most bids. So its first announcement does what would delay the first bid:
+        // it locks the file of the process, and syncs the directory, as each connection does once.
+        let announces = notes.iter().any(|note| matches!(note.board, Board::Candidates(_)));
+        let need = if announces && self.context.process_locks.own().is_none() { Need::Durable } else { Need::Write };
+        self.run_on_each(need, notes, to, |note| name(&note.board), notes::write).await
     }
 
     async fn list(&self, boards: &[Board], to: &Answers<Vec<Note>>) -> Result<(), StoreError> {

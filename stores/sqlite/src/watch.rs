@@ -43,7 +43,7 @@ pub(crate) async fn watch(context: &Context, interest: &Interest, news: &News) -
             deltas = interest.next() => drop(wanted.update(deltas, context, news)),
             () = async {}, if !notifications.is_empty() => for Notification { seat, about } in notifications.drain(..) {
                 match (wanted.0.get(&seat), about) {
-                    (Some(seat), About::Holder) => news.holder(seat, PushDetail::Nothing),
+                    (Some(seat), About::Holder | About::Won) => news.holder(seat, PushDetail::Nothing),
                     (Some(seat), About::Requests) => news.request(seat),
                     (None, _) => {}
                 }

@@ -4,6 +4,9 @@
 //!  calls ──▶ queue ──▶ BEGIN  act, act, act, …  COMMIT ──▶ notifications ──▶ answers
 //! ```
 //!
+//! Notifications come first, because a process may exit as soon as it has its answer: other processes must learn of its
+//! release. Only the answers to bids do not wait for them.
+//!
 //! A call is answered only after the commit that contains its writes. If the commit fails, none of the writes has
 //! taken effect. Calls run in the order in which they were made, so a read sees the effect of every earlier write,
 //! even of a write whose caller no longer waits.
@@ -192,17 +195,33 @@ impl WorkerThread {
             if self.context.read_only {
                 self.database = None;
             }
-            for committed in waiting {
-                let _ = committed.send(outcome.clone());
+            let (outcome, notifications) = match outcome {
+                Ok(notifications) => (Ok(()), notifications),
+                Err(error) => (Err(error), Vec::new()),
+            };
+            let answer = || waiting.into_iter().for_each(|committed| drop(committed.send(outcome.clone())));
+            if notifications.iter().all(|(_, about)| *about == About::Won) {
+                answer();
+                self.notify(notifications);
+            } else {
+                self.notify(notifications);
+                answer();
             }
         }
     }
 
+    fn notify(&mut self, notifications: Vec<(SeatName, About)>) {
+        for (seat, about) in notifications {
+            self.notifier.notify(&seat, about);
+        }
+    }
+
+    /// Runs a transaction. Returns the notifications to send.
     fn transact(
         &mut self,
         need: Need,
         act: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<()>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<(SeatName, About)>, StoreError> {
         let (context, heartbeat) = (self.context.clone(), self.heartbeat);
         if context.read_only {
             if need > Need::Read {
@@ -236,10 +255,7 @@ impl WorkerThread {
             return Err(error);
         }
         self.heartbeat = heartbeat;
-        for (seat, about) in notifications {
-            self.notifier.notify(&seat, about);
-        }
-        Ok(())
+        Ok(notifications)
     }
 
     /// Returns the database at its path, and opens it if necessary.
@@ -265,8 +281,6 @@ impl WorkerThread {
             Some(database) => Ok(database),
             empty => {
                 let database = Database::open(&self.context.place, std::mem::take(&mut self.max_wait))?;
-                // Durable, although it need not be: the first sync of a connection also syncs the directory, and should
-                // not be that of a bid.
                 remove_leftovers(&database, &self.context)?;
                 self.max_wait = BUSY;
                 Ok(empty.insert(database))

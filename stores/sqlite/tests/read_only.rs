@@ -27,6 +27,8 @@ async fn write(store: &SingleSeat, name: &str, token: u64) {
     let version = reading.seat.map(|seat| seat.version);
     let written = store.swap(&seat(name), version.as_ref(), &record(token)).await.unwrap();
     assert!(matches!(written, Swap::Done { .. }));
+    // A bid is answered before the other processes are notified of it, and the next call is made after that.
+    store.read(&seat(name)).await.unwrap();
 }
 
 /// Returns the seats that a store lists, with their tokens.

@@ -54,6 +54,54 @@ fn a_release_and_a_request_reach_another_process() {
     });
 }
 
+/// The heartbeats of the leader since the follower's last read do not matter: its process is gone.
+#[test]
+fn a_follower_bids_for_the_seat_of_a_dead_leader_without_reading_it_again() {
+    let folder = Folder::new("dead");
+    let seat = SeatName::new("jobs").unwrap();
+    let holder = Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) };
+    let record = Record::new(Some(holder), Token::new(1), LONG);
+    runtime().block_on(async {
+        let leader = SingleSeat::new(SqliteStore::at(database(&folder)));
+        let Swap::Done { version, .. } = leader.swap(&seat, None, &record).await.unwrap() else { panic!() };
+        let (store, counter) = Counting::new(SqliteStore::at(database(&folder)));
+        let elections = Elections::new(store);
+        let follows = elections.election("jobs").lease(LONG).start().unwrap();
+        follows_a_leader(&follows).await;
+        // From here on, the store listens.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // A renewal makes a new heartbeat only if the last one is getting old.
+        let shorter = Record { lease: Duration::ZERO, ..record };
+        assert!(matches!(leader.renew(&seat, &version, &shorter).await.unwrap(), Swap::Done { .. }));
+        assert_ne!(leader.read(&seat).await.unwrap().seat.unwrap().version, version, "a heartbeat");
+        let is_lock = |file: &std::fs::DirEntry| file.path().extension().is_some_and(|end| end == "lock");
+        let locks = std::fs::read_dir(folder.path().join("tenure.db.d")).unwrap().flatten().filter(is_lock).count();
+        assert_eq!(locks, 2, "the lock of a candidate is there before its first bid");
+        let before = counter.counts();
+        drop(leader);
+        assert_eq!(in_time(follows.elected()).await.unwrap().token(), Token::new(2));
+        let since = counter.counts();
+        assert_eq!((since.reads, since.swaps), (before.reads, before.swaps + 1), "one bid and nothing else");
+    });
+}
+
+#[test]
+fn a_bid_on_an_earlier_heartbeat_is_lost_while_the_leader_lives() {
+    let folder = Folder::new("living");
+    let (seat, lease) = (SeatName::new("jobs").unwrap(), Duration::from_millis(20));
+    let candidate = |id: &str, number| Candidate { id: id.into(), incarnation: Incarnation::from_bits(number) };
+    runtime().block_on(async {
+        let [leader, next] = [(); 2].map(|()| SingleSeat::new(SqliteStore::at(database(&folder))));
+        let record = Record::new(Some(candidate("a", 1)), Token::new(1), lease);
+        let Swap::Done { version, .. } = leader.swap(&seat, None, &record).await.unwrap() else { panic!() };
+        let seen = next.read(&seat).await.unwrap().seat.unwrap().version;
+        let renewed = Record { lease: Duration::ZERO, ..record.clone() };
+        assert!(matches!(leader.renew(&seat, &version, &renewed).await.unwrap(), Swap::Done { .. }));
+        let bid = Record::new(Some(candidate("b", 2)), Token::new(2), lease);
+        assert_eq!(next.swap(&seat, Some(&seen), &bid).await.unwrap(), Swap::Lost);
+    });
+}
+
 /// After a restart of the machine, the lock of the last leader is free, but it belonged to another kernel.
 #[test]
 fn a_holder_under_another_kernel_is_waited_out_and_not_looked_at_repeatedly() {

@@ -296,7 +296,7 @@ impl SeatStore for SingleSeat {
                 match notification {
                     Notification::Listening(now) => hears = now,
                     Notification::SessionOver => return Change::SessionOver,
-                    Notification::Holder | Notification::Request => {}
+                    Notification::Holder | Notification::HolderOver | Notification::Request => {}
                 }
             }
             if own && session.as_ref().is_some_and(|session| self.shared.lock().ended.contains(session)) {

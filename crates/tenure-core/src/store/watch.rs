@@ -245,6 +245,8 @@ impl News {
 
     /// Reports that a session has ended, of this process or of another one. See
     /// [`Store::session_of`](crate::Store::session_of).
+    ///
+    /// A follower that saw the seat held on this session can bid on it without reading it again.
     pub fn session_over(&self, session: &SessionId) {
         self.report(|state| state.pending.sessions.extend([session.clone()]));
     }

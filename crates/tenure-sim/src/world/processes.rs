@@ -216,6 +216,11 @@ impl World {
                 }
                 self.step(nr, input);
             }
+            Arrival::HolderOver(of) => {
+                // The engine compares the session with that of the seat as last seen.
+                let is_of_seen = node.seen == Some(of);
+                self.step(nr, if is_of_seen { Input::HolderOver } else { Input::Changed(Change::Look) });
+            }
             Arrival::Notified(news) => self.receive(nr, news),
             Arrival::Returned(token) => self.work_returned(nr, token),
             Arrival::Beat { session, sent, alive } => self.beat_answered(nr, session, sent, alive),

@@ -45,11 +45,11 @@ impl World {
         }
         let Some(watch) = &self.nodes[nr].watch else { return };
         let reading = self.store.read(self.now);
-        let names = |seat: &Seat| (seat.record.holder.clone(), seat.record.token);
+        let names = |seat: &Option<Seat>| seat.as_ref().map(|seat| seat.record.names());
         let over = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.life == Life::Over);
-        let news = reading.seat.as_ref().map(names) != watch.seat.as_ref().map(names)
-            || (over(&reading.seat) && !over(&watch.seat))
-            || (watch.requests && !self.store.shelf().board.is_empty());
+        let is_same_term = names(&reading.seat) == names(&watch.seat);
+        let has_ended = over(&reading.seat) && !over(&watch.seat);
+        let news = !is_same_term || has_ended || (watch.requests && !self.store.shelf().board.is_empty());
         if !news {
             return;
         }
@@ -58,17 +58,21 @@ impl World {
         if self.plan.push == Push::Hint && !all_is_well && self.dice.chance(300) {
             return;
         }
-        // Some stores push the seat itself after a release. It is the seat of this moment, not that of the arrival.
-        let pushed = match reading {
+        // Some stores push the seat itself after a release. It is the seat of this moment, not that of the arrival. Some
+        // push which session has ended.
+        let arrival = match reading {
             Reading { seat: Some(Seat { record, version, .. }), identity, .. }
                 if record.is_vacant() && self.dice.chance(500) =>
             {
-                Input::Released(Arc::new(Release { record, version, identity }))
+                Arrival::Notification(Input::Released(Arc::new(Release { record, version, identity })))
             }
-            _ => Input::Changed(Change::Look),
+            Reading { seat, .. } if is_same_term && has_ended && self.dice.chance(500) => {
+                Arrival::HolderOver(names(&seat))
+            }
+            _ => Arrival::Notification(Input::Changed(Change::Look)),
         };
         let (life, latency) = (self.nodes[nr].life, nanos(self.plan.latency));
         let delay = 1 + self.dice.below(latency);
-        self.after(delay, Event::Arrive(nr, life, Arrival::Notification(pushed)));
+        self.after(delay, Event::Arrive(nr, life, arrival));
     }
 }

@@ -1,4 +1,4 @@
-//! Releases that the store pushes.
+//! Pushes that can replace a read: released seats, and ended sessions.
 
 use std::sync::Arc;
 
@@ -63,4 +63,37 @@ fn a_pushed_release_is_left_to_the_heir_that_it_names() {
     let record = Record { heir: Some(candidate("third", 3)), ..release.record.clone() };
     let to_another = Release { record, ..(*release).clone() };
     assert_eq!(script.at(101.0).step(Input::Released(Arc::new(to_another))), []);
+}
+
+#[test]
+fn a_seat_whose_session_has_ended_is_bid_for_without_a_read() {
+    let held = Seat { life: Life::Held, ..seat(Some(other()), 5, "v5") };
+    let mut instant = Script::with(|rules| rules.takeover = Takeover::Instant);
+    instant.step(read(Some(held.clone())));
+    let asked = instant.at(101.0).step(Input::HolderOver);
+    let on_what_was_seen =
+        |action: &Action| matches!(action, Action::Swap { expected: Some(v5), .. } if v5.as_str() == "v5");
+    assert!(bid(&asked) == Some(6) && asked.iter().any(on_what_was_seen), "{asked:?}");
+    assert_eq!(instant.step(LOST), [Action::Read], "the seat was written since");
+
+    // The lease counts from the push, not from the last read.
+    let over = Seat { life: Life::Over, ..held.clone() };
+    let mut safe = Script::with(|rules| rules.takeover = Takeover::Safe);
+    safe.step(read(Some(held)));
+    assert_eq!(bid(&safe.at(101.0).step(Input::HolderOver)), None);
+    for (second, token) in [(115.9, None), (116.0, Some(6))] {
+        safe.at(second).step(Input::Changed(Change::Look));
+        assert_eq!(bid(&safe.step(read(Some(over.clone())))), token);
+    }
+}
+
+#[test]
+fn the_end_of_any_other_session_is_followed_by_a_read() {
+    for seen in [None, Some(seat(None, 5, "v5"))] {
+        let mut script = Script::with(|rules| rules.stands = false);
+        script.step(read(seen));
+        assert_eq!(script.at(101.0).step(Input::HolderOver), [Action::Read]);
+    }
+    let mut leading = Script::leading(|_| {});
+    assert_eq!(leading.step(Input::HolderOver), [Action::Read]);
 }

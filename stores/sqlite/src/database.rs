@@ -10,7 +10,7 @@ use tenure_core::{DataIdentity, StoreError, Token};
 
 use crate::files::{Files, OpenLock};
 use crate::place::Place;
-use crate::{errors, reading, side};
+use crate::{errors, reading, reservation, side};
 
 /// "TENU": marks a file as a database of Tenure.
 const APPLICATION: i32 = 0x5445_4e55;
@@ -32,6 +32,8 @@ pub(crate) struct Database {
     pub(crate) identity: DataIdentity,
     /// Tokens of all seats must be above this one.
     pub(crate) floor: Token,
+    /// Tokens up to this one are not issued again after a crash of the machine, although writes may be lost.
+    pub(crate) reserved: Token,
     place: Place,
     durable: bool,
 }
@@ -55,12 +57,13 @@ impl Database {
         let connection = Connection::open_with_flags(path, flags).map_err(|error| errors::of_sqlite(path, error))?;
         prepare(&connection, path)?;
         let ids = open_lock.opened()?;
-        let (identity, floor) =
+        let About { identity, floor, reserved } =
             set_up(&connection, open_lock.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
         // Only now: if this process is killed earlier, the next one must raise the floor again.
         let files = open_lock.settle(ids)?;
         drop(opening);
-        Ok(Self { connection, files: Some(files), opening: None, identity, floor, place: place.clone(), durable: true })
+        let place = place.clone();
+        Ok(Self { connection, files: Some(files), opening: None, identity, floor, reserved, place, durable: true })
     }
 
     /// Opens the database to read it once. Creates nothing, and needs only the right to read. See `reading.rs`.
@@ -78,9 +81,8 @@ impl Database {
             }
             true => connection,
         };
-        let (identity, floor) = identity_and_floor(&connection).map_err(failed)?;
-        let floor = Token::new(floor);
-        Ok(Self { connection, files: None, opening, identity, floor, place: place.clone(), durable: true })
+        let About { identity, floor, reserved } = about(&connection).map_err(failed)?;
+        Ok(Self { connection, files: None, opening, identity, floor, reserved, place: place.clone(), durable: true })
     }
 
     /// Returns the path of a file that is no longer in place, if there is one. SQLite can still write to a file
@@ -176,9 +178,8 @@ fn foreign(header: (i32, i32), path: &Path) -> StoreError {
     }
 }
 
-/// Creates the schema in a new file, and raises the token floor if tokens may have been lost. Returns the
-/// identity of this database, and the floor.
-fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(DataIdentity, Token)> {
+/// Creates the schema in a new file, raises the token floor if tokens may have been lost, and reserves tokens.
+fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<About> {
     if header(connection)? == (0, 0) {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.execute_batch(SQL)?;
@@ -188,22 +189,42 @@ fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<(DataId
         connection.pragma_update(None, "user_version", SCHEMA)?;
         connection.execute_batch("COMMIT")?;
     }
-    let (identity, mut floor) = identity_and_floor(connection)?;
+    let mut about = about(connection)?;
     if after_loss {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        floor = u64::try_from(now).unwrap_or_default().max(floor);
-        connection.execute("INSERT OR REPLACE INTO about (name, value) VALUES ('floor', ?1)", [floor.to_string()])?;
+        about.floor = about.floor.max(Token::new(u64::try_from(now).unwrap_or_default()));
     }
-    Ok((identity, Token::new(floor)))
+    // In this boot of the machine, no process has reserved tokens of this data yet.
+    if about.reserved <= about.floor {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        put_about(connection, "floor", &about.floor.to_string())?;
+        about.reserved = reservation::reserve(connection, about.floor)?;
+        connection.execute_batch("COMMIT")?;
+    }
+    Ok(about)
 }
 
-fn identity_and_floor(connection: &Connection) -> rusqlite::Result<(DataIdentity, u64)> {
-    let about = |name: &str| {
-        let value = "SELECT value FROM about WHERE name = ?1";
-        connection.query_row(value, [name], |row| row.get::<_, String>(0)).optional()
-    };
-    let floor = about("floor")?.and_then(|floor| floor.parse().ok()).unwrap_or_default();
-    Ok((DataIdentity::new(about("identity")?.unwrap_or_default()), floor))
+/// What the database says about itself.
+struct About {
+    identity: DataIdentity,
+    floor: Token,
+    reserved: Token,
+}
+
+fn about(connection: &Connection) -> rusqlite::Result<About> {
+    let floor = get_about(connection, "floor")?.and_then(|floor| floor.parse().ok()).unwrap_or_default();
+    let (reserved, is_of_this_boot) = reservation::read(connection)?;
+    // Wins of an earlier boot may be lost.
+    let floor = Token::new(floor).max(if is_of_this_boot { Token::ZERO } else { reserved });
+    Ok(About { identity: DataIdentity::new(get_about(connection, "identity")?.unwrap_or_default()), floor, reserved })
+}
+
+pub(crate) fn get_about(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    connection.query_row("SELECT value FROM about WHERE name = ?1", [name], |row| row.get(0)).optional()
+}
+
+pub(crate) fn put_about(connection: &Connection, name: &str, value: &str) -> rusqlite::Result<usize> {
+    connection.execute("INSERT OR REPLACE INTO about (name, value) VALUES (?1, ?2)", [name, value])
 }
 
 fn header(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
@@ -280,6 +301,28 @@ mod tests {
             }
         }
         copy
+    }
+
+    #[test]
+    fn after_a_crash_of_the_machine_tokens_continue_above_all_that_were_reserved() {
+        let folder = Folder::new("crash");
+        let database = open(folder.path());
+        assert_eq!((database.floor, database.reserved), (Token::ZERO, Token::new(1000)));
+        // Another process opens it in the same boot.
+        let other = open(folder.path());
+        assert_eq!((other.floor, other.reserved), (Token::ZERO, Token::new(1000)));
+        let reserve = |token| database.run(|sql| reservation::reserve(sql, Token::new(token))).unwrap();
+        assert_eq!(reserve(7000), Token::new(8000));
+        // Such a token would leave no others.
+        assert_eq!(reserve(u64::MAX), Token::new(8000));
+        database.run(|sql| put_about(sql, "reserved", "8000 another-boot")).unwrap();
+        drop((database, other));
+        let status = Database::open_to_read(&place(folder.path())).unwrap();
+        assert_eq!(status.floor, Token::new(8000));
+        drop(status);
+        for database in [open(folder.path()), open(folder.path())] {
+            assert_eq!((database.floor, database.reserved), (Token::new(8000), Token::new(9000)));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod notifier;
 mod place;
 mod process_locks;
 mod reading;
+mod reservation;
 mod seats;
 mod side;
 mod store;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tenure_core::{
     Answers, BatchLimits, Board, Call, Clock, ClockTrust, DynNotes, Expect, LifeKind, Lifeline, News, Note, NoteState,
-    NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover, Version, Write,
+    NoteWrite, Notes, Promises, Push, Reading, SeatName, SessionId, Store, StoreError, Swap, Takeover, Token, Version,
+    Write,
 };
 
 use crate::place::{Place, SqliteOptions};
@@ -118,7 +119,8 @@ impl Store for SqliteStore {
             reads: BatchLimits { seats: 1000, calls: 1 },
             writes: BatchLimits { seats: 1000, calls: 1 },
             shared_heartbeat: true,
-            durability: "a seat is on disk before its bid counts as won",
+            durability: "a seat survives the end of all processes; a crash of the machine, which ends them, can lose the last \
+                         changes of seats, but tokens stay above all earlier ones",
             min_lease: Duration::from_millis(15),
             broken_by: &[
                 "The directory FILE.d is removed together with the database, its -wal or its -shm file while candidates \
@@ -131,6 +133,8 @@ impl Store for SqliteStore {
                 "The machine's wall clock is set back across a loss of files: after the database was removed while no \
                  process had it open, or the -wal file together with a killed leader, tokens continue from the time in \
                  milliseconds.",
+                "A disk that fails, or is removed, while the machine runs, and comes back without its last writes after all \
+                 candidates were stopped: a token can repeat.",
                 "More than one machine writes to the disk. Network and FUSE file systems are refused.",
                 "Work continues in a process that closed the lock file it inherited, or that never had it.",
             ],
@@ -148,10 +152,7 @@ impl Store for SqliteStore {
     }
 
     async fn write(&self, _: &Call, writes: &[Write], to: &Answers<Swap>) -> Result<(), StoreError> {
-        // A won seat must be durable. A release that is lost in a power failure only costs a wait for the
-        // lease.
-        let bids = |write: &Write| !write.record.is_vacant() && !matches!(write.expect, Expect::Held(_));
-        let need = if writes.iter().any(bids) { Need::Durable } else { Need::Write };
+        let need = writes.iter().map(need).max().unwrap_or(Need::Write);
         self.run_on_each(need, writes, to, |write| write.seat.as_str(), seats::write).await
     }
 
@@ -189,9 +190,9 @@ impl Store for SqliteStore {
 impl Notes for SqliteStore {
     async fn write(&self, notes: &[NoteWrite], to: &Answers<NoteState>) -> Result<(), StoreError> {
         // A candidate is announced long before most bids. So its first announcement does what would delay the first bid:
-        // it locks the file of the process, and syncs the directory, as each connection does once.
+        // it locks the file of the process.
         let announces = notes.iter().any(|note| matches!(note.board, Board::Candidates(_)));
-        let need = if announces && self.context.process_locks.own().is_none() { Need::Durable } else { Need::Write };
+        let need = if announces { Need::Bid(Token::ZERO) } else { Need::Write };
         self.run_on_each(need, notes, to, |note| name(&note.board), notes::write).await
     }
 
@@ -200,7 +201,46 @@ impl Notes for SqliteStore {
     }
 }
 
+/// Returns what the write of a seat needs. If a power failure loses a win, its token is not issued again (see
+/// `reservation.rs`), and nothing else of it matters: the leader is gone as well. But a claimed occasion must stay claimed.
+/// A release that is lost costs a wait for the lease.
+fn need(Write { expect, record, .. }: &Write) -> Need {
+    if record.is_vacant() || matches!(expect, Expect::Held(_)) {
+        Need::Write
+    } else if record.claim.is_some() {
+        Need::Durable
+    } else {
+        Need::Bid(record.token)
+    }
+}
+
 /// Returns the name that an error shows for a board.
 fn name(board: &Board) -> &str {
     board.seat().map_or(board.kind(), |seat| seat.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{Candidate, Claim, Incarnation, Record};
+
+    use super::*;
+
+    #[test]
+    fn only_a_claim_waits_for_the_disk_whatever_its_token() {
+        let seat = SeatName::new("jobs").unwrap();
+        let (holder, token) = (Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }, Token::new(7));
+        let record = Record::new(Some(holder), token, Duration::from_secs(1));
+        let claim = Some(Arc::new(Claim { at_ms: 1, by: "a".into(), token, done: false }));
+        let held = Expect::Held(Version::new("v"));
+        let need = |expect: &Expect, record: &Record| {
+            need(&Write { seat: seat.clone(), expect: expect.clone(), record: record.clone() })
+        };
+        assert_eq!(need(&Expect::Absent(None), &record), Need::Bid(token));
+        assert_eq!(need(&held, &record), Need::Write);
+        let claimed = Record { claim, ..record.clone() };
+        assert_eq!(need(&Expect::Absent(None), &claimed), Need::Durable);
+        let vacant = Record { holder: None, ..claimed };
+        assert_eq!(need(&Expect::Version(Version::new("v")), &vacant), Need::Write);
+        assert!(Need::Durable > Need::Bid(Token::new(u64::MAX)));
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tenure_core::{Clock, Moment, News, SeatName, StoreError};
+use tenure_core::{Clock, Moment, News, SeatName, StoreError, Token};
 use tokio::sync::oneshot;
 
 use crate::boot::{self, Boot};
@@ -24,6 +24,7 @@ use crate::errors;
 use crate::notifier::{self, About, Notifier};
 use crate::place::Place;
 use crate::process_locks::ProcessLocks;
+use crate::reservation;
 
 /// What a call needs of its transaction. The most demanding call of a transaction decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,9 @@ pub(crate) enum Need {
     Read,
     /// Write, without waiting for the disk.
     Write,
+    /// Write on a session of this process, with tokens up to this one. Waits for the disk only if the tokens are not
+    /// reserved (see [`Database::reserved`]).
+    Bid(Token),
     /// Write on a session of this process, and be on disk before it is answered.
     Durable,
 }
@@ -230,10 +234,14 @@ impl WorkerThread {
             self.database = Some(Database::open_to_read(&context.place)?);
         }
         let database = self.database()?;
+        let unreserved = match need {
+            Need::Bid(token) => Some(token).filter(|token| *token > database.reserved),
+            _ => None,
+        };
         if need > Need::Read {
-            database.set_durable(need == Need::Durable)?;
+            database.set_durable(need == Need::Durable || unreserved.is_some())?;
         }
-        if need == Need::Durable {
+        if need > Need::Write {
             context.process_locks.begin()?;
         }
         let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -246,13 +254,21 @@ impl WorkerThread {
         let mut tx = Transaction { connection, database, context: &context, now, moment, heartbeat, notifications };
         let acted = act(&mut tx);
         let Transaction { heartbeat, notifications, .. } = tx;
-        if let Err(error) = acted.and_then(|()| connection.execute_batch("COMMIT")) {
-            let error = errors::of_sqlite(database.path(), error);
-            if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
-                // The next call opens the database again.
-                self.database = None;
+        let reserve = || unreserved.map(|token| reservation::reserve(connection, token)).transpose();
+        let committed = acted.and_then(|()| reserve()).and_then(|reserved| {
+            connection.execute_batch("COMMIT")?;
+            Ok(reserved)
+        });
+        match committed {
+            Ok(reserved) => database.reserved = reserved.unwrap_or(database.reserved),
+            Err(error) => {
+                let error = errors::of_sqlite(database.path(), error);
+                if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+                    // The next call opens the database again.
+                    self.database = None;
+                }
+                return Err(error);
             }
-            return Err(error);
         }
         self.heartbeat = heartbeat;
         Ok(notifications)
@@ -313,4 +329,35 @@ fn remove_leftovers(database: &Database, context: &Context) -> Result<(), StoreE
             .execute("DELETE FROM sessions WHERE id NOT IN (SELECT session FROM seats WHERE session IS NOT NULL)", [])
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_testkit::servers::Folder;
+
+    use super::*;
+    use crate::SqliteOptions;
+    use crate::database::get_about;
+
+    #[tokio::test]
+    async fn a_bid_above_the_reserved_tokens_reserves_more() {
+        let folder = Folder::new("reserves");
+        let place = Place::new(SqliteOptions { path: Some(folder.path().join("jobs.db")) });
+        let process_locks = ProcessLocks::new(place.clone());
+        let (clock, news) = (OnceLock::new(), OnceLock::new());
+        let context = Context { place, process_locks, read_only: false, sender: 1, clock, news };
+        let worker = Worker::start(Arc::new(context)).unwrap();
+        let reserved = async |token, fails: bool| {
+            let act = move |_: &mut Transaction<'_>| if fails { Err(rusqlite::Error::InvalidQuery) } else { Ok(()) };
+            assert_eq!(worker.run(Need::Bid(Token::new(token)), act).await.is_err(), fails);
+            let read = |tx: &mut Transaction<'_>| Ok((get_about(tx.connection, "reserved")?, tx.database.reserved));
+            let (stored, known) = worker.run(Need::Read, read).await.unwrap();
+            assert_eq!(stored.unwrap().split(' ').next(), Some(&*known.to_string()));
+            known.get()
+        };
+        assert_eq!(reserved(1000, false).await, 1000);
+        assert_eq!(reserved(1001, true).await, 1000, "nothing is reserved by a transaction that failed");
+        assert_eq!(reserved(1001, false).await, 2001);
+        assert_eq!(reserved(5, false).await, 2001);
+    }
 }

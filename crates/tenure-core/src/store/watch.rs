@@ -224,7 +224,9 @@ impl News {
     /// can bid without reading the seat first, which saves it a round trip.
     ///
     /// The rules of [`holder`](Self::holder) hold here as well. A store that does not have the version of the seat or
-    /// the identity of its data at hand calls `holder` instead.
+    /// the identity of its data at hand calls `holder` instead. So does one that cannot be certain that the release has
+    /// taken effect: a seat that is still held after this looks as if it had gone backwards, and candidates leave it
+    /// alone for a lease.
     pub fn released(&self, seat: &SeatName, release: Release) {
         self.report(|state| {
             if let Some(news) = state.of_seat(seat) {

@@ -148,6 +148,8 @@ struct Subscriber<S> {
     seen: u64,
     /// When the election was last asked to read its seat, because the store had started to listen.
     look_notified: u64,
+    /// When the election was last notified of the end of the holder's session.
+    over_notified: u64,
     /// When the election was last asked to read its board.
     request_notified: u64,
     /// The last read of the board that was sent, or the start of the election.
@@ -192,6 +194,7 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             sent: 0,
             seen: 0,
             look_notified: 0,
+            over_notified: 0,
             request_notified: 0,
             board,
             watching: None,
@@ -241,8 +244,9 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
     pub fn read_answered(&mut self, election: E) {
         if let Some(subscriber) = self.elections.get_mut(&election) {
             subscriber.seen = subscriber.sent;
-            // If that read was sent before the store listened, it was not the look that was asked for.
-            subscriber.look_notified = 0;
+            // If that read was sent before the store listened, it was not the look that was asked for. If it was sent
+            // before the session ended, it may show the session alive.
+            (subscriber.look_notified, subscriber.over_notified) = (0, 0);
         }
     }
 
@@ -398,8 +402,9 @@ impl<S: Ord + Clone, E: Ord + Copy> Subscriptions<S, E> {
             // Also if the session of the former holder has ended, because another candidate may hold the seat now.
             subscriber.watching = None;
             out.push((election, Notification::Holder));
-        } else if ended.is_some_and(|at| *at > subscriber.seen) {
-            subscriber.watching = None;
+        } else if ended.is_some_and(|at| *at > subscriber.seen.max(subscriber.over_notified)) {
+            // An election that does not bid watches the same session again, without a read.
+            (subscriber.watching, subscriber.over_notified) = (None, self.order);
             out.push((election, Notification::HolderOver));
         } else if since.is_some_and(|since| since > subscriber.seen.max(subscriber.look_notified)) {
             // Nothing is known to have changed, so the election keeps its watch.

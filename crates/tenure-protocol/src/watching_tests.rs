@@ -33,8 +33,13 @@ fn vacant(token: u64, version: &str) -> Seat {
 
 impl World {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Rules)) -> Self {
         let mut rules = Rules::new(Durations::of(LEASE).check().unwrap());
         rules.push = Push::Proven;
+        change(&mut rules);
         let mut world = Self {
             machine: Machine::new(candidate(1), rules, 7),
             subscriptions: Subscriptions::new(),
@@ -184,4 +189,18 @@ fn the_end_of_its_own_session_is_reported_at_once_even_right_after_spurious_noti
     assert!(world.leads());
     world.push(|subscriptions, out| subscriptions.sessions_over(&[SessionId::new("mine")].into(), out));
     assert!(!world.leads(), "it leads on a session that is known to have ended");
+}
+
+/// A candidate that does not bid, for example an observer, or one that waits for a lease with `takeover=safe`.
+#[test]
+fn the_end_of_a_session_is_reported_once_and_does_not_delay_the_regular_look() {
+    let mut world = World::with(|rules| (rules.stands, rules.takeover) = (false, Takeover::Instant));
+    world.read(Some(held(2, 5, "theirs")));
+    world.asked.clear();
+    let ended = world.push(|subscriptions, out| subscriptions.sessions_over(&[SessionId::new("theirs")].into(), out));
+    assert_eq!(ended, [Notification::HolderOver]);
+    for _ in 0..150 {
+        world.later(0.1);
+    }
+    assert_eq!(world.asked, ["read"], "the regular look, once per lease");
 }

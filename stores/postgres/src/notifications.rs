@@ -55,10 +55,12 @@ impl Payload {
                 let (nonce, rest) = rest.split_at_checked(NONCE)?;
                 let (seat, rest) = rest.split_once('\n')?;
                 let (identity, json) = rest.split_once('\n')?;
+                let seat = SeatName::new(seat).ok()?;
+                // If the record is not readable, a read reports what is wrong with it.
+                let Ok(record) = record::from_json(json) else { return Some(Self::Holder(seat, PushDetail::Nothing)) };
                 let parts = VersionParts { write: nonce.to_owned(), identity: identity.to_owned(), session: None };
-                let (record, version) = (record::from_json(json).ok()?, parts.version());
-                let identity = Some(DataIdentity::new(identity));
-                Some(Self::Released(SeatName::new(seat).ok()?, Release { record, version, identity }))
+                let (version, identity) = (parts.version(), Some(DataIdentity::new(identity)));
+                Some(Self::Released(seat, Release { record, version, identity }))
             }
             "h" => Some(Self::Holder(SeatName::new(rest).ok()?, PushDetail::Nothing)),
             "r" => Some(Self::Request(SeatName::new(rest).ok()?)),
@@ -90,9 +92,7 @@ mod tests {
         assert_eq!(Payload::parse("w- 3 a b"), Some(vacant));
         assert_eq!(Payload::parse(&removal_payload(&seat())), Some(Payload::Holder(seat(), PushDetail::Nothing)));
         assert_eq!(Payload::parse("ra"), Some(Payload::Request(seat())));
-        for invalid in
-            ["", "é", "w1", "w1 3", "wz 3 a", "w1 é a", "h", "r", "x", "v00000000000000aba", "v00000000000000aba\nb\nc"]
-        {
+        for invalid in ["", "é", "w1", "w1 3", "wz 3 a", "w1 é a", "h", "r", "x", "v00000000000000aba"] {
             assert_eq!(Payload::parse(invalid), None, "{invalid}");
         }
     }
@@ -103,6 +103,10 @@ mod tests {
         let payload = format!("v00000000000000aba\n71.00000001\n{}", record::to_json(&record));
         let version = Version::new("00000000000000ab/71.00000001/-/");
         let release = Release { record, version, identity: Some(DataIdentity::new("71.00000001")) };
-        assert_eq!(Payload::parse(&payload), Some(Payload::Released(SeatName::new("a").unwrap(), release)));
+        let seat = SeatName::new("a").unwrap();
+        assert_eq!(Payload::parse(&payload), Some(Payload::Released(seat.clone(), release)));
+
+        let newer = payload.replace("\"v\":1", "\"v\":99");
+        assert_eq!(Payload::parse(&newer), Some(Payload::Holder(seat, PushDetail::Nothing)), "the seat must be read");
     }
 }

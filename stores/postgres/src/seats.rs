@@ -121,6 +121,8 @@ impl Statements {
         let fill = |sql: String| {
             sql.replace("{durable}", DURABLE)
                 .replace("{sent}", SENT)
+                .replace("{holder}", &holder_in("record"))
+                .replace("{holder in seat}", &holder_in("seat.record"))
                 .replace("{own_locks}", OWN_LOCKS)
                 .replace("{identity}", data.identity)
                 .replace("{floor}", data.floor)
@@ -254,7 +256,7 @@ const FLOORED: &str = "name IN (SELECT name FROM floored)";
 
 /// The condition that the row names this holder and term.
 const HELD: &str = "seat.name = want.name AND seat.token = want.token AND seat.session IS NULL \
-     AND seat.record::json #>> '{holder,incarnation}' = want.held";
+     AND {holder in seat} = want.held";
 
 /// Raises the floors of the rows that were updated. Floors stay when a seat is removed.
 const RAISE_FLOORS: &str = "floored AS (INSERT INTO {schema}.floors (name, token) SELECT name, token FROM done ORDER BY name \
@@ -267,12 +269,13 @@ const DURABLE: &str = "CASE WHEN current_setting('synchronous_commit') IN ('off'
 /// Notifies the listening connections of the new holder and term of a seat. A release says what a read of the seat would
 /// return, so that the next leader need not read it. A payload must be shorter than 8,000 bytes; a name has at most 512.
 ///
-/// Only a release says the version, because every user of the database can listen to all channels and notify them: a
-/// release that a user made up is harmless, as the version of a held seat cannot be known without reading the table.
+/// Only a release says the version, because every user of the database can listen to all channels and notify them. A
+/// release that a user made up takes no seat from its leader, as the version of a held seat cannot be known without reading
+/// the table. But the seat then looks as if it had gone backwards, so candidates leave it alone for a lease.
 const SENT: &str = "pg_notify('{channel}', \
-     CASE WHEN record::json #>> '{holder,incarnation}' IS NULL AND octet_length(record) < 7000 \
+     CASE WHEN {holder} IS NULL AND octet_length(record) < 7000 \
      THEN 'v' || version || name || E'\\n' || (SELECT identity FROM data) || E'\\n' || record \
-     ELSE 'w' || coalesce(record::json #>> '{holder,incarnation}', '-') || ' ' || token || ' ' || name END)::text";
+     ELSE 'w' || coalesce({holder}, '-') || ' ' || token || ' ' || name END)::text";
 
 /// Returns the versions that were written, and notifies the listening connections.
 const NOTIFY: &str = "SELECT (SELECT identity FROM data), array_agg(version), NULL::text[], count(sent), min(durable) \
@@ -299,6 +302,12 @@ const UNLOCK: &str = "SELECT (SELECT identity FROM data), array_agg(version) FIL
      CASE WHEN taken AND CASE WHEN written THEN session IS NULL ELSE NOT had END THEN pg_advisory_unlock(key) END AS unlocked, \
      CASE WHEN written THEN {sent} END AS sent \
      FROM (SELECT lock.*, version IN (SELECT version FROM done) AS written FROM lock OFFSET 0) AS outcome OFFSET 0) AS outcome";
+
+/// Returns the SQL for the holder that a record names, or null. PostgreSQL cannot take JSON with `\u0000` apart, which the
+/// metadata of a candidate can have, so another character takes its place.
+fn holder_in(record: &str) -> String {
+    format!(r"replace({record}, E'\\u0000', E'\\u0001')::json #>> '{{holder,incarnation}}'")
+}
 
 /// Returns a token as a `bigint`.
 pub(crate) fn number_of(token: tenure_core::Token) -> i64 {

@@ -6,7 +6,7 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{LEASE, PATIENCE, acted_above, held, runtime, seats_at, stand_for, within};
+use common::{LEASE, MODES, PATIENCE, acted_above, held, runtime, seats_at, stand_for, within};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_core::{Elections, EndReason, Lifeline, Record, SeatName, SeatStore, SingleSeat, Swap, Token};
 use tenure_postgres::{PostgresStore, lock_id_of};
@@ -37,6 +37,25 @@ fn a_live_session_without_the_lock_does_not_keep_its_seat() {
         };
         assert_eq!(holders(&server, "jobs"), "1");
         assert!(matches!(store.renew(&seat, &version, &held(2, 1)).await.unwrap(), Swap::Done { .. }));
+    });
+}
+
+/// PostgreSQL can store the JSON form of a NUL, but cannot take such JSON apart.
+#[test]
+fn a_candidate_can_have_any_text_in_its_metadata() {
+    let server = Postgres::start();
+    runtime().block_on(async {
+        for (mode, seat) in MODES.into_iter().zip(["jobs", "mail"]) {
+            let (store, seat) = (seats_at(&format!("{}{mode}", server.url())), SeatName::new(seat).unwrap());
+            let metadata = std::sync::Arc::new([("zone".to_owned(), "a\0b".to_owned())].into());
+            let record = Record { metadata, ..held(1, 1) };
+            let Swap::Done { version, .. } = store.swap(&seat, None, &record).await.unwrap() else { panic!("lost") };
+            assert!(matches!(store.renew(&seat, &version, &record).await.unwrap(), Swap::Done { .. }));
+            let read = store.read(&seat).await.unwrap().seat.unwrap();
+            assert_eq!(read.record, record);
+            let vacant = Record { holder: None, nonce: 2, ..record };
+            assert!(matches!(store.swap(&seat, Some(&read.version), &vacant).await.unwrap(), Swap::Done { .. }));
+        }
     });
 }
 

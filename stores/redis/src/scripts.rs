@@ -21,9 +21,14 @@
 //! releases it again.
 //!
 //! *The script publishes before it writes.* If the user is not allowed to publish, the script ends there, and
-//! nothing is written. If the write is refused (no memory left), some candidates read the seat and find it
+//! nothing is written. If the write of a bid is refused (no memory left), some candidates read the seat and find it
 //! unchanged. In no case is the answer an error although the seat was written. No candidate can act on the
 //! message before the script has ended.
+//!
+//! *A release is published only if it is written*, because a candidate does not read the seat after that message. If the
+//! seat was then still held, it would look as if it had gone backwards, and candidates would leave it alone for a lease.
+//! So the script first writes the field that it has compared, with the value that it has. A server that refuses writes
+//! (no memory left, too few replicas, no disk, a replica) refuses the first write of a script, and no later one.
 //!
 //! *A condition is valid only for the server from which it was read.* A server that was restarted, or that took
 //! over, may have lost writes, so the same nonce, or the same holder and token, may appear a second time.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{TestCandidate, acted_above, one_connection_each, open, record, seat, stand, until, within};
 use tenure_core::{
-    Candidate, DynStore, EndReason, EventKind, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token,
+    Candidate, Clock, DynStore, EndReason, EventKind, Fault, Incarnation, Record, SeatName, SeatStore, Swap, Token,
 };
 use tenure_redis::RedisStore;
 use tenure_testkit::OverlapDetector;
@@ -130,6 +130,30 @@ async fn a_release_without_a_notification_is_found_by_polling() {
     let vacant = tenure_core::record::to_json(&Record { holder: None, nonce: 2, ..held.clone() });
     redis.ask(&["HSET", "tenure:{jobs}:seat", "nonce", &format!("{:016x}", 2), "record", &vacant, "holder", "- 7"]);
     assert!(other.leads().await > held.token);
+}
+
+/// For a while the server has too few replicas and refuses all writes. If a follower took the seat for released meanwhile, it
+/// would take the seat that is still held for one that went backwards, and leave it alone for a lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_was_refused_at_first_is_taken_up_at_once_in_the_end() {
+    let redis = Redis::start();
+    let (lease, detector) = (Duration::from_secs(15), OverlapDetector::new());
+    let mut one = stand(&redis.url(), "one", lease, &detector);
+    let first = one.leads().await;
+    let mut other = stand(&redis.url(), "other", lease, &detector);
+    other.knows(first).await;
+    // By then the follower has subscribed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    one.election.step_down();
+    one.fails().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    let writable = Clock::system().now();
+    other.leads().await;
+    let waited = Clock::system().now().since(writable);
+    assert!(waited < lease / 3, "nobody led for {waited:?}");
+    detector.acts_do_not_overlap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

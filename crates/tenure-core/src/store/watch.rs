@@ -224,7 +224,9 @@ impl News {
     /// can bid without reading the seat first, which saves it a round trip.
     ///
     /// The rules of [`holder`](Self::holder) hold here as well. A store that does not have the version of the seat or
-    /// the identity of its data at hand calls `holder` instead.
+    /// the identity of its data at hand calls `holder` instead. So does one that cannot be certain that the release has
+    /// taken effect: a seat that is still held after this looks as if it had gone backwards, and candidates leave it
+    /// alone for a lease.
     pub fn released(&self, seat: &SeatName, release: Release) {
         self.report(|state| {
             if let Some(news) = state.of_seat(seat) {
@@ -284,14 +286,14 @@ impl PendingNews {
         self.seats.iter().filter_map(|(seat, news)| Some((seat.clone(), news.release.clone()?)))
     }
 
-    /// Delivers the notifications to the elections that they concern. The end of a session comes first, because seats
-    /// that it held must not be relied on any more.
+    /// Delivers the notifications to the elections that they concern. The end of a session comes first for the elections
+    /// that lead on it, because they must not rely on it any more. It comes last for their followers: if the seat has
+    /// changed as well, a bid on it as it was would be lost.
     pub(crate) fn deliver<E: Ord + Copy>(
         &self,
         subscriptions: &mut Subscriptions<SeatName, E>,
         notifications: &mut Vec<(E, Notification)>,
     ) {
-        subscriptions.sessions_over(&self.sessions, notifications);
         for (seat, _) in self.seats.iter().filter(|(_, news)| news.lost) {
             subscriptions.lost(seat, notifications);
         }
@@ -315,6 +317,12 @@ impl PendingNews {
                 subscriptions.request(seat, notifications);
             }
         }
+        let mut ends = Vec::new();
+        subscriptions.sessions_over(&self.sessions, &mut ends);
+        let (own, of_others): (Vec<_>, Vec<_>) =
+            ends.into_iter().partition(|(_, notification)| *notification == Notification::SessionOver);
+        drop(notifications.splice(0..0, own));
+        notifications.extend(of_others);
     }
 }
 
@@ -349,5 +357,39 @@ impl fmt::Debug for Interest {
 impl fmt::Debug for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("News").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_protocol::{Candidate, Incarnation, Record, Token, Version, Watching};
+
+    use super::*;
+
+    #[test]
+    fn a_follower_learns_of_a_release_before_the_end_of_the_session_that_released() {
+        let (interest, seat, session) = (Interest::new(), SeatName::new("jobs").unwrap(), SessionId::new("theirs"));
+        let lease = Duration::from_secs(15);
+        interest.want(seat.clone(), SeatInterest { lease, seen: None });
+        let (mut subscriptions, mut notifications) = (Subscriptions::new(), Vec::new());
+        let holder = Candidate { id: "other".into(), incarnation: Incarnation::from_bits(2) };
+        let record = Record::new(Some(holder), Token::new(5), lease);
+        for (election, own) in [(1, false), (2, true)] {
+            subscriptions.begin(election, seat.clone(), &mut notifications);
+            subscriptions.read_sent(election);
+            subscriptions.read_answered(election);
+            let names = Some(record.names());
+            let watching = Watching { names, session: Some(session.clone()), own, ..Watching::default() };
+            subscriptions.watch(election, watching, &mut notifications);
+        }
+        notifications.clear();
+
+        let news = interest.news();
+        let vacant = Record { holder: None, ..record };
+        news.released(&seat, Release { record: vacant, version: Version::new("v6"), identity: None });
+        news.session_over(&session);
+        interest.take_pending().deliver(&mut subscriptions, &mut notifications);
+        let holder = Notification::Holder;
+        assert_eq!(notifications, [(2, Notification::SessionOver), (1, holder), (2, holder)]);
     }
 }

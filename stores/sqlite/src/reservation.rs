@@ -23,7 +23,7 @@ use tenure_core::Token;
 use crate::boot::Boot;
 use crate::database::{get_about, put_about};
 
-/// How many tokens are reserved at once: one in so many terms waits for the disk.
+/// How many tokens are reserved at once: one bid in so many is synced.
 const BLOCK: u64 = 1000;
 
 /// Higher tokens are not reserved, and all bids with them are synced.

@@ -9,24 +9,31 @@ use tenure_core::{Clock, StoreTime};
 pub(crate) struct Boot {
     /// The boot id of the kernel. File locks are valid only within one boot.
     pub(crate) kernel: String,
+    /// The boot id could be read. Otherwise no two processes know that they belong to the same boot.
+    pub(crate) is_known: bool,
     /// The name of the clock. Two time namespaces of one kernel can have different clocks.
     pub(crate) clock: String,
 }
 
 impl Boot {
-    /// Returns the names for this boot of this machine. A boot id that cannot be read is replaced by a random
-    /// one, which equals no other: candidates then only observe each other's seats.
+    /// Returns the names for this boot of this machine.
     pub(crate) fn this() -> &'static Self {
         static THIS: OnceLock<Boot> = OnceLock::new();
         THIS.get_or_init(|| {
-            let unknown = || format!("unknown-{:032x}", rand::random::<u128>());
-            let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .map_or_else(|_| unknown(), |id| id.trim().to_owned());
-            let namespace = std::fs::read_link("/proc/self/ns/time")
-                .map_or_else(|_| "only".to_owned(), |link| link.to_string_lossy().into_owned());
-            let clock = format!("{kernel}/{namespace}");
-            Self { kernel, clock }
+            let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            Self::of(boot_id.trim())
         })
+    }
+
+    /// Returns the names for the boot with this id. An id that cannot be read is empty, as is the file of a sandbox that
+    /// hides it. It is replaced by a random one, which equals no other: candidates then only observe each other's seats.
+    pub(crate) fn of(boot_id: &str) -> Self {
+        let is_known = !boot_id.is_empty();
+        let kernel = if is_known { boot_id.to_owned() } else { format!("unknown-{:032x}", rand::random::<u128>()) };
+        let namespace = std::fs::read_link("/proc/self/ns/time")
+            .map_or_else(|_| "only".to_owned(), |link| link.to_string_lossy().into_owned());
+        let clock = format!("{kernel}/{namespace}");
+        Self { kernel, is_known, clock }
     }
 }
 

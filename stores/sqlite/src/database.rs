@@ -194,8 +194,8 @@ fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<About> 
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         about.floor = about.floor.max(Token::new(u64::try_from(now).unwrap_or_default()));
     }
-    // In this boot of the machine, no process has reserved tokens of this data yet.
-    if about.reserved <= about.floor {
+    // Otherwise a process of this boot has reserved tokens, and synced them.
+    if about.reserved <= about.floor || after_loss {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         put_about(connection, "floor", &about.floor.to_string())?;
         about.reserved = reservation::reserve(connection, about.floor)?;
@@ -323,6 +323,20 @@ mod tests {
         for database in [open(folder.path()), open(folder.path())] {
             assert_eq!((database.floor, database.reserved), (Token::new(8000), Token::new(9000)));
         }
+    }
+
+    #[test]
+    fn the_floor_after_a_loss_is_kept_although_higher_tokens_are_reserved() {
+        let folder = Folder::new("losses");
+        let database = open(folder.path());
+        let reserved = Token::new(1 << 61);
+        database.run(|sql| reservation::reserve(sql, reserved)).unwrap();
+        drop(database);
+        let lost = killed_now(folder.path());
+        std::fs::write(lost.path().join("jobs.db.d/open"), "other files").unwrap();
+        let floors = [open(lost.path()), open(lost.path())].map(|database| database.floor);
+        assert!(floors[0] > Token::ZERO);
+        assert_eq!(floors[0], floors[1]);
     }
 
     #[test]

@@ -33,7 +33,8 @@
 //! If a process is killed instead, the commits that were only in a removed `-wal` are lost with it. The next
 //! process to open the database finds that it holds the lock alone, and that the files are not those in
 //! `FILE.d/open`. So it raises the floor of all tokens to the time in milliseconds. That is above all lost
-//! tokens, because tokens count terms, and a term takes longer than a millisecond. The last connection to close,
+//! tokens, because tokens count terms, and a term takes longer than a millisecond. A boot of the machine skips at most
+//! a thousand tokens (`reservation.rs`), and takes longer than a second. The last connection to close,
 //! if all files are in place, first copies its `-wal` into the database and then replaces the content of
 //! `FILE.d/open` by [`CLOSED`], so that an orderly end does not raise the floor. From then on nothing is lost
 //! with `-wal`, so a process that is killed before SQLite has removed its files does no harm. If the database is
@@ -116,6 +117,9 @@ impl OpenLock {
             known => known != Ids::of(&place.database).to_string(),
         };
         let after_loss = alone && is_lost;
+        if alone {
+            sync_wal(&place.database)?;
+        }
         let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
         open_lock.check(&Ids::of(&open_lock.database))?;
         Ok(open_lock)
@@ -204,6 +208,17 @@ impl Files {
     /// Records that the database was closed in good order: all commits are in the database file.
     pub(crate) fn mark_closed(&mut self) {
         let _ = self.lock.set_len(0).and_then(|()| self.lock.write_all(CLOSED.as_bytes()));
+    }
+}
+
+/// Syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was synced,
+/// if it is to be synced at all. But after all connections are gone, it shows each commit that it finds in the file, also one
+/// of a process that was killed just before it synced it.
+fn sync_wal(database: &Path) -> Result<(), StoreError> {
+    let path = with(database, "-wal");
+    match File::options().write(true).open(&path).and_then(|wal| wal.sync_data()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(errors::of_file(&path, error)),
+        _ => Ok(()),
     }
 }
 

@@ -203,7 +203,7 @@ impl Notes for SqliteStore {
 
 /// Returns what the write of a seat needs. If a power failure loses a win, its token is not issued again (see
 /// `reservation.rs`), and nothing else of it matters: the leader is gone as well. But a claimed occasion must stay claimed.
-/// A release that is lost costs a wait for the lease.
+/// A release that is lost costs a wait for the lease, and a resumable occasion whose work had returned can run again.
 fn need(Write { expect, record, .. }: &Write) -> Need {
     if record.is_vacant() || matches!(expect, Expect::Held(_)) {
         Need::Write

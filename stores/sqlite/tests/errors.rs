@@ -352,6 +352,21 @@ fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
     assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
 }
 
+/// A process that is killed between the write of a commit and its sync leaves a commit that the next process sees, and that a
+/// power failure loses.
+#[test]
+fn what_a_killed_process_has_not_synced_is_synced_before_the_next_process_uses_it() {
+    let folder = Folder::new("unsynced");
+    let (path, trace) = (folder.path().join("killed.db"), folder.path().join("trace"));
+    in_child(Command::new("env"), &path);
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-e", "trace=fdatasync,pread64", "-o"]).arg(&trace);
+    in_child(strace, &path);
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let first = trace.lines().find(|line| line.contains("killed.db-wal>")).unwrap();
+    assert!(first.contains("fdatasync("), "{first}");
+}
+
 #[test]
 fn tokens_rise_above_those_of_a_database_that_was_removed_while_no_process_ran() {
     for replacement in [None, Some("")] {
@@ -483,7 +498,7 @@ fn in_child(mut wrapper: Command, path: &Path) -> String {
         .args(["child", "--exact", "--nocapture"])
         .env("TENURE_TEST_CHILD", path)
         .output()
-        .unwrap_or_else(|error| panic!("cannot run {wrapper:?}: {error}; run: apt-get install util-linux"));
+        .unwrap_or_else(|error| panic!("cannot run {wrapper:?}: {error}; run: apt-get install util-linux strace"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     text

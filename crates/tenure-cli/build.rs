@@ -1,6 +1,6 @@
-//! Links the command at a fixed address, as programs in Go are. Otherwise the loader changes a megabyte of pointers in each of
-//! the three processes of a waiting candidate. They then cannot share that memory, and the kernel frees it when the command
-//! is executed: a third of the memory, and 0.3 ms of each hand-over.
+//! Links the command at a fixed address, as programs in Go are. Otherwise the loader writes a megabyte of pointers in each of
+//! the three processes of a waiting candidate. These pages cannot be shared, and the kernel must free them at each exec. That
+//! is a third of the memory, and 0.3 ms of each hand-over.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -133,8 +133,8 @@ impl Store for SqliteStore {
                 "The machine's wall clock is set back across a loss of files: after the database was removed while no \
                  process had it open, or the -wal file together with a killed leader, tokens continue from the time in \
                  milliseconds.",
-                "A disk that fails, or is removed, while the machine runs, and comes back without its last writes after all \
-                 candidates were stopped: a token can repeat.",
+                "A disk is taken from a running machine without its last writes, or reports writes as synced too early: a leader \
+                 of that machine can still lead, and on the same machine a token can repeat.",
                 "More than one machine writes to the disk. Network and FUSE file systems are refused.",
                 "Work continues in a process that closed the lock file it inherited, or that never had it.",
             ],

@@ -1,6 +1,5 @@
 //! `tenure break-lease`: breaks the lease that another program holds on the blob of an election.
 
-use super::print;
 use crate::args::{BreakLease, Global};
 use crate::failure::Failure;
 use crate::setup::Setup;
@@ -13,7 +12,7 @@ pub(crate) async fn run(global: &Global, setup: &Setup, args: &BreakLease) -> Re
     use tenure::azure_blob::{AzureBlobStore, SCHEMES};
     use tenure::{Error, SeatName};
 
-    use super::leader_words;
+    use super::{leader_words, print};
     use crate::json::versioned;
 
     let election = &args.election;

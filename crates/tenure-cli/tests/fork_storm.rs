@@ -49,7 +49,8 @@ fn a_fork_storm_is_gone_before_the_next_command_starts() {
     for world in storm_worlds() {
         let mut leader = world.run(&[], STORMS);
         let mut starts = world.log_of(1).len();
-        for _ in 0..2 {
+        // Set `TENURE_TEST_STORMS=200` for more rounds.
+        for _ in 0..std::env::var("TENURE_TEST_STORMS").map_or(2, |rounds| rounds.parse().unwrap()) {
             let waiting = || world.lines("errors").iter().filter(|line| line.contains("waiting for jobs")).count();
             let before = waiting();
             let follower = world.run(&[], STORMS);

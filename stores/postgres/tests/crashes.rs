@@ -115,7 +115,9 @@ fn the_next_leader_after_a_promotion_has_a_higher_token() {
 
 #[test]
 fn tokens_rise_across_the_promotion_of_a_standby_that_lacks_the_last_terms() {
-    for mode in MODES {
+    // Set `TENURE_TEST_LOSSES=200` for more rounds.
+    let rounds = std::env::var("TENURE_TEST_LOSSES").map_or(1, |rounds| rounds.parse().unwrap());
+    for mode in MODES.into_iter().cycle().take(MODES.len() * rounds) {
         let mut primary = Postgres::start();
         let standby = PostgresSetup::new().standby_of(&primary).start();
         runtime().block_on(async {

@@ -228,7 +228,8 @@ fn reading(identity: &DataIdentity, answer: Value) -> Result<Reading, StoreError
 /// that reading and any reading after the win, and takes longer than a microsecond. Conclusion: a reading after
 /// the win has a floor that is not below the token of that win, and a bid is above its floor. This holds if the
 /// clock was not set back meanwhile, and on another server if its clock is not behind by more than the failover
-/// took.
+/// took. A bid on a pushed release rests on an older reading, but of the same server process, which does not go back
+/// to an earlier state of a seat. So if that release is still in place, no later term is lost.
 ///
 /// The candidate's own clock plays no part. If one host's clock were far ahead, it would push tokens above the
 /// server's time, and a floor below the tokens in use protects nothing.

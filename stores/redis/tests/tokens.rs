@@ -15,8 +15,10 @@ use tenure_testkit::servers::{Redis, RedisSetup, Reply};
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// The number of rounds for each kind of loss.
-const ROUNDS: usize = 5;
+/// The number of rounds for each kind of loss. Set `TENURE_TEST_LOSSES=200` for more.
+fn rounds() -> usize {
+    std::env::var("TENURE_TEST_LOSSES").map_or(5, |rounds| rounds.parse().unwrap())
+}
 
 /// A resource that leaders write to. It accepts a write unless it has seen a higher token.
 #[derive(Default)]
@@ -72,7 +74,7 @@ impl Fence {
 async fn a_restart_from_an_old_snapshot_issues_no_token_twice() {
     let (mut redis, mut fence) = (Redis::start(), Fence::new());
     fence.win(&redis.url()).await;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         redis.ask(&["SAVE"]);
         fence.win(&redis.url()).await;
         fence.win(&redis.url()).await;
@@ -85,7 +87,7 @@ async fn a_restart_from_an_old_snapshot_issues_no_token_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_promotion_of_a_lagging_replica_issues_no_token_twice() {
     let mut fence = Fence::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let mut master = Redis::start();
         let proxy = Proxy::start(master.address());
         let port = proxy.address().port().to_string();
@@ -105,7 +107,7 @@ async fn the_promotion_of_a_lagging_replica_issues_no_token_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flushed_server_issues_no_token_twice() {
     let (redis, mut fence) = (Redis::start(), Fence::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         fence.win(&redis.url()).await;
         fence.win(&redis.url()).await;
         redis.ask(&["FLUSHALL"]);

@@ -118,7 +118,10 @@ fn wait_for(path: PathBuf) -> bool {
             Ok(()) => return true,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot wait for the end of the leader's process");
+                // A subscriber that panics must not end this thread before it has removed the session.
+                tenure_core::log::emit(tracing::Level::WARN, move || {
+                    tracing::warn!(%error, "cannot wait for the end of the leader's process");
+                });
                 return false;
             }
         }

@@ -45,6 +45,8 @@ fn one_leads_at_a_time_when_files_are_renamed_away_and_back() {
 /// Lets candidates run, disturbs their files, starts another candidate and kills one, in each round. Each time
 /// a candidate must lead with a higher token, and never two at once.
 fn disturbed(rounds: usize, mut disturb: impl FnMut(&Files, &mut Fleet, u32)) {
+    // Set `TENURE_TEST_LOSSES=200` for more rounds.
+    let rounds = std::env::var("TENURE_TEST_LOSSES").map_or(rounds, |rounds| rounds.parse().unwrap());
     let folder = Folder::new("removed");
     let files = Files(folder.path().join("tenure.db").display().to_string());
     let mut fleet = Fleet::start(&files.0, 2);

@@ -57,7 +57,8 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
-    /// Reads seats, and answers for each of them with its state at one moment during the call.
+    /// Reads seats, and answers for each of them with its state at one moment during the call. A call can contain the same
+    /// seat twice, for a candidate and for an observer.
     fn read(
         &self,
         call: &Call,

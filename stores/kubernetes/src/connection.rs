@@ -46,6 +46,9 @@ struct Expiry {
     refresh: Mutex<Instant>,
 }
 
+/// How many connections without a call stay open. After many calls at once, for example at a start, the others are closed.
+const IDLE: usize = 16;
+
 /// The next credential is fetched this long before one expires, or halfway if it lasts for less than twice this.
 const REFRESH_AHEAD: Duration = Duration::from_secs(60);
 /// A credential is used for at least this long, whatever it says. The clock of this host may be wrong, and the
@@ -153,7 +156,8 @@ fn service(config: Config) -> Result<MakeClient, StoreError> {
         ($connector:expr) => {{
             let connector = config.rustls_https_connector_with_connector($connector).map_err(denied)?;
             Ok(Box::new(move |namespace: &str| {
-                let pool = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+                let mut pool = legacy::Client::builder(TokioExecutor::new());
+                let pool = pool.pool_max_idle_per_host(IDLE).build::<_, Body>(connector);
                 let service = ServiceBuilder::new()
                     .layer(base)
                     .option_layer(auth)

@@ -144,7 +144,11 @@ impl Interest {
         let mut state = self.0.lock();
         // Another election or an observer of the same seat has possibly read it already.
         match state.wanted.get_mut(&seat) {
-            Some(before) => **before = SeatInterest { seen: wanted.seen.or(before.seen.take()), ..wanted },
+            Some(before) => {
+                // A watch that is no longer served must be noticed in time for the shortest lease.
+                let (lease, seen) = (before.lease.min(wanted.lease), wanted.seen.or(before.seen.take()));
+                **before = SeatInterest { lease, seen };
+            }
             None => drop(state.wanted.insert(seat.clone(), Box::new(wanted))),
         }
         state.changed.insert(seat);

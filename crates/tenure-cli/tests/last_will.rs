@@ -202,7 +202,10 @@ fn the_will_is_executed_by_the_program_that_was_started_even_if_its_file_was_rep
     let redis = Redis::start();
     let world = World::on(&redis.url());
     let program = world.path("tenure");
-    fs::copy(env!("CARGO_BIN_EXE_tenure"), &program).unwrap();
+    // This process does not open the copy: another test that starts a process at that moment would pass the open file on, and a
+    // file that is open for writing cannot be executed.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_tenure")).arg(&program).status();
+    assert!(copied.unwrap().success());
     let mut command = world.tenure(&["run", "--candidate", "one", "--lease", "10m", "jobs", "--", "sh", "-c", PROBE]);
     let mut replaced = std::process::Command::new(&program);
     replaced.args(command.get_args()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));

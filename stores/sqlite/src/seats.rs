@@ -22,7 +22,9 @@
 //!
 //! *Tokens only rise.* Every write raises the floor of its seat to its token in the same transaction, and nothing
 //! lowers it. A seat that does not exist is written only if the token is above the floor. So a bid that was sent
-//! before a removal, and arrives after it, is lost if a removed term had its token or a higher one.
+//! before a removal, and arrives after it, is lost if a removed term had its token or a higher one. A term is written
+//! only if its token is above the floor of the database as well, which is raised when files were lost. So the same
+//! holds for a bid that was sent before a loss: the seat that it was based on may be back in place.
 //!
 //! *Time* is `CLOCK_BOOTTIME` of the machine. It is the same clock for all of its processes, and it does not
 //! step. A time that was taken on another clock (before a restart, or in another time namespace) is ignored,
@@ -164,7 +166,7 @@ pub(crate) fn write(tx: &mut Transaction<'_>, Write { seat, expect, record }: &W
         (Some(row), Expect::Version(version) | Expect::Held(version)) => is_own(row) && row.is_still(version),
         _ => false,
     };
-    if !is_as_expected {
+    if !is_as_expected || !record.is_vacant() && record.token <= tx.database.floor {
         return Ok(Swap::Lost);
     }
     let (session, is_renewal) = (own.filter(|_| !record.is_vacant()), matches!(expect, Expect::Held(_)));

@@ -348,8 +348,16 @@ fn tokens_rise_above_those_that_were_lost_with_a_killed_process() {
     for suffix in ["-wal", "-shm"] {
         std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
     }
-    let reading = runtime().block_on(open(&path).read(&seat())).unwrap();
-    assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
+    runtime().block_on(async {
+        let store = open(&path);
+        let reading = store.read(&seat()).await.unwrap();
+        assert!(reading.seat.is_none() && reading.floor.get() > 1_700_000_000_000, "{reading:?}");
+        // A bid from before the loss, which may be in flight.
+        let old = store.swap(&seat(), None, &Record { token: reading.floor, ..blank() }).await;
+        assert_eq!(old.unwrap(), Swap::Lost);
+        let new = store.swap(&seat(), None, &Record { token: Token::new(reading.floor.get() + 1), ..blank() }).await;
+        assert!(matches!(new.unwrap(), Swap::Done { .. }));
+    });
 }
 
 /// A process that is killed between the write of a commit and its sync leaves a commit that the next process sees, and that a
@@ -375,7 +383,7 @@ fn tokens_rise_above_those_of_a_database_that_was_removed_while_no_process_ran()
         works(&path);
         is_closed(&path);
         let reading = runtime().block_on(open(&path).read(&seat())).unwrap();
-        assert_eq!(reading.floor, Token::new(1), "nothing was lost");
+        assert_eq!(reading.floor, Token::new(2), "nothing was lost");
         is_closed(&path);
         std::fs::remove_file(&path).unwrap();
         if let Some(replacement) = replacement {
@@ -566,7 +574,7 @@ fn is_closed(path: &Path) {
 fn blank() -> Record {
     Record::new(
         Some(Candidate { id: "a".into(), incarnation: Incarnation::from_bits(1) }),
-        Token::ZERO,
+        Token::new(1),
         Duration::from_secs(15),
     )
 }

@@ -24,7 +24,8 @@
 //! lowers it. A seat that does not exist is written only if the token is above the floor. So a bid that was sent
 //! before a removal, and arrives after it, is lost if a removed term had its token or a higher one. A term is written
 //! only if its token is above the floor of the database as well, which is raised when files were lost. So the same
-//! holds for a bid that was sent before a loss: the seat that it was based on may be back in place.
+//! holds for a bid on a seat that was read before a loss. That version may be back in place, and a candidate that
+//! learns of the end of its holder does not read it again.
 //!
 //! *Time* is `CLOCK_BOOTTIME` of the machine. It is the same clock for all of its processes, and it does not
 //! step. A time that was taken on another clock (before a restart, or in another time namespace) is ignored,

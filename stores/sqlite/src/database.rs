@@ -45,7 +45,7 @@ impl Database {
         let path = &place.database;
         // One process at a time, because SQLite does not wait when it changes the journal mode of a new file.
         let opening = side::lock_opening(place, max_wait)?;
-        let open_lock = OpenLock::new(place)?;
+        let mut open_lock = OpenLock::new(place)?;
         // SQLite would create a file that every user can read, and therefore lock.
         match side::private(File::options().write(true).create_new(true)).open(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -58,7 +58,7 @@ impl Database {
         prepare(&connection, path)?;
         let ids = open_lock.opened()?;
         let About { identity, floor, reserved } =
-            set_up(&connection, open_lock.after_loss).map_err(|error| errors::of_sqlite(path, error))?;
+            set_up(&connection, &open_lock).map_err(|error| errors::of_sqlite(path, error))?;
         // Only now: if this process is killed earlier, the next one must raise the floor again.
         let files = open_lock.settle(ids)?;
         drop(opening);
@@ -179,8 +179,11 @@ fn foreign(header: (i32, i32), path: &Path) -> StoreError {
 }
 
 /// Creates the schema in a new file, raises the token floor if tokens may have been lost, and reserves tokens.
-fn set_up(connection: &Connection, after_loss: bool) -> rusqlite::Result<About> {
-    if header(connection)? == (0, 0) {
+fn set_up(connection: &Connection, open_lock: &OpenLock) -> rusqlite::Result<About> {
+    let is_new = header(connection)? == (0, 0);
+    // The database can have been removed after the lock was taken.
+    let after_loss = open_lock.after_loss || is_new && !open_lock.is_first();
+    if is_new {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.execute_batch(SQL)?;
         let name = format!("{:032x}", rand::random::<u128>());

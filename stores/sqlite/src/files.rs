@@ -32,15 +32,17 @@
 //!
 //! If a process is killed instead, the commits that were only in a removed `-wal` are lost with it. The next
 //! process to open the database finds that it holds the lock alone, and that the files are not those in
-//! `FILE.d/open`. So it raises the floor of all tokens to the time in milliseconds. That is above all lost
-//! tokens, because tokens count terms, and a term takes longer than a millisecond. A boot of the machine skips at most
-//! a thousand tokens (`reservation.rs`), and takes longer than a second. The last connection to close,
-//! if all files are in place, first copies its `-wal` into the database and then replaces the content of
+//! `FILE.d/open`, either before SQLite opens them or after. It keeps the old `-wal` file open meanwhile,
+//! because the inode of a file that was removed and that no process has open can be given to the next one. So
+//! it raises the floor of all tokens to the time in milliseconds. That is above all lost tokens, because
+//! tokens count terms, and a term takes longer than a millisecond. A boot of the machine skips at most a
+//! thousand tokens (`reservation.rs`), and takes longer than a second. The last connection to close, if all
+//! files are in place, first copies its `-wal` into the database and then replaces the content of
 //! `FILE.d/open` by [`CLOSED`], so that an orderly end does not raise the floor. From then on nothing is lost
-//! with `-wal`, so a process that is killed before SQLite has removed its files does no harm. If the database is
-//! missing or empty after that, it was removed while no process ran, and the floor is raised as well. Raising the floor does no harm if nothing was lost, for
-//! example if another program opened the database after a kill. All this relies on the machine's wall clock,
-//! which must not be set back across such a loss.
+//! with `-wal`, so a process that is killed before SQLite has removed its files does no harm. If the database
+//! is missing or empty after that, it was removed while no process ran, and the floor is raised as well.
+//! Raising the floor does no harm if nothing was lost, for example if another program opened the database
+//! after a kill. All this relies on the machine's wall clock, which must not be set back across such a loss.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -90,6 +92,8 @@ pub(crate) struct OpenLock {
     /// Data may be lost: the last connections used other files and did not close them, or they closed them and the
     /// database is gone.
     pub(crate) after_loss: bool,
+    /// The `-wal` file that the last connections have left. While it is open, a new file does not get its inode.
+    _wal: Option<File>,
 }
 
 impl OpenLock {
@@ -111,32 +115,38 @@ impl OpenLock {
         }
         let mut known = String::new();
         lock.read_to_string(&mut known).map_err(failed)?;
+        let wal = if alone { sync_wal(&place.database)? } else { None };
         let is_lost = match known.as_str() {
             "" => false,
             CLOSED => std::fs::metadata(&place.database).map_or(true, |database| database.len() == 0),
             known => known != Ids::of(&place.database).to_string(),
         };
         let after_loss = alone && is_lost;
-        if alone {
-            sync_wal(&place.database)?;
-        }
-        let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss };
+        let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss, _wal: wal };
         open_lock.check(&Ids::of(&open_lock.database))?;
         Ok(open_lock)
     }
 
-    /// Returns the files that SQLite has opened.
+    /// Returns the files that SQLite has opened. Files that are not those of the last connections were removed meanwhile, and
+    /// data may be lost.
     ///
     /// # Errors
     /// If they are not the files of the other connections, or are not in place.
-    pub(crate) fn opened(&self) -> Result<Ids, StoreError> {
+    pub(crate) fn opened(&mut self) -> Result<Ids, StoreError> {
         let ids = Ids::of(&self.database);
         self.check(&ids)?;
+        let was_closed = self.known == CLOSED || self.is_first();
+        self.after_loss |= self.alone && !was_closed && self.known != ids.to_string();
         if are_open(&ids) {
             return Ok(ids);
         }
         let shown = self.database.display();
         Err(StoreError::refused(format!("a file of {shown} was removed while the database was being opened; retrying")))
+    }
+
+    /// Returns whether no process has opened the database before.
+    pub(crate) fn is_first(&self) -> bool {
+        self.known.is_empty()
     }
 
     /// Records these files in `FILE.d/open`, and keeps a shared lock on it.
@@ -211,14 +221,15 @@ impl Files {
     }
 }
 
-/// Syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was synced,
+/// Opens and syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was synced,
 /// if it is to be synced at all. But after all connections are gone, it shows each commit that it finds in the file, also one
 /// of a process that was killed just before it synced it.
-fn sync_wal(database: &Path) -> Result<(), StoreError> {
+fn sync_wal(database: &Path) -> Result<Option<File>, StoreError> {
     let path = with(database, "-wal");
-    match File::options().write(true).open(&path).and_then(|wal| wal.sync_data()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(errors::of_file(&path, error)),
-        _ => Ok(()),
+    match File::options().write(true).open(&path).and_then(|wal| wal.sync_data().map(|()| wal)) {
+        Ok(wal) => Ok(Some(wal)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(errors::of_file(&path, error)),
     }
 }
 
@@ -240,4 +251,33 @@ fn are_open(ids: &Ids) -> bool {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn are_open(ids: &Ids) -> bool {
     ids.0.iter().all(Option::is_some)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_testkit::servers::Folder;
+
+    use super::*;
+    use crate::SqliteOptions;
+
+    #[test]
+    fn files_that_are_removed_while_the_database_is_being_opened_are_a_loss() {
+        let folder = Folder::new("files");
+        let place = Place::new(SqliteOptions { path: Some(folder.path().join("t.db")) });
+        side::create_folder(&place).unwrap();
+        let create = |suffix| File::create(with(&place.database, suffix)).unwrap();
+        let _ = SUFFIXES.map(create);
+        // As a process that was killed leaves it.
+        std::fs::write(place.side.join("open"), Ids::of(&place.database).to_string()).unwrap();
+        for removed in [None, Some("-wal")] {
+            let mut open_lock = OpenLock::new(&place).unwrap();
+            removed.iter().for_each(|suffix| std::fs::remove_file(with(&place.database, suffix)).unwrap());
+            let _opened_by_sqlite = SUFFIXES.map(|suffix| {
+                let options = File::options().create(true).truncate(false).write(true).clone();
+                options.open(with(&place.database, suffix)).unwrap()
+            });
+            open_lock.opened().unwrap();
+            assert_eq!(open_lock.after_loss, removed.is_some());
+        }
+    }
 }

@@ -40,11 +40,11 @@ pub struct KubernetesStore {
     pending: PendingWrites,
 }
 
-/// Each pending call has a connection of its own, so their number is limited: to 16 of each group, and there are about six
+/// Each pending call has a connection of its own, so their number is limited: to 32 of each group, and there are about six
 /// groups. A read selects one object by name,
 /// which is one key of etcd. A list by labels would read every Lease of the namespace, notes included, and would
 /// not find objects that other clients have created.
-const LIMITS: BatchLimits = BatchLimits { seats: 1, calls: 16 };
+const LIMITS: BatchLimits = BatchLimits { seats: 1, calls: 32 };
 
 /// The pause before another attempt to watch without permission.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);

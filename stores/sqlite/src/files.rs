@@ -60,6 +60,10 @@ const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 /// order.
 const CLOSED: &str = "closed";
 
+/// Appended to the content of `FILE.d/open` before a process opens the database after a loss. If it is killed before it has
+/// raised the floor, the next process must do so, also if the new files have the numbers of the old ones.
+const LOST: &str = "lost ";
+
 /// The device and inode numbers of the three files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ids([Option<(u64, u64)>; 3]);
@@ -122,6 +126,9 @@ impl OpenLock {
             known => known != Ids::of(&place.database).to_string(),
         };
         let after_loss = alone && is_lost;
+        if after_loss {
+            lock.write_all(LOST.as_bytes()).map_err(failed)?;
+        }
         let open_lock = Self { database: place.database.clone(), path, lock, alone, known, after_loss, _wal: wal };
         open_lock.check(&Ids::of(&open_lock.database))?;
         Ok(open_lock)
@@ -221,9 +228,9 @@ impl Files {
     }
 }
 
-/// Opens and syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was synced,
-/// if it is to be synced at all. But after all connections are gone, it shows each commit that it finds in the file, also one
-/// of a process that was killed just before it synced it.
+/// Opens and syncs the `-wal` file that other connections have left, if there is one. SQLite shows a commit only after it was
+/// synced, if it is to be synced at all. But after all connections are gone, it shows each commit that it finds in the file,
+/// also one of a process that was killed just before it synced it.
 fn sync_wal(database: &Path) -> Result<Option<File>, StoreError> {
     let path = with(database, "-wal");
     match File::options().write(true).open(&path).and_then(|wal| wal.sync_data().map(|()| wal)) {
@@ -279,5 +286,12 @@ mod tests {
             open_lock.opened().unwrap();
             assert_eq!(open_lock.after_loss, removed.is_some());
         }
+        // A process that is killed before it has raised the floor leaves it to the next one.
+        std::fs::write(place.side.join("open"), Ids::of(&place.database).to_string()).unwrap();
+        assert!(!OpenLock::new(&place).unwrap().after_loss);
+        std::fs::rename(with(&place.database, "-wal"), folder.path().join("away")).unwrap();
+        assert!(OpenLock::new(&place).unwrap().after_loss);
+        std::fs::rename(folder.path().join("away"), with(&place.database, "-wal")).unwrap();
+        assert!(OpenLock::new(&place).unwrap().after_loss);
     }
 }

@@ -142,11 +142,15 @@ async fn a_release_that_was_refused_at_first_is_taken_up_at_once_in_the_end() {
     let first = one.leads().await;
     let mut other = stand(&redis.url(), "other", lease, &detector);
     other.knows(first).await;
-    // By then the follower has subscribed.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let subscribers = || match redis.ask(&["CLIENT", "LIST"]) {
+        Reply::Text(clients) => clients.lines().filter(|client| client.contains(" sub=1 ")).count(),
+        other => panic!("unexpected reply: {other:?}"),
+    };
+    until("both candidates are subscribed", || subscribers() == 2).await;
     redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     one.election.step_down();
     one.fails().await;
+    // A follower that was notified of a release would act on it by then.
     tokio::time::sleep(Duration::from_millis(500)).await;
     redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let writable = Clock::system().now();

@@ -207,7 +207,7 @@ fn set_up(connection: &Connection, open_lock: &OpenLock) -> rusqlite::Result<Abo
     Ok(about)
 }
 
-/// What the database says about itself.
+/// The identity and the tokens of the data, from the table `about`.
 struct About {
     identity: DataIdentity,
     floor: Token,

@@ -142,11 +142,8 @@ async fn a_release_that_was_refused_at_first_is_taken_up_at_once_in_the_end() {
     let first = one.leads().await;
     let mut other = stand(&redis.url(), "other", lease, &detector);
     other.knows(first).await;
-    let subscribers = || match redis.ask(&["CLIENT", "LIST"]) {
-        Reply::Text(clients) => clients.lines().filter(|client| client.contains(" sub=1 ")).count(),
-        other => panic!("unexpected reply: {other:?}"),
-    };
-    until("both candidates are subscribed", || subscribers() == 2).await;
+    // It has subscribed, and has read the seat again since.
+    settled_reads(&other).await;
     redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     one.election.step_down();
     one.fails().await;
